@@ -1,25 +1,16 @@
-"""The layout of the package: imports, names and sizes; commands and functions have the same arguments."""
+"""The layout of the package: imports, names and sizes."""
 
 from __future__ import annotations
 
 import ast
-import inspect
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
-from typer.main import get_command
 
 import vocable
-from vocable.cli import COMMANDS, program
-from vocable.cli.adapt import Adapting
-from vocable.cli.declare import Reading
 
 ROOT = Path(vocable.__file__).parent
 TREES = {
@@ -162,51 +153,3 @@ def test_functions_have_few_parameters() -> None:
     many = {name: count for name, count in counts.items() if count > 10}
     assert len(many) <= WIDE_FUNCTIONS, many
     assert max(counts.values()) <= WIDEST, many
-
-
-# What a command declares and its function has not, and why.
-PRINTED = {"as_json", "markdown"}
-ONLY_COMMAND = {
-    "transfer": {"neighbours"},  # of a function of its own
-    "index": {"vectors"},  # further shards, in Python a list of them is the model
-    "search": {"query", "wacky_share"},
-    "explain": {"wacky_share"},
-    "prune": {"wacky", "wackiest", "texts", "model"},  # one function in Python: then
-    "train": {"set"},  # overrides
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_and_its_function_have_the_same_arguments(name: str) -> None:
-    one = COMMANDS[name]
-    command = {parameter.name for parameter in get_command(program(name)).commands[name].params}
-    function = set(inspect.signature(getattr(vocable, name.replace("-", "_"))).parameters) - {"options"}
-    hints = (
-        get_type_hints(getattr(vocable, name.replace("-", "_")))
-        if "options" in inspect.signature(getattr(vocable, name.replace("-", "_"))).parameters
-        else {}
-    )
-    function |= set(get_type_hints(get_args(hints["options"])[0])) if "options" in hints else set()
-    saved = {"output"} if issubclass(one, Adapting) else set()  # the function returns the model
-    own = ONLY_COMMAND.get(name, set()) | saved | set(one.loading)  # a model in Python, by its name on the command line
-    own |= {"skip_bad"} if issubclass(one, Reading) else set()  # the function is given what was read
-    assert command - PRINTED == (function - set(one.python_only)) | own
-    assert set(one.python_only) <= function
-
-
-def test_an_argument_of_a_verb_alone_is_an_option(tmp_path: Path) -> None:
-    """Its name, type, choices, default and help are those of the source, which is all that is changed here."""
-    copy = Path(shutil.copytree(ROOT, tmp_path / "vocable", ignore=shutil.ignore_patterns("models", "__pycache__")))
-    source = copy / "adapt" / "calibrate.py"
-    text = source.read_text(encoding="utf-8")
-    text = text.replace(
-        "    max_length: Count = 128,\n", '    max_length: Count = 128,\n    trial_of: Role | None = "query",\n', 1
-    )
-    text = text.replace(
-        "        max_length: tokens", "        trial_of: whose trial it is. More.\n        max_length: tokens", 1
-    )
-    source.write_text(f"from vocable.encoder.stream import Role\n{text}", encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "vocable", "calibrate", "--help"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    assert "--trial-of <query|document> Whose trial it is. [default: query]" in " ".join(done.stdout.split())

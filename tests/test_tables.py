@@ -14,7 +14,7 @@ import termios
 
 import pytest
 
-from vocable.cli.declare import print_json
+from vocable.cli.output import print_json
 from vocable.data import Document, Query
 from vocable.retrieval.records import Answer, Hit
 from vocable.tables import Table, line_width, text_width

@@ -1,23 +1,14 @@
 """Learned sparse retrieval: adapt, train, encode, search, measure, explain.
 
-The verbs are imported when they are first used: `import vocable` itself takes no time.
-
-It bounds how long OpenMP's threads spin while they wait (GOMP_SPINCOUNT, KMP_BLOCKTIME) and has PyTorch take large
-pages (THP_MEM_ALLOC_ENABLE), unless the environment says something about that already.
+Public names are imported when they are first used: `import vocable` is quick and changes nothing in the process.
 """
 
 from __future__ import annotations
 
-import ast
-import gc
-import os
-import sys
 from importlib import import_module
-from inspect import Signature, getsource, signature
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and so does this module
+if TYPE_CHECKING:
     from vocable.adapt.alignment import align as align
     from vocable.adapt.calibrate import calibrate as calibrate
     from vocable.adapt.expand_vocabulary import expand_vocabulary as expand_vocabulary
@@ -61,6 +52,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.retrieval.verbs import index as index
     from vocable.retrieval.verbs import open_index as open_index
     from vocable.service.server import serve as serve
+    from vocable.threads import tune_threads as tune_threads
     from vocable.training.mine import mine as mine
     from vocable.training.mine import teacher_scores as teacher_scores
     from vocable.training.pretraining.pretrain import pretrain as pretrain
@@ -71,82 +63,74 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.wackiness.ablate import ablate as ablate
     from vocable.wackiness.study import measure_wackiness as measure_wackiness
 
-# A thread that spins takes its core from the one that it waits for as soon as something else runs on the machine, too.
-# Two threads on two cores encode, in texts a second with the machine to themselves and beside a busy neighbour:
-#
-#     spins           quiet   beside
-#     unbounded          91     4-14
-#     10,000             88       39
-#     1,000              76       56
-#     never (passive)    72       61
-#
-# libgomp counts spins, LLVM's and Intel's libomp milliseconds. Each reads its environment once, when it is loaded:
-# where torch has been imported before this, nothing can be done any more.
-_WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-
-if "OMP_WAIT_POLICY" not in os.environ:  # which is about both libraries, the others about one each
-    for _name, _value in _WAITING.items():
-        os.environ.setdefault(_name, _value)
-
-# PyTorch asks for large pages where a tensor is large: gradients of an embedding, zeroed at every step, took 15 %
-# of a training step, most of it to get pages. Linux only; read once, as the above.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
 __version__ = "0.1.0"
 
-# Where each public name is defined: "vocable.encoder.load:load".
-HOMES = {
-    alias.name: f"{node.module}:{alias.name}"
-    for node in ast.walk(ast.parse(getsource(sys.modules[__name__])))
-    if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vocable.")
-    for alias in node.names
+# The module of each public name. The imports above say the same to type checkers; a test compares the two.
+_MODULES = {
+    "BM25Index": "vocable.retrieval.bm25",
+    "ExactIndex": "vocable.retrieval.exact_index",
+    "ablate": "vocable.wackiness.ablate",
+    "add": "vocable.retrieval.verbs",
+    "align": "vocable.adapt.alignment",
+    "analyze_logits": "vocable.analysis.logits",
+    "analyze_postings": "vocable.analysis.stored_vectors",
+    "analyze_weights": "vocable.analysis.stored_vectors",
+    "calibrate": "vocable.adapt.calibrate",
+    "check_engine": "vocable.retrieval.check",
+    "compare": "vocable.evaluation.significance",
+    "delete": "vocable.retrieval.verbs",
+    "demo": "vocable.cli.demo",
+    "encode": "vocable.encoder.encode",
+    "evaluate": "vocable.evaluation.evaluate",
+    "expand_vocabulary": "vocable.adapt.expand_vocabulary",
+    "explain": "vocable.retrieval.explain",
+    "export": "vocable.retrieval.export",
+    "export_model": "vocable.encoder.export",
+    "fuse": "vocable.encoder.fuse",
+    "index": "vocable.retrieval.verbs",
+    "inspect": "vocable.adapt.inspect",
+    "load": "vocable.encoder.load",
+    "make_inference_free": "vocable.encoder.inference_free",
+    "make_testset": "vocable.evaluation.testsets",
+    "measure_wackiness": "vocable.wackiness.study",
+    "mine": "vocable.training.mine",
+    "new_tokens": "vocable.encoder.provenance",
+    "open_index": "vocable.retrieval.verbs",
+    "pretrain": "vocable.training.pretraining.pretrain",
+    "provenance": "vocable.training.stages",
+    "prune": "vocable.pruning",
+    "read_corpus": "vocable.data",
+    "read_examples": "vocable.data",
+    "read_judgments": "vocable.data",
+    "read_queries": "vocable.data",
+    "read_recipe": "vocable.training.recipe",
+    "read_texts": "vocable.data",
+    "recipes": "vocable.training.recipe_files",
+    "reciprocal_rank": "vocable.retrieval.fusion",
+    "rescale": "vocable.adapt.rescale",
+    "search": "vocable.retrieval.answers",
+    "select": "vocable.evaluation.select",
+    "serve": "vocable.service.server",
+    "teacher_scores": "vocable.training.mine",
+    "terms": "vocable.encoder.terms",
+    "train": "vocable.training.train",
+    "train_vocabulary": "vocable.adapt.train_vocabulary",
+    "transfer": "vocable.adapt.transfer",
+    "tune_threads": "vocable.threads",
+    "unfuse": "vocable.encoder.fuse",
+    "weighted": "vocable.retrieval.fusion",
 }
 
-__all__ = [*HOMES]
-
-
-def imported(home: str) -> Any:
-    """What "module:name" says, imported now.
-
-    Garbage is not looked for meanwhile: there is hardly any in new modules, and looking takes a fifth of the time.
-    """
-    module, _, name = home.partition(":")
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return getattr(import_module(module), name)
-    finally:
-        if collects:
-            gc.enable()
-
-
-class _VerbModule(ModuleType):
-    """A module whose name is that of a verb, too: `vocable.retrieval.protocols` is a module, `vocable.search(...)` a call."""
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return imported(HOMES[self.__name__.rpartition(".")[2]])(*arguments, **named)
-
-    @property
-    def __signature__(self) -> Signature:
-        return signature(imported(HOMES[self.__name__.rpartition(".")[2]]))
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Called for each submodule that is imported."""
-        if name in HOMES and isinstance(value, ModuleType):
-            value.__class__ = _VerbModule
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'vocable' has no attribute {name!r}")
-    return globals().setdefault(name, imported(HOMES[name]))
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value  # also where a module of the package bears the name
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted(globals() | HOMES)
+    return sorted({*globals(), *_MODULES})

@@ -252,7 +252,7 @@ class ServiceOptions(ServiceLimits, total=False):
     browser: Annotated[bool, Doc("Show the page in a browser.")]
     log_queries: Annotated[bool, Doc("Write the text of queries into the log.")]
     allow_changed_model: Annotated[bool, Doc("Serve even if the model's weights are not the ones that made the index.")]
-    device: Annotated[str | None, Doc("Device of the models, as cpu, cuda or cuda:1; by default the best available.")]
+    device: Annotated[str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")]
 
 
 def _check_fusion(options: Mapping[str, Any]) -> None:

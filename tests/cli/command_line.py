@@ -16,7 +16,7 @@ def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     captured = capsys.readouterr()
     # Libraries that were imported before show bars; a training says how well it did.
     said = (line for line in captured.err.split("\n") if "\r" not in line and not re.search("held.out", line))
-    assert (status, "".join(said)) == (0, "")
+    assert (status, "".join(said)) == (0, ""), captured.err
     return captured.out
 
 

@@ -232,7 +232,7 @@ def test_mistakes_about_words_are_named(
         assert message in refused(capsys, "expand-vocabulary", model, *options, "-o", output)
     steps = ["--steps", 40, "--batch-size", 32]
     for options, message in [
-        ([*steps, "--masking", "whole-word"], "whole-word masking needs an output vocabulary: pre-train a model that"),
+        ([*steps, "--masking", "whole-word"], "expand-vocabulary"),
         ([*steps, "--passes", 1], "1 pass(es)"),
         ([*steps, "--schedule-steps", 7], "--schedule-steps: the schedule cannot be shorter than the run of 40 steps"),
     ]:
@@ -363,10 +363,10 @@ def test_a_transferred_model_stays_one(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--masking", "overlap-aware"], "overlap-aware masking needs to know the new tokens: pre-train a model that"),
+        (["--masking", "overlap-aware"], "overlap-aware masking needs"),
         (["--train-bias"], "--train-bias goes with trainable: embeddings"),
         (["--steps", 0], "--steps must be at least 1, not 0"),
-        (["--new-token-weight", 0], "--new-token-weight: Input should be greater than 0, not 0.0"),
+        (["--new-token-weight", 0], "--new-token-weight must be above 0, not 0.0"),
     ],
 )
 def test_impossible_pretraining_is_refused(

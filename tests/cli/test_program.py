@@ -22,7 +22,8 @@ from typer.main import get_command
 import vocable
 from tests.cli.command_line import done
 from vocable.cli import QUIET, main, program
-from vocable.cli.declare import print_json, read_text, show
+from vocable.cli.options import read_text
+from vocable.cli.output import print_json, show
 from vocable.errors import ArgumentError
 
 VERBS = sorted(get_command(program()).commands)
@@ -74,10 +75,11 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
 def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None:
     commands = get_command(program()).commands
     found = {verb: one.help for verb in VERBS for one in commands[verb].params if "--device" in one.opts}
-    of_terms = {"delete", "export", "postings", "prune", "recipes", "term-weights", "vocabulary"}
-    trainer = {"demo", "train"}  # which chooses the device itself; with those above no model encodes
+    stored = {"analyze-postings", "analyze-weights", "compare", "delete", "export", "prune", "recipes"}
+    stored |= {"train-vocabulary"}  # no model encodes
+    trainer = {"demo", "train"}  # which choose the device themselves
     graphs = {"export-model"}  # which run on the processor
-    assert set(VERBS) - set(found) == of_terms | trainer | graphs
+    assert set(VERBS) - set(found) == stored | trainer | graphs
     assert len(set(found.values())) == 1
 
 
@@ -118,13 +120,13 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["encode", "m", "c", "-o", "o", "--max-terms", "many"], "vocable: Invalid value for '--max-terms': "),
         (
             ["encode", "vocable-mini", "pydocs:", "-o", "o", "--shard", "3"],
-            "vocable: --shard, --workers and --scheduler need the number of --shards",
+            "--shards",
         ),
         (["encode", "m", "c", "-o", "o", "--max-length", "0"], "vocable: --max-length must be at least 1, not 0"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a source is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries SOURCE: one of the three"),
         (["search", "i", "q", "--queries", "p"], "vocable: give queries, - for stdin, or --queries SOURCE"),
-        (["search", "i", "q", "--run", "r"], "vocable: --run goes with --queries and without --explain and --json"),
+        (["search", "i", "q", "--run", "r"], "vocable: --run goes with --queries and without --explain"),
         (["search", "i", "q"], "vocable: i: there is no index here (make one with vocable index)"),
         (["explain", "m", "@none.txt"], "vocable: none.txt: no such file (a text that begins with @ names one)"),
         (
@@ -148,7 +150,10 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: Invalid value for '--steps'"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps must be at least 1, not 0"),
-        (["pretrain", "m", "t", "-o", "o", "--steps", "1", "--dropout", "1"], "vocable: --dropout: Input should be"),
+        (
+            ["pretrain", "m", "t", "-o", "o", "--steps", "1", "--dropout", "1"],
+            "vocable: --dropout must be at least 0 and below 1",
+        ),
         (["expand-vocabulary", "m", "-o", "o", "--seed", "-1"], "vocable: --seed must be at least 0, not -1"),
         (["mine", "m", "e", "-o", "o", "--negatives", "0"], "vocable: --negatives must be at least 1, not 0"),
         (["search", "i", "q", "-k", "9" * 30], "vocable: --k must be below 2147483648"),
@@ -211,7 +216,7 @@ def test_a_fault_of_ours_is_one_line_and_status_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("VOCABLE_DEBUG", raising=False)
-    monkeypatch.setattr("vocable.encoder.load.load", raising(RuntimeError("a tensor\nof another shape")))
+    monkeypatch.setattr(vocable, "load", raising(RuntimeError("a tensor\nof another shape")))
     assert main(["explain", "m", "q"]) == 1
     expected = "vocable: internal error: RuntimeError: a tensor; set VOCABLE_DEBUG=1 for the traceback"
     assert error_line(capsys) == expected
@@ -221,7 +226,7 @@ def test_the_traceback_is_there_for_those_who_ask(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOCABLE_DEBUG", "1")
-    monkeypatch.setattr("vocable.encoder.load.load", raising(RuntimeError("boom")))
+    monkeypatch.setattr(vocable, "load", raising(RuntimeError("boom")))
     assert main(["explain", "m", "q"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -232,11 +237,11 @@ def test_the_traceback_is_there_for_those_who_ask(
 def test_an_interrupt_says_whether_one_can_go_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException
 ) -> None:
-    monkeypatch.setattr("vocable.encoder.load.load", raising(error))
+    monkeypatch.setattr(vocable, "load", raising(error))
     monkeypatch.setattr("vocable.retrieval.verbs.load", raising(error))
     (tmp_path / "corpus.txt").touch()
     assert main(["index", "m", str(tmp_path / "corpus.txt"), "-o", str(tmp_path / "out")]) == 130
-    assert error_line(capsys) == "vocable: interrupted; the same command goes on from here"
+    assert error_line(capsys) == "vocable: interrupted; the same command resumes"
     assert main(["explain", "m", "q"]) == 130
     assert error_line(capsys) == "vocable: interrupted"
 
@@ -246,7 +251,7 @@ def test_signals_interrupt_as_the_keyboard_does(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
 ) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # it may be ignored here, and then it is by a command, too
-    monkeypatch.setattr("vocable.encoder.load.load", lambda name, **_: os.kill(os.getpid(), number))
+    monkeypatch.setattr(vocable, "load", lambda name, **_: os.kill(os.getpid(), number))
     try:
         assert main(["explain", "m", "q"]) == status
         assert error_line(capsys) == "vocable: interrupted"
@@ -266,7 +271,7 @@ def test_an_interrupt_that_python_drops_comes_again(
         Interrupted()  # it is gone at once, and what its end raises is no exception here
         time.sleep(10)
 
-    monkeypatch.setattr("vocable.encoder.load.load", load)
+    monkeypatch.setattr(vocable, "load", load)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
     try:
         assert main(["explain", "m", "q"]) == 130
@@ -382,8 +387,8 @@ def test_the_program_says_nothing_of_its_own_accord(backbones: dict[str, Path], 
 
 def test_help_says_which_numbers_an_option_takes(capsys: pytest.CaptureFixture[str]) -> None:
     helps = {verb: " ".join(done(capsys, verb, "--help").split()) for verb in ("prune", "pretrain", "calibrate")}
-    assert "share of the vector's total weight. [> 0, ≤ 1]" in helps["prune"]
-    assert "that are dropped. [≥ 0, < 1]" in helps["pretrain"]
+    assert "of the total weight. [> 0, ≤ 1]" in helps["prune"]
+    assert "0 by default. [≥ 0, < 1]" in helps["pretrain"]
     assert "Share of the terms to be active. [> 0, < 1]" in helps["calibrate"]
 
 

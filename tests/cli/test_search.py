@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
+import vocable
 from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.encoder.encode import encode
@@ -220,7 +221,7 @@ def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path)
 def test_explain_of_texts_that_share_nothing(
     capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vocable.retrieval.explain.explain", lambda *texts, wacky: Explanation(0.0, ()))
+    monkeypatch.setattr(vocable, "explain", lambda *texts, wacky: Explanation(0.0, ()))
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 

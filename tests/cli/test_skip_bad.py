@@ -11,12 +11,13 @@ import pytest
 from typer.main import get_command
 
 from tests.cli.command_line import done, refused
-from vocable.cli import COMMANDS, main, program
+from vocable.cli import main, program
+from vocable.cli.command import COMMANDS
 
 READING = {
-    *("add", "calibrate", "check-engine", "select", "encode", "evaluate", "expand", "export-model", "index"),
-    *("make-inference-free", "inspect", "logits", "make-testset", "mine", "pretrain", "prune", "removal"),
-    *("rescale", "search", "teacher-scores", "transfer", "vocabulary", "wackiness"),
+    *("ablate", "add", "analyze-logits", "calibrate", "check-engine", "encode", "evaluate", "expand-vocabulary"),
+    *("export-model", "index", "inspect", "make-inference-free", "make-testset", "measure-wackiness", "mine"),
+    *("pretrain", "prune", "rescale", "search", "select", "teacher-scores", "train-vocabulary", "transfer"),
 }
 
 
@@ -39,11 +40,11 @@ COMMAND: dict[str, list[str]] = {
     "evaluate": ["RUN", "--judgments", "JUDGMENTS", "-m", "RR"],
     "mine": ["MODEL", "EXAMPLES", "-o", "OUT", "--negatives", "2"],
     "teacher-scores": ["MODEL", "EXAMPLES", "-o", "OUT"],
-    "logits": ["MODEL", "DOCUMENTS"],
+    "analyze-logits": ["MODEL", "DOCUMENTS"],
     "inspect": ["MODEL", "--texts", "DOCUMENTS"],
     "calibrate": ["MODEL", "DOCUMENTS", "-o", "OUT", "--shift", "1"],
-    "vocabulary": ["DOCUMENTS", "--size", "84,90"],
-    "inference-free": ["MODEL", "--texts", "DOCUMENTS", "-o", "OUT"],
+    "train-vocabulary": ["DOCUMENTS", "--size", "84,90"],
+    "make-inference-free": ["MODEL", "--texts", "DOCUMENTS", "-o", "OUT"],
 }
 
 
@@ -83,10 +84,10 @@ def test_a_recipe_says_how_many(
     (tmp_path / "pairs.jsonl").write_text("\n".join([*pairs, "{oops"]), encoding="utf-8")
     recipe = {"model": model, "data": {"examples": ["pairs.jsonl"]}, "training": {"steps": 1, "batch_size": 4}}
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
-    command = ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "out", "--set", f"data_folder={tmp_path}"]
+    command = ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "out", "--override", f"data_folder={tmp_path}"]
     assert refused(capsys, *command).startswith(f"vocable: {tmp_path}/pairs.jsonl:9: not JSON")
     capsys.readouterr()
-    assert main([*map(str, command), "--set", "data.skip_bad=1", "--no-resume"]) == 0
+    assert main([*map(str, command), "--override", "data.skip_bad=1", "--no-resume"]) == 0
     assert f"1 bad line skipped, the first: {tmp_path}/pairs.jsonl:9: not JSON" in capsys.readouterr().err
 
 

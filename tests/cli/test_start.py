@@ -26,7 +26,7 @@ print("\\n" + json.dumps([status, [name for name in heavy if name in sys.modules
 """
 
 
-NEEDS_NONE = ["--help", "recipes", "compare", "postings", "term-weights", "prune", "search"]
+NEEDS_NONE = ["--help", "recipes", "compare", "analyze-postings", "analyze-weights", "prune", "search"]
 
 
 @pytest.mark.parametrize("command", NEEDS_NONE)
@@ -34,7 +34,8 @@ def test_a_command_without_a_model_imports_none_of_the_large_libraries(
     command: str, vectors: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "one.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
-    files = {"compare": [tmp_path / "one.json"], "postings": [vectors], "term-weights": [vectors]}
+    files = {"compare": [tmp_path / "one.json"], "analyze-postings": [vectors]}
+    files["analyze-weights"] = [vectors]
     files["prune"] = [vectors, "--max-terms", 3, "-o", tmp_path / "small"]
     files["search"] = ["http://127.0.0.1:9", "a query"]  # of a service; there is none
     arguments = [command, *map(str, files.get(command, []))]

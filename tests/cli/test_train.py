@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import vocable
 from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.encoder.encode import encode
@@ -20,11 +21,11 @@ def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[s
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
     recipe = {"model": model, "data": {"examples": ["pairs.jsonl"]}, "training": {"steps": 2, "batch_size": 8}}
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
-    command = ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "out", "--set", f"data_folder={tmp_path}"]
-    bad = refused(capsys, *command, "--set", "training.stepps=3")
+    command = ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "out", "--override", f"data_folder={tmp_path}"]
+    bad = refused(capsys, *command, "--override", "training.stepps=3")
     assert bad == f"vocable: {tmp_path}/recipe.yaml: training.stepps: unknown key; did you mean steps?"
     assert not (tmp_path / "out.partial").exists()
-    assert refused(capsys, *command, "--set", "data.examples=[none.jsonl]").startswith(
+    assert refused(capsys, *command, "--override", "data.examples=[none.jsonl]").startswith(
         f"vocable: {tmp_path}/none.jsonl: no such file"
     )
     shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)
@@ -32,7 +33,7 @@ def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[s
     assert len((tmp_path / "out" / "log.jsonl").read_text(encoding="utf-8").splitlines()) >= 1
     assert encode(load(tmp_path / "out"), ["the old fox"]).nnz > 0
     assert json.loads(done(capsys, *command, "--json")) == {"output": str(tmp_path / "out")}  # nothing left to do
-    assert "out was made with other settings (seed)" in refused(capsys, *command, "--set", "seed=1")
+    assert "out was made with other settings (seed)" in refused(capsys, *command, "--override", "seed=1")
 
 
 def test_train_variants(capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_demo_is_told_where_to_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told: list[Path] = []
-    monkeypatch.setattr("vocable.cli.demo.demo", lambda output, serve: told.append((output, serve)))
+    monkeypatch.setattr(vocable, "demo", lambda output, serve: told.append((output, serve)))
     done(capsys, "demo", "-o", tmp_path)
     done(capsys, "demo", "--serve")
     assert told == [(tmp_path, False), (Path("vocable-demo"), True)]

@@ -15,8 +15,11 @@ from tests.cli.command_line import done, refused
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
 SENTENCE = "an old fox reads twelve books about sparse vectors at night"
-ONE_SHOT = ("calibrate", "rescale", "transfer", "expand", "vocabulary", "inference-free", "prune", "make-testset")
-RESUMABLE = ("index", "encode", "pretrain", "train", "wackiness", "removal", "mine", "teacher-scores")
+ONE_SHOT = (
+    *("calibrate", "rescale", "transfer", "expand-vocabulary", "train-vocabulary", "make-inference-free", "prune"),
+    "make-testset",
+)
+RESUMABLE = ("index", "encode", "pretrain", "train", "measure-wackiness", "ablate", "mine", "teacher-scores")
 
 
 @pytest.fixture
@@ -40,17 +43,17 @@ def commands(backbones: dict[str, Path], tmp_path: Path) -> dict[str, list[objec
         "calibrate": ["calibrate", bert, texts, "--shift", "1"],
         "rescale": ["rescale", bert, "--factor", "2"],
         "transfer": ["transfer", bert, "--target", backbones["electra"]],
-        "expand": ["expand-vocabulary", bert, "--words", words],
-        "vocabulary": ["train-vocabulary", texts, "--size", "60"],
-        "inference-free": ["make-inference-free", bert, "--weights", "ones"],
+        "expand-vocabulary": ["expand-vocabulary", bert, "--words", words],
+        "train-vocabulary": ["train-vocabulary", texts, "--size", "60"],
+        "make-inference-free": ["make-inference-free", bert, "--weights", "ones"],
         "prune": ["prune", tmp_path / "vectors", "--max-terms", "2"],
         "make-testset": ["make-testset", examples, "--queries", "2"],
         "index": ["index", bert, corpus],
         "encode": ["encode", bert, corpus],
         "pretrain": ["pretrain", bert, texts, "--steps", "1"],
         "train": ["train", recipe],
-        "wackiness": ["measure-wackiness", bert, "--role", "document", "--corpus", corpus, "-k", "2"],
-        "removal": ["ablate", bert, f"beir:{beir}", "--thresholds", "1"],
+        "measure-wackiness": ["measure-wackiness", bert, "--role", "document", "--corpus", corpus, "-k", "2"],
+        "ablate": ["ablate", bert, f"beir:{beir}", "--thresholds", "1"],
         "mine": ["mine", bert, examples, "--corpus", corpus],
         "teacher-scores": ["teacher-scores", bert, examples],
     }
@@ -97,7 +100,7 @@ def test_unfinished_work_of_another_command_is_left_as_it_is(
     assert not list(tmp_path.glob(".*.part"))
 
 
-@pytest.mark.parametrize("name", ["index", "wackiness"])
+@pytest.mark.parametrize("name", ["index", "measure-wackiness"])
 def test_a_finished_command_repeated_leaves_the_work_of_another(
     name: str, commands: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,106 +1,170 @@
-"""Commands that analyze: logits, term-weights, postings, wackiness, removal."""
+"""Commands that analyze logits, stored vectors and the terms that a model adds."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
+from annotated_types import Ge
+from typing_extensions import Doc, Unpack
 
-from vocable.cli.declare import Command, Measures, Model, Numbers, Output, Reading, Texts, numbers
+import vocable as vo
+from vocable.cli.command import Outcome, command
+from vocable.cli.options import Device, Measures, Model, Output, SkipBad, Texts, Vectors, texts_of
+from vocable.options import Count, CountOrZero, ExpansionStudy, WackinessOptions
 
-Stored = Annotated[list[str], typer.Argument(metavar="VECTORS", help="What vocable encode or index wrote.")]
-
-
-def _kept(words: list[str]) -> list[int | None]:
-    """The numbers of terms to keep; None for all."""
-    parts = [part.strip() for word in words for part in word.split(",")]
-    return [None if part == "all" else numbers([part])[0] for part in parts]
-
-
-Kept = Annotated[
-    list[str],
-    typer.Option(
-        "--max-terms",
-        metavar="K,K...",
-        callback=_kept,
-        help="Terms kept per text, or all; each number is measured apart.",
-    ),
+MaxTerms = Annotated[
+    Sequence[Count | None], typer.Option(metavar="K,K...", help="Terms kept per text, or all; each is measured.")
 ]
 
 
-class AnalyzeLogits(Reading):
+@command("Analyze", reads=True)
+def analyze_logits(
+    model: Model,
+    texts: Texts,
+    top_k: Annotated[Sequence[Count], Doc("Numbers of a token's largest logits to average.")] = (10, 100),
+    limit: Annotated[Count | None, Doc("Largest number of texts.")] = 8000,
+    max_length: Annotated[Count, Doc("Tokens per text.")] = 128,
+    clusters: Annotated[
+        int | None, Ge(2), Doc("Also measure how well the logits separate this many groups of texts.")
+    ] = None,
+    embedding: Annotated[str, Doc("Dense model that groups the texts, or lexical.")] = "lexical",
+    device: Device = None,
+) -> Outcome:
     """Measure a masked language model's logits.
 
-    How much a term's score varies over the tokens, how large a token's best
-    ones are, how many are not negative.
+    The variance of a term's score over the tokens, the size of a token's
+    largest logits, the share of logits that are not negative.
 
     Example: vocable analyze-logits bert-base-uncased texts.txt --clusters 50
     """
+    result = vo.analyze_logits(
+        model,
+        texts_of(texts),
+        top_k=top_k,
+        limit=limit,
+        max_length=max_length,
+        clusters=clusters,
+        embedding=embedding,
+        device=device,
+    )
+    return Outcome(result)
 
-    model: Model
-    texts: Texts
-    top_k: Numbers
 
-
-class AnalyzeWeights(Command):
+@command("Analyze")
+def analyze_weights(
+    vectors: Vectors,
+    min_count: Annotated[Sequence[Count], Doc("Least numbers of texts of a term; each is measured.")] = (1,),
+    max_terms: MaxTerms = (None,),
+) -> Outcome:
     """Measure how a term's weights differ between texts.
 
     Example: vocable analyze-weights vectors --min-count 2,10
     """
-
-    vectors: Stored
-    min_count: Numbers
-    max_terms: Kept = ["all"]
+    return Outcome(vo.analyze_weights(list(vectors), min_count=min_count, max_terms=max_terms))
 
 
-class AnalyzePostings(Command):
-    """Measure the postings lists that vectors make.
+@command("Analyze")
+def analyze_postings(
+    vectors: Vectors,
+    max_terms: MaxTerms = (None,),
+    longest: Annotated[CountOrZero, Doc("Number of the longest postings lists to print.")] = 20,
+    model: Annotated[str | None, Doc("Model of the vectors, for the names of the terms, if it has moved.")] = None,
+) -> Outcome:
+    """Measure the postings lists of vectors.
 
-    Their lengths, over all terms and over those that are used, the longest ones,
-    and how many terms a text has.
+    Their lengths, over all terms and over the terms used, the longest lists,
+    and the number of terms per text.
 
     Example: vocable analyze-postings vectors --max-terms all,20,10
     """
-
-    vectors: Stored
-    max_terms: Kept = ["all"]
+    return Outcome(vo.analyze_postings(list(vectors), max_terms=max_terms, longest=longest, model=model))
 
 
-class MeasureWackiness(Command):
+@command("Analyze", resumable=True)
+def measure_wackiness(
+    models: Annotated[
+        Sequence[str], typer.Argument(metavar="MODEL", help="Models; bm25+rm3, query2doc:MODEL, doct5query:MODEL.")
+    ],
+    corpus: Annotated[str, typer.Option(metavar="SOURCE", help="The collection: a file, beir:DIR, pydocs: ...")],
+    output: Output,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Inputs, if these are queries.")] = None,
+    role: Annotated[
+        Literal["query", "document"], Doc("Texts whose expansions are measured: queries, or the documents of --corpus.")
+    ] = "query",
+    limit: Annotated[Count | None, Doc("Largest number of inputs, drawn at random.")] = None,
+    names: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Further texts whose capitals tell which words are names.")
+    ] = None,
+    sensitivity: Annotated[bool, Doc("Also measure with each setting changed, one at a time.")] = False,
+    card: Annotated[bool, Doc("Also write the result into the models' cards, README.md in their folders.")] = False,
+    skip_bad: SkipBad = 0,
+    **options: Unpack[WackinessOptions],
+) -> Outcome:
     """Measure how wacky the expansions of models are.
 
-    Wacky terms stand neither in an input nor in the documents that it finds.
-    The report is index.html in the output folder, beside figures, scores of
-    all terms (Parquet) and JSON. Repeated after a kill, it does not encode
-    again what was encoded.
+    Wacky terms occur neither in an input nor in the documents that it finds.
+    The report is index.html in the output folder, with figures, scores of all
+    terms (Parquet) and JSON. A repeated run reuses what was encoded.
 
-    Example: vocable measure-wackiness vocable-mini --queries q.tsv --corpus d.tsv -o w
+    Example: vocable measure-wackiness MODEL --queries q.tsv --corpus d.tsv -o w
     """
+    result = vo.measure_wackiness(
+        models,
+        corpus,
+        output,
+        queries=queries,
+        role=role,
+        limit=limit,
+        names=names,
+        sensitivity=sensitivity,
+        card=card,
+        skip_bad=skip_bad,
+        **options,
+    )
+    return Outcome(result, [output])
 
-    resumable: ClassVar[bool] = True
-    models: Annotated[
-        list[str], typer.Argument(metavar="MODEL", help="Models; bm25+rm3, query2doc:MODEL, doct5query:MODEL.")
-    ]
-    corpus: Annotated[str, typer.Option(metavar="SOURCE", help="The collection: a file, beir:DIR, pydocs: ...")]
-    output: Output
-    k: Annotated[int, typer.Option("-k", "--k")]
 
+@command("Analyze", resumable=True)
+def ablate(
+    model: Model,
+    datasets: Annotated[
+        Sequence[str], typer.Argument(metavar="DATASET", help="beir:DIR, ir_datasets:NAME, pydocs:#test")
+    ],
+    output: Output,
+    scores: Annotated[
+        Path | None, Doc("Output of vocable measure-wackiness; measured on the first dataset by default.")
+    ] = None,
+    thresholds: Annotated[Sequence[Count], Doc("Numbers of terms to remove.")] = (10, 100, 1000, 10000),
+    measures: Measures = None,
+    draws: Annotated[int, Ge(2), Doc("Number of random draws per threshold.")] = 10,
+    control: Annotated[
+        Literal["frequency", "number"], Doc("Random terms of the same frequencies, or only of the same number.")
+    ] = "frequency",
+    role: Annotated[Literal["query", "document"], Doc("Texts whose expansions are removed.")] = "query",
+    skip_bad: SkipBad = 0,
+    **options: Unpack[ExpansionStudy],
+) -> Outcome:
+    """Remove the wackiest expansions, and measure the loss.
 
-class Ablate(Command):
-    """Remove the wackiest expansions, and measure what is lost.
-
-    Beside it, as many random ones are removed, again and again. Writes tables, a
-    figure and a page. Repeated after a kill, it goes on where it stopped.
+    Compared with the same number of random terms, drawn several times. Writes
+    tables, a figure and a page. An interrupted run resumes when repeated.
 
     Example: vocable ablate vocable-mini beir:scifact -o removed
     """
-
-    resumable: ClassVar[bool] = True
-    model: Model
-    datasets: Annotated[list[str], typer.Argument(metavar="DATASET", help="beir:DIR, ir_datasets:NAME, pydocs:#test")]
-    output: Output
-    thresholds: Numbers
-    measures: Measures
-
-
-COMMANDS: list[type[Command]] = [AnalyzeLogits, AnalyzeWeights, AnalyzePostings, MeasureWackiness, Ablate]
+    result = vo.ablate(
+        model,
+        datasets,
+        output,
+        scores=scores,
+        thresholds=thresholds,
+        measures=measures,
+        draws=draws,
+        control=control,
+        role=role,
+        skip_bad=skip_bad,
+        **options,
+    )
+    return Outcome(result, [output])

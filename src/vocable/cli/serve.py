@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
+from annotated_types import Ge, Le
+from typing_extensions import Doc, Unpack
 
-from vocable.cli.declare import Command
-from vocable.cli.search import Place, Wacky, WackyShare
+import vocable as vo
+from vocable.cli.command import command
+from vocable.cli.options import Place
+from vocable.options import Count, ServiceOptions
 
 
-class Serve(Command):
+@command("Serve", json=False)
+def serve(
+    index: Place,
+    model: Annotated[str | None, Doc("The model of the index, if it has moved.")] = None,
+    host: Annotated[str, Doc("Address to listen on; 0.0.0.0 for all of the machine's.")] = "127.0.0.1",
+    port: Annotated[int, Ge(0), Le(65535), Doc("Port to listen on; 0 for a free one.")] = 8000,
+    workers: Annotated[Count, Doc("Number of processes; more than one for an index that cannot change.")] = 1,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File of the bearer token of requests; or VOCABLE_TOKEN.")
+    ] = None,
+    **options: Unpack[ServiceOptions],
+) -> None:
     """Serve an index over HTTP.
 
-    A page to search with at /; search, explanations, sparse embeddings as
-    text-embeddings-inference has them, and changes, until Ctrl-C. The log is
-    JSON on stderr.
+    A search page at /; search, explanations, sparse embeddings in the format
+    of text-embeddings-inference, and changes, until Ctrl-C. The log is JSON on
+    stderr.
 
     Example: vocable serve my-index --port 8000
     """
-
-    has_json: ClassVar[bool] = False
-    index: Place
-    model: Annotated[str | None, typer.Option(help="The model of the index, if it has moved.")] = None
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The bearer token that requests must have; or VOCABLE_TOKEN.")
-    ] = None
-    compare_with: Annotated[str | None, typer.Option(metavar="PLACE")] = None
-    wacky: Wacky = None
-    wacky_share: WackyShare = None
-
-
-COMMANDS: list[type[Command]] = [Serve]
+    vo.serve(index, model, host=host, port=port, workers=workers, token_file=token_file, **options)

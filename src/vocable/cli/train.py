@@ -2,123 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Literal
 
 import typer
+from annotated_types import Ge, Lt
+from typing_extensions import Doc, TypedDict, Unpack
 
-from vocable import imported
-from vocable.cli.declare import Command, Loading, Output
+import vocable as vo
+from vocable.cli.command import Outcome, command
+from vocable.cli.options import Device, Lines, Loading, Model, Output, Seed, SkipBad, part_of
+from vocable.options import Count, TestsetOptions
 
-Examples = Annotated[str, typer.Argument(help="Source of queries, positives, perhaps negatives.")]
-Lines = Annotated[Path, typer.Option("-o", "--output", help="JSON lines file; there only when it is whole.")]
-
-
-class Mine(Loading):
-    """Find hard negatives with the model's own index.
-
-    Takes the best hits that are no answers. An example with too few is left
-    out. Repeated after a kill, it goes on where it stopped.
-
-    Example: vocable mine my-model pairs.jsonl -o hard.jsonl
-    """
-
-    resumable: ClassVar[bool] = True
-    examples: Examples
-    output: Lines
-
-    def arguments(self) -> dict[str, Any]:
-        """The loaded model and the other fields."""
-        rule = (self.negatives, self.from_rank, self.to_rank, self.margin, self.relative_margin)
-        imported("vocable.training.mine:NegativeRule")(*rule)  # which says what cannot be before the model is read
-        return super().arguments()
+Examples = Annotated[str, typer.Argument(help="Source of queries, positives, and negatives, if any.")]
 
 
-class TeacherScores(Command):
-    """Add a teacher's scores to examples.
-
-    Of the positive and of each negative. Repeated after a kill, it goes on
-    where it stopped.
-
-    Example: vocable teacher-scores my-teacher hard.jsonl -o scored.jsonl
-    """
-
-    resumable: ClassVar[bool] = True
-    model: Annotated[str, typer.Argument(help="A cross-encoder, or a dense or sparse encoder: a folder or Hub id.")]
-    examples: Examples
-    output: Lines
-
-    def arguments(self) -> dict[str, Any]:
-        """The loaded teacher and the other fields."""
-        load = imported("vocable.training.teachers:load_scoring_model")
-        return {"model": load(self.model, self.kind, self.device), "examples": self.examples, "output": self.output}
-
-
-class MakeTestset(Command):
-    """Make a test collection from a log of queries and answers.
-
-    A BEIR folder whose queries come from all groups of similar queries alike,
-    as many of low, middle and high word overlap with their documents.
-
-    Example: vocable make-testset clicks.jsonl -o test-set --queries 300
-    """
-
-    writes: ClassVar[tuple[str, ...]] = ("output", "train_output")
-    next_step: ClassVar[str] = "vocable evaluate vocable-mini --dataset beir:{output}"
-    log: Annotated[str, typer.Argument(help="Source of queries and positives, perhaps with scores.")]
-    output: Output
-
-
-class Train(Command):
-    """Train a retriever as a recipe says.
-
-    Repeated after a kill, it goes on where it stopped.
-
-    Example: vocable train pydocs -o my-model --set training.steps=200
-    """
-
-    python_only: ClassVar[tuple[str, ...]] = ("overrides",)
-    resumable: ClassVar[bool] = True
-    writes: ClassVar[tuple[str, ...]] = ("output", "figure")
-    next_step: ClassVar[str] = "vocable evaluate {output} --dataset SOURCE"
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of one of vocable recipes.")]
-    output: Output
-    variant: Annotated[str | None, typer.Option(metavar="NAME")]
-    variants: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Train these, or all, into OUTPUT/NAME and measure them."),
-    ]
-    set: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a key.")] = None
-    sweep: Annotated[str | None, typer.Option(metavar="KEY=V1,V2,...")]
-
-    def arguments(self) -> dict[str, Any]:
-        """The values, as the verb calls them."""
-        given = super().arguments()
-        names = [name.strip() for some in self.variants or [] for name in some.split(",")]
-        return given | {"variants": "all" if names == ["all"] else names or None, "overrides": given.pop("set") or ()}
-
-    def following(self) -> str:
-        """Several runs have been measured already."""
-        return "" if self.variants or self.sweep else self.next_step
-
-    def call(self) -> Any:
-        """Train; a single model says nothing."""
-        result = super().call()
-        return result if hasattr(result, "to_json") else None
-
-
-class Recipes(Command):
-    """List the built-in recipes, or print one.
-
-    Those with a * need data, devices or code that vocable does not bring.
-
-    Example: vocable recipes pydocs
-    """
-
-    name: Annotated[str | None, typer.Argument(help="The recipe to print; without it, all are listed.")]
-
-
-class Demo(Command):
+@command("Train", resumable=True, json=False)
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder that keeps index and model.")] = Path(
+        "vocable-demo"
+    ),
+    serve: Annotated[bool, Doc("Show the index on a page in the browser, until Ctrl-C.")] = False,
+) -> None:
     """See it all work, on Python's documentation.
 
     Indexes, searches, explains, compares with BM25, fine-tunes and measures again;
@@ -126,11 +32,158 @@ class Demo(Command):
 
     Example: vocable demo
     """
-
-    resumable: ClassVar[bool] = True
-    writes: ClassVar[tuple[str, ...]] = ()
-    has_json: ClassVar[bool] = False
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder that keeps index and model.")]
+    vo.demo(output, serve=serve)
 
 
-COMMANDS: list[type[Command]] = [Demo, Train, Recipes, Mine, TeacherScores, MakeTestset]
+@command("Train", resumable=True)
+def train(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of one of vocable recipes.")],
+    output: Output,
+    variant: Annotated[str | None, typer.Option(metavar="NAME", help="Train this variant of the recipe.")] = None,
+    variants: Annotated[
+        Sequence[str] | None,
+        typer.Option(metavar="NAME", help="Train these variants, or all, into OUTPUT/NAME and evaluate them."),
+    ] = None,
+    override: Annotated[Sequence[str], typer.Option(metavar="KEY=VALUE", help="Change a key of the recipe.")] = (),
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=V1,V2,...", help="Train once with each value of a key, and evaluate."),
+    ] = None,
+    figure: Annotated[Path | None, Doc("With --sweep: file for quality against FLOPS, .png or .svg.")] = None,
+    resume: Annotated[bool, typer.Option(help="Resume unfinished work, or throw it away.")] = True,
+) -> Outcome:
+    """Train a retriever by a recipe.
+
+    An interrupted run resumes when repeated.
+
+    Example: vocable train pydocs -o my-model --override training.steps=200
+    """
+    names = [name.strip() for some in variants or [] for name in some.split(",")]
+    result = vo.train(
+        recipe,
+        output,
+        variant=variant,
+        variants="all" if names == ["all"] else names or None,
+        overrides=override,
+        sweep=sweep,
+        figure=figure,
+        resume=resume,
+    )
+    if variants or sweep:
+        return Outcome(result, [output, figure])
+    return Outcome(None, [output], f"vocable evaluate {output} --dataset SOURCE")
+
+
+@command("Train")
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="The recipe to print; without it, all are listed.")] = None,
+) -> Outcome:
+    """List the built-in recipes, or print one.
+
+    Those with a * need data, devices or code that vocable does not include.
+
+    Example: vocable recipes pydocs
+    """
+    return Outcome(vo.recipes(name))
+
+
+class NegativeOptions(TypedDict, total=False):
+    """The choice of negatives."""
+
+    negatives: Annotated[Count, Doc("Number of negatives per example; 8 by default.")]
+    from_rank: Annotated[Count, Doc("First rank of a negative, positives included; 1 by default.")]
+    to_rank: Annotated[Count, Doc("Last rank of a negative; 100 by default.")]
+    margin: Annotated[float | None, Doc("Negatives must score this much less than the positive.")]
+    relative_margin: Annotated[
+        float | None, Ge(0), Lt(1), Doc("Negatives must score less than (1 - this) of the positive's score.")
+    ]
+
+
+class MineOptions(Loading, NegativeOptions, total=False):
+    """Options of `vocable.load` and `vocable.mine`."""
+
+
+@command("Train", resumable=True)
+def mine(
+    model: Model,
+    examples: Examples,
+    output: Lines,
+    corpus: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Documents to search; by default those of the examples.")
+    ] = None,
+    index: Annotated[str | None, typer.Option(metavar="PLACE", help="Index to search, in place of a corpus.")] = None,
+    with_scores: Annotated[bool, Doc("Also write the model's scores.")] = False,
+    skip_bad: SkipBad = 0,
+    **options: Unpack[MineOptions],
+) -> Outcome:
+    """Find hard negatives with the model's own index.
+
+    Takes the best hits that are not answers, and drops examples with too few.
+    An interrupted run resumes when repeated.
+
+    Example: vocable mine my-model pairs.jsonl -o hard.jsonl
+    """
+    from vocable.training.mine import NegativeRule
+
+    rule = part_of(NegativeOptions, options)
+    NegativeRule(**rule)  # refuses impossible ranks before the model is loaded
+    loaded = vo.load(model, **part_of(Loading, options))
+    result = vo.mine(
+        loaded, examples, output, corpus=corpus, index=index, with_scores=with_scores, skip_bad=skip_bad, **rule
+    )
+    return Outcome(result, [output])
+
+
+@command("Train", resumable=True)
+def teacher_scores(
+    model: Annotated[str, typer.Argument(help="A cross-encoder, or a dense or sparse encoder: a folder or Hub id.")],
+    examples: Examples,
+    output: Lines,
+    kind: Annotated[
+        Literal["cross", "dense", "sparse"] | None, Doc("Kind of the model, if its files do not say.")
+    ] = None,
+    device: Device = None,
+    skip_bad: SkipBad = 0,
+) -> Outcome:
+    """Add a teacher's scores to examples.
+
+    Scores the positive and each negative. An interrupted run resumes when
+    repeated.
+
+    Example: vocable teacher-scores my-teacher hard.jsonl -o scored.jsonl
+    """
+    result = vo.teacher_scores(model, examples, output, kind=kind, device=device, skip_bad=skip_bad)
+    return Outcome(result, [output])
+
+
+@command("Train")
+def make_testset(
+    log: Annotated[str, typer.Argument(help="Source of queries and positives, perhaps with scores.")],
+    output: Output,
+    embedding: Annotated[str, Doc("Dense model that groups the queries, or lexical.")] = "lexical",
+    device: Device = None,
+    seed: Seed = 0,
+    train_output: Annotated[
+        Path | None, Doc("JSON Lines file for the examples of all other queries, to train on.")
+    ] = None,
+    skip_bad: SkipBad = 0,
+    **options: Unpack[TestsetOptions],
+) -> Outcome:
+    """Make a test collection from a log of queries.
+
+    A BEIR folder whose queries come equally from all groups of similar queries,
+    equally many of low, middle and high word overlap with their documents.
+
+    Example: vocable make-testset clicks.jsonl -o test-set --queries 300
+    """
+    result = vo.make_testset(
+        log,
+        output,
+        embedding=embedding,
+        device=device,
+        seed=seed,
+        train_output=train_output,
+        skip_bad=skip_bad,
+        **options,
+    )
+    return Outcome(result, [output, train_output], f"vocable evaluate vocable-mini --dataset beir:{output}")

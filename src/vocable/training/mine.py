@@ -131,11 +131,11 @@ class NegativeRule:
     of the positive's score.
     """
 
-    negatives: Count
-    from_rank: Count
-    to_rank: Count
-    margin: float | None
-    relative_margin: Annotated[float, Ge(0), Lt(1)] | None
+    negatives: Count = 8
+    from_rank: Count = 1
+    to_rank: Count = 100
+    margin: float | None = None
+    relative_margin: Annotated[float, Ge(0), Lt(1)] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,0 +1,38 @@
+"""Printing of results: text without control characters, and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from vocable.tables import visible
+
+
+def show(result: Any) -> None:
+    """Print a result as text, each item of a list or iterator; None prints nothing."""
+    if isinstance(result, list | Iterator):
+        for item in result:
+            show(item)
+    elif result is not None:
+        print("\n".join(map(visible, str(result).split("\n"))), flush=True)
+
+
+def print_json(values: Any, *, indent: int | None = 2) -> None:
+    """Print JSON values; `indent=None` puts them on one line, for streams of objects.
+
+    NaN and infinite numbers, which JSON lacks, are printed as null.
+    """
+    text = json.dumps(_finite(values), indent=indent, ensure_ascii=False, allow_nan=False)
+    shown = re.sub(r"[^\n -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
+    print(shown, flush=True)  # a program may wait for an answer before it asks again
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
