@@ -146,7 +146,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
             ["train", "pydocs", "-o", "o", "--variant", "a", "--variants", "all"],
             "vocable: give variant for one, or variants for several, not both",
         ),
-        (["train", "mlm-head-rescaling", "-o", "o", "--variant", "bert-k1"], "vocable: this recipe needs MS MARCO"),
+        (["train", "small-rescaling", "-o", "o", "--variant", "k1"], "vocable: this recipe needs a backbone"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: Invalid value for '--steps'"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps must be at least 1, not 0"),
