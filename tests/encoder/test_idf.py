@@ -18,7 +18,7 @@ from vocable.errors import ArgumentError
 def test_documents_are_counted_once_a_token(
     tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BATCH", 7)
+    monkeypatch.setattr(module, "TOKENIZED_TEXTS", 7)
     texts = [*toy_texts[:50], "", "fox fox fox", " ".join(toy_texts)]  # the last is longer than any model reads
     for tokenizer in tokenizers.values():
         found, documents = document_frequencies(iter(texts), tokenizer)

@@ -102,7 +102,7 @@ def test_a_query_that_is_left_with_nothing_counts_zero() -> None:
 
 def test_mistakes_are_said() -> None:
     encoded, own, _ = toy()
-    with pytest.raises(VectorsError, match="not of one text"):
+    with pytest.raises(VectorsError, match="do not match own terms"):
         Ablation(encoded, own, role="document")
     with pytest.raises(ArgumentError, match="role must be query or document, not 'both'"):
         Ablation(encoded, own, role="both")  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from vocable.data.slices import Span, absolute, has_changed, read_span
 from vocable.data.texts import Texts
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.checks import check_length
-from vocable.encoder.load import load
+from vocable.encoder.load import load, load_model
 from vocable.encoder.provenance import describe, model_name
 from vocable.encoder.shards import Make, MakeAll, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.stream import PART_SIZE, StreamProgress, encode_stream, stream_settings
@@ -142,11 +142,10 @@ def encode(
             raise ArgumentError("with output, texts is the source of the texts, such as a file")
         found = read_corpus(texts, bad=bad) if role == "document" else read_queries(texts, bad=bad)
     named, device = name or model_name(model), options.get("device")
-    if not isinstance(model, SparseEncoder):
-        check_length(model, options.get("max_length"))
-        model = load(model, device=device)
-    elif device is not None:
+    if device is not None and isinstance(model, SparseEncoder):
         raise ArgumentError("device goes with the name of a model: this one is loaded already")
+    check_length(model, options.get("max_length"))
+    model = load_model(model, device)
     encoder = TextEncoder(model, role, **options)
     if output is None or found is None:
         vectors = encoder.encode(cast(Texts, texts))

@@ -1,8 +1,8 @@
-"""The output terms of a model: their names, the words of a text, and which terms stand in a text.
+"""The output terms of a model: their names, the words of a text, and the terms that occur in a text.
 
-A splitter finds the words of a text and normalizes each as the model's tokenizer normalizes a text, so that two
-spellings are one word if the model reads them as one. The terms that stand in a text are its tokens; of a model with an
-output vocabulary of its own they are looked for among its words. Every other term of its vector is an expansion.
+A splitter finds the words of a text and normalizes each as the model's tokenizer does, so that two spellings are one
+word if the model reads them as one. The terms that occur in a text are its tokens, or, for a model with an output
+vocabulary, the terms among its words. All other terms of its vector are expansions.
 
 Letters: m texts or vectors, v output terms, e entries of the vectors.
 """
@@ -31,7 +31,7 @@ from vocable.vectors import as_vectors, selected, token_names
 
 
 def terms(model: SparseEncoder) -> list[str]:
-    """The v output terms of `model`, by column; one without a token (padding of the head) is `<column>`."""
+    """Return the v output terms of `model`, by column; a column without a token (padding of the head) is `<column>`."""
     transformer = main_transformer(model)
     layer = output_vocabulary(transformer.auto_model)
     if layer is not None:
@@ -40,22 +40,24 @@ def terms(model: SparseEncoder) -> list[str]:
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:
-    """Yield the tokens of each text to its end, however long the model reads, without special tokens around them."""
+    """Yield all tokens of each text, beyond the model's length, too, without special tokens around them."""
     stream = iter(texts)
-    while batch := list(islice(stream, BATCH)):
+    while batch := list(islice(stream, TOKENIZED_TEXTS)):
         yield from tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
 
 
 def backend_of(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Return the tokenizer of the `tokenizers` library in `tokenizer`; raises `ModelError` where there is none."""
+    """Return the `tokenizers` object of a tokenizer; raise `ModelError` for one in Python."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        raise ModelError(f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast one")
+        raise ModelError(
+            f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast tokenizer"
+        )
     return backend
 
 
 class Word(NamedTuple):
-    """A normalized word and the characters of the text that it is: `text[start:end]`."""
+    """A normalized word and its place in the text, `text[start:end]`."""
 
     text: str
     start: int
@@ -63,13 +65,13 @@ class Word(NamedTuple):
 
 
 Splitter = Callable[[str], Iterable[Word]]
-# Letters, digits, marks and underscores in a row, or whatever stands between white space, which some normalizers write
-# as U+2581 already.
+# Letters, digits, marks and underscores in a row, or everything between white space, which some normalizers write as
+# U+2581.
 PATTERNS: dict[str, str] = {"words": r"\w+", "whitespace": r"[^\s▁]+"}
 
 
 def splitter(tokenizer: PreTrainedTokenizerBase, name: str = "words") -> Splitter:
-    """The named splitter for the texts that `tokenizer` reads; its words come in the order of the text."""
+    """Return the named splitter for the texts of `tokenizer`; its words are in the order of the text."""
     if name not in PATTERNS:
         raise ArgumentError(f"splitter must be one of {', '.join(PATTERNS)}, not {name!r}")
     normalizer = backend_of(tokenizer).normalizer
@@ -86,30 +88,29 @@ def splitter(tokenizer: PreTrainedTokenizerBase, name: str = "words") -> Splitte
 
 
 def normal_form(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], str]:
-    """Return what the tokenizer's normalization makes of a word: words with the same form are one to the model."""
+    """Return the tokenizer's normalization of a word; the model does not tell words of one form apart."""
     normalizer = backend_of(tokenizer).normalizer
     return (lambda word: word) if normalizer is None else normalizer.normalize_str
 
 
 Words = Literal["any", "words", "whitespace"]
 
-BATCH = 1000  # texts tokenized at a time
+TOKENIZED_TEXTS = 1000  # at a time
 WORD_MARKS = ("", "Ġ", "▁")  # in front of a term that begins a word, by tokenizer family
 SPELLED = (re.compile(r"\w+|[^\w\s]"), re.compile(r"\S+"))
-REMEMBERED = 1 << 20  # words whose terms are looked up once
+CACHED_WORDS = 1 << 20
 
 
 def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "any") -> csr_array:
-    """How often each output term of `model` stands in each text, also beyond the length at which the model cuts it.
+    """Count each output term of `model` in each text, beyond the model's length, too.
 
-    The special tokens that a tokenizer puts around a text never count, nor does a prompt; a token for what the
-    tokenizer does not know counts as often as there is something unknown.
+    The special tokens that a tokenizer puts around a text and the prompt do not count; an unknown token counts each
+    time.
 
     Args:
-        words: what is a word of the text, for output terms that are not the tokenizer's tokens; no other model minds.
-            "any": the words and marks of the text, as they are spelled, as the model's tokenizer normalizes them, in
-            lower case, and without accents; a term counts once at each place where any of these is the term. "words"
-            or "whitespace": only what that splitter (`vocable.encoder.terms`) finds.
+        words: the words of a text, for a model with an output vocabulary. "any": words and marks of the text as they
+            are spelled, as the model's tokenizer normalizes them, in lower case, and without accents; a term counts
+            once at each place where one of these is the term. "words" or "whitespace": the words of that splitter.
 
     Returns:
         [m, v] csr_array of float32 counts.
@@ -132,10 +133,10 @@ def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "a
 
 
 def term_places(model: SparseEncoder, text: str) -> list[Word]:
-    """Where output terms of `model` stand in a text, in its order: those that `input_terms` counts.
+    """Return the places in a text of the output terms that `input_terms` counts, in the order of the text.
 
-    Unknown tokens and white space are left out. Words that are no tokens may overlap. A tokenizer that does not say
-    where its tokens stand gives none.
+    Unknown tokens and white space are left out. Words that are not tokens may overlap. The list is empty for a
+    tokenizer that does not return the places of its tokens.
     """
     transformer = main_transformer(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
@@ -147,14 +148,14 @@ def term_places(model: SparseEncoder, text: str) -> list[Word]:
     cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     names, special = tokenizer.convert_ids_to_tokens(cut["input_ids"]), set(tokenizer.all_special_tokens)
     places = [(name, start, end) for name, (start, end) in zip(names, cut["offset_mapping"], strict=True)]
-    # Some tokenizers make the white space in front of a word part of its first token.
+    # Some tokenizers include the white space in front of a word in its first token.
     blank = [len(text[start:end]) - len(text[start:end].lstrip()) for _, start, end in places]
     moved = [Word(name, start + spaces, end) for (name, start, end), spaces in zip(places, blank, strict=True)]
     return [word for word in moved if word.start < word.end and word.text not in special]
 
 
 def special_terms(model: SparseEncoder) -> np.ndarray:
-    """The columns of the terms that stand for no text, [CLS] and its like, ascending, int64."""
+    """Return the columns of the special terms, such as [CLS], ascending, int64."""
     transformer = main_transformer(model)
     return special_columns(transformer.auto_model, transformer.tokenizer)
 
@@ -167,13 +168,13 @@ def _own_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Ite
 def _own_words(
     tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary, words: Words, texts: Iterable[str]
 ) -> Iterator[dict[tuple[int, int], int]]:
-    """Yield the places of each text's terms: where one begins and its column, and where it ends."""
+    """Yield the places of each text's terms: {(start, column): end}."""
     normalize = (lambda term: term) if words == "any" else normal_form(tokenizer)
     column_of = {normalize(term): column for column, term in enumerate(layer.terms)}
 
-    @lru_cache(REMEMBERED)
+    @lru_cache(CACHED_WORDS)
     def columns_of(word: str) -> list[int]:
-        """The terms that a word stands for: of "any", its own spelling, in lower case, and without accents."""
+        """Return the terms of a word: with "any", of its spelling, in lower case, and without accents."""
         lower = word.lower()
         spelled = [mark + form for form in (word, lower, without_accents(lower)) for mark in WORD_MARKS]
         return [column_of[form] for form in (spelled if words == "any" else [word]) if form in column_of]
@@ -187,7 +188,7 @@ def _own_words(
 
 
 def without_accents(text: str) -> str:
-    """Return the text without combining marks, as BERT's uncased tokenizer takes them away.
+    """Remove combining marks from a text, as BERT's uncased tokenizer does.
 
     >>> without_accents("Ångström")
     'Angstrom'
@@ -197,9 +198,9 @@ def without_accents(text: str) -> str:
 
 
 def remove_expansions(vectors: csr_array, own: csr_array, terms: np.ndarray) -> csr_array:
-    """`vectors` [m, v] without those of `terms` (columns) that are an expansion: one that stands in the text stays.
+    """Remove `terms` (columns) from `vectors` [m, v] where they are an expansion.
 
-    `own` [m, v] has an entry where a term stands in the text.
+    `own` [m, v] has an entry for each term that occurs in the text, which is kept.
 
     >>> vectors = csr_array(np.array([[1.0, 2.0, 3.0]], dtype=np.float32))
     >>> own = csr_array(np.array([[0.0, 1.0, 0.0]]))
@@ -211,10 +212,10 @@ def remove_expansions(vectors: csr_array, own: csr_array, terms: np.ndarray) -> 
 
 
 def expansion_entries(vectors: csr_array, own: csr_array) -> np.ndarray:
-    """One bool for each of the e entries of `vectors` [m, v]: whether `own` [m, v] has none there."""
+    """Return True for each of the e entries of `vectors` [m, v] without an entry in `own` [m, v], bool [e]."""
     vectors, own = as_vectors(vectors), as_vectors(own, "the texts' own terms")
     if vectors.shape != own.shape:
-        raise VectorsError(f"vectors of shape {vectors.shape} and own terms of shape {own.shape} are not of one text")
+        raise VectorsError(f"vectors of shape {vectors.shape} do not match own terms of shape {own.shape}")
     # The number of each entry's cell, counted row by row, in ascending order.
     places, standing = (
         np.repeat(np.arange(part.shape[0], dtype=np.int64), np.diff(part.indptr)) * part.shape[1] + part.indices
@@ -225,7 +226,7 @@ def expansion_entries(vectors: csr_array, own: csr_array) -> np.ndarray:
 
 
 def flags(terms: np.ndarray, size: int) -> np.ndarray:
-    """One bool for each of `size` columns."""
+    """Return a bool for each of `size` columns, True for those in `terms`."""
     if len(terms) and not 0 <= terms.min() <= terms.max() < size:
         raise ArgumentError(f"terms must lie between 0 and {size - 1}, not {terms.min()} to {terms.max()}")
     flags = np.zeros(size, dtype=bool)

@@ -14,7 +14,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import bare_marks
-from vocable.encoder.terms import REMEMBERED, WORD_MARKS, Splitter, normal_form, splitter, without_accents
+from vocable.encoder.terms import CACHED_WORDS, WORD_MARKS, Splitter, normal_form, splitter, without_accents
 from vocable.errors import ModelError
 from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
 
@@ -115,7 +115,7 @@ class SpanFinder(TermFinder):
         self._beginnings = WORD_MARKS[::-1] if marked and not pieces else ("",)
         self._continuations = (CONTINUATION,) if pieces else ("",) if marked else ()
         self._number = {term: number for number, term in reversed([*enumerate(terms)])}
-        self._number_of = lru_cache(REMEMBERED)(self._look_up)
+        self._number_of = lru_cache(CACHED_WORDS)(self._look_up)
 
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
         tokens, starts, ends, window = _spelling(text, windows, offsets, self._marks)

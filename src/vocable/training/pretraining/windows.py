@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from vocable.arrays import HEADER, load_arrays, save_arrays
-from vocable.encoder.terms import BATCH
+from vocable.encoder.terms import TOKENIZED_TEXTS
 from vocable.errors import DataError, LostProcessError
 from vocable.processes import worker_pool
 from vocable.training.pretraining.finders import TermFinder
@@ -163,7 +163,7 @@ def cut(texts: Iterable[str], cutter: Cutter, *, here: int = HERE, workers: int 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     nonempty = (text for text in texts if text.strip())
-    while batch := list(islice(nonempty, BATCH)):
+    while batch := list(islice(nonempty, TOKENIZED_TEXTS)):
         yield batch
 
 
