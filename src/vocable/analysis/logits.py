@@ -37,7 +37,7 @@ LOGITS_AT_ONCE = 1 << 24  # 64 MiB
 
 @dataclass(frozen=True)
 class Recoverability:
-    """Agreement of clusters of logits with those of an embedding model (Kim et al. 2026, appendix I).
+    """Agreement of the clusters of logits with the clusters of an embedding model (Kim et al. 2026, appendix I).
 
     `recoverability` is the adjusted Rand index: 1 for the same clusters, 0 for chance. `inner_variance` is the variance
     of a term's logit within the true clusters, mean over the terms, and `inner_share` its share of the variance over
@@ -59,7 +59,7 @@ class LogitStatistics(Tabled):
     `logit_score_std` is the standard deviation of a term's logit over all tokens, averaged over the terms.
     `doc_score_avg` and `doc_score_std` have, by k, the mean and the standard deviation of a token's k largest logits,
     averaged within each text and then over the texts; "all" means k = v. `non_neg_terms_avg` and `non_neg_terms_std`
-    are those of the number of non-negative logits, over the tokens.
+    are mean and standard deviation of the number of non-negative logits, over the tokens.
     """
 
     texts: int
@@ -140,7 +140,7 @@ def logit_statistics(
     """Measure the logits of a masked language model over its output terms, on unmasked texts.
 
     `mlm` is in evaluation mode. Logits are computed for a block of tokens at a time, and only sums are kept. All
-    standard deviations are those of a population. Special tokens around a text count, since SPLADE pools over them,
+    standard deviations are population ones. Special tokens around a text count, since SPLADE pools over them,
     too; special output terms, such as [CLS], do not, since they are never active. The paper leaves all of this open, as
     well as the averaging over tokens. Blank texts are skipped.
     """
@@ -220,7 +220,7 @@ def recoverability(
     embedding: str = LEXICAL,
     max_length: int = 128,
 ) -> Recoverability:
-    """Compare the clusters of a model's pooled logits with those of an embedding model.
+    """Compare the clusters of a model's pooled logits with the clusters of an embedding model.
 
     The paper sketches the measure in two footnotes. Our reading: a text's vector has the largest logit of every term,
     before any activation, since pre-trained models may have hardly any logit above 0, minus the term's mean over the
@@ -228,7 +228,7 @@ def recoverability(
     the embeddings, whose clusters are the truth. The vectors are held in memory, m x v numbers of 4 bytes: a thousand
     texts of 100,000 terms take 0.4 GB, twice.
 
-    Repeated and blank texts are left out. Other arguments and errors are those of `analyze_logits`.
+    Repeated and blank texts are left out. Other arguments and errors are described in `analyze_logits`.
     """
     usable = [text for text in dict.fromkeys(as_texts(texts)) if text.strip()]
     true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)

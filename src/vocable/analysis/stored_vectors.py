@@ -70,7 +70,7 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
 class Moments:
     """Count, mean and squared deviations of the values of each of v terms, float64 [v], merged block by block.
 
-    The formula is that of Chan et al. 1979.
+    The formula is by Chan et al. 1979.
 
     >>> moments = Moments(1)
     >>> moments.add(2, [3.0], [2.0])  # 2 and 4
@@ -147,7 +147,7 @@ def analyze_weights(
 ) -> Measurements[TermWeights]:
     """Measure the variation of a term's weights between the texts that have the term (Kim et al. 2026, appendix G).
 
-    Standard deviations are those of a population; texts in which a term is not active do not count.
+    Standard deviations are population ones; texts in which a term is not active do not count.
 
     Args:
         vectors: output of `vocable encode` or `vocable index`, a folder or several shards; or csr_array [n, v].
@@ -234,7 +234,7 @@ def analyze_postings(
     Args:
         vectors: output of `vocable encode` or `vocable index`, a folder or several shards; or csr_array [n, v].
         max_terms: numbers of terms to keep per text, each measured separately; None for all.
-        longest: number of the longest lists to name; of equally long lists, those of the lower columns.
+        longest: number of the longest lists to name; of equally long lists, the lower columns first.
         model: the model that made the vectors, if it has moved.
 
     Raises:

@@ -115,8 +115,8 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query", dev
     """Return the expander of a name, with its index of the n documents.
 
     The name is "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL"; MODEL is a folder or a Hub id of a causal or a
-    sequence-to-sequence language model, loaded on the `device`, by default a GPU if there is one. `role` is that of the
-    texts to expand: queries, or some of the n documents.
+    sequence-to-sequence language model, loaded on the `device`, by default a GPU if there is one. `role` is the
+    role of the texts to expand: queries, or some of the n documents.
 
     Raises:
         ArgumentError: no such expander, or it does not expand texts of this role.
@@ -168,7 +168,7 @@ class Query2Doc:
 
     The query is repeated `repeats` times before the passage, so that the many words of the passage do not outweigh it.
     The prompt shows `examples`, queries with their passages; the paper shows four from the training data. A passage
-    has at most `new_tokens`. `vocabulary`, {word: column}, is that of the index and grows by new words of passages.
+    has at most `new_tokens`. `vocabulary`, {word: column}, begins with the words of the index and grows by new words.
     """
 
     prefix: ClassVar[str] = "query2doc:"
@@ -246,7 +246,7 @@ class DocT5Query:
     """BM25 with documents expanded by queries that a model predicts for them (Nogueira and Lin 2019).
 
     The `samples` predicted queries of a document (the authors index 40) are appended to it before it is indexed.
-    Queries are searched unexpanded. `vocabulary`, {word: column}, is that of the index.
+    Queries are searched unexpanded. `vocabulary` is {word: column} of the index.
     """
 
     prefix: ClassVar[str] = "doct5query:"

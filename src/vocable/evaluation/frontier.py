@@ -201,7 +201,7 @@ class ModelSelection(Tabled):
             settings.append(row | {"commands": self.commands(point)})
         models = {name: model._asdict() for name, model in self.models.items()}
         about = {"dataset": self.source, "models": models, "answers": self.answers, "budget": self.budget.limits()}
-        return about | {"says": self.sentence(), "settings": settings}
+        return about | {"summary": self.sentence(), "settings": settings}
 
     def _models(self) -> Table:
         whole = [point.evaluation for point in self.points if point.setting == Setting()]

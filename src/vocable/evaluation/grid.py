@@ -136,7 +136,7 @@ def search_grid(
 ) -> list[GridPoint]:
     """Search an encoded dataset with each of the settings, and measure quality and cost.
 
-    FLOPS is that of the searched vectors (Kim et al. 2026, eq. 1); of two steps, that of the first: the second one
+    FLOPS counts the searched vectors (Kim et al. 2026, eq. 1), and in two steps only the first one: the second one
     reads `rescore` whole documents per query. `k` is the number of results; no measure may look deeper.
     """
     check_depth(settings, measures, k)

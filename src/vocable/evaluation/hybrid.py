@@ -46,7 +46,7 @@ def evaluate_index(
 
     `weights` adds the fusion with these weights. `hybrid` adds fusions of each pair of spaces and of all spaces: by
     reciprocal rank, with equal weights and, with `folds`, with tuned weights (`tune_weights`). Their names begin with
-    the weights. Fusions are computed as in `Collection.search`, and `query_idf` is that of `vocable.search`.
+    the weights. Fusions are computed as in `Collection.search`, `query_idf` is described in `vocable.search`.
 
     Raises:
         ArgumentError: weights of a space that the index does not have, or more folds than queries.
@@ -93,8 +93,8 @@ def evaluate_index(
 def evaluate_fusion(name: str, fuse: Callable[[int], Ranking], judged: Dataset, measures: Measures) -> Evaluation:
     """Evaluate the rankings of `fuse(k)`, each measure on the ranking of as many results as it looks at.
 
-    A figure is thus that of a search for this number of results, whatever other measures are computed: the scores of a
-    fusion depend on the number of hits that go into it.
+    A figure thus equals the figure of a search for this number of results, whatever other measures are computed: the
+    scores of a fusion depend on the number of hits that go into it.
     """
     by_depth: dict[int, list[str]] = {}
     for measure, parsed in parse_measures(measures).items():

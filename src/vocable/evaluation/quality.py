@@ -152,7 +152,7 @@ class Evaluation(Tabular):
     """The quality of one system on one dataset.
 
     `values` are means over all judged queries; an unanswered query counts as the measure's default (0). `per_query` is
-    {measure: {query id: value}}. `convention` and `ties` are those of the `Dataset`, `relevant_from` has the lowest
+    {measure: {query id: value}}. `convention` and `ties` come from the `Dataset`, `relevant_from` has the lowest
     judgment that counts as relevant by measure (graded measures have none). `dropped` counts hits with the id of their
     query, `unjudged` the queries left out (of a run evaluated by judgments alone, the unjudged queries that it
     answers), `unanswered` the judged queries without a hit, which count as 0. `query_idf` is the power of the IDF by

@@ -40,8 +40,8 @@ class AblatedSearch:
     """A search without some terms.
 
     `terms` is the number of these terms that are expansions here, `share` the share of expansion entries removed with
-    them, and `changed` the number of queries whose results may change. `values` are the measures, `p` those of the
-    paired t-test against the full vectors. `per_query`, the values of each query, is left out of a report.
+    them, and `changed` the number of queries whose results may change. `values` are the measures, `p` their p-values
+    of the paired t-test against the full vectors. `per_query`, the values of each query, is left out of a report.
     """
 
     terms: int
@@ -172,7 +172,7 @@ class DifferenceInterval(TypedDict):
 
 @dataclass(frozen=True)
 class AblatedMeasure:
-    """A measure without the wackiest terms: its value, minus that of the full vectors, and p of the paired t-test.
+    """A measure without the wackiest terms: its value, `difference` from the full vectors, p of the paired t-test.
 
     `wacky_is` is "below", "inside" or "above" the interval of the `random` draws. `vs_random` is the mean difference
     from the draws, with its interval over queries and draws (`difference_interval`).
@@ -189,7 +189,7 @@ class AblatedMeasure:
 def difference_interval(
     values: np.ndarray, draws: np.ndarray, rng: np.random.Generator, samples: int = RESAMPLES
 ) -> DifferenceInterval:
-    """Return the mean of the values [q] minus that of d draws [d, q], with its 95 % percentile interval.
+    """Return the mean of the values [q] minus the mean of d draws [d, q], with its 95 % percentile interval.
 
     Each sample draws queries and draws anew, both with replacement.
 
@@ -223,7 +223,7 @@ class ThresholdResult:
         full: Mapping[str, float],
         seed: int = 0,
     ) -> ThresholdResult:
-        """Compare the searches; `full` are the values of the full vectors, `seed` is that of the intervals."""
+        """Compare the searches; `full` are the values of the full vectors, `seed` is the seed of the intervals."""
         measures, rng = {}, np.random.default_rng([seed, threshold])
         for name, value in wacky.values.items():
             draws = [search.values[name] for search in random]

@@ -61,7 +61,7 @@ def bootstrap(
     """Return the W-AUC of m inputs drawn from the m with replacement, float64 [draws].
 
     The paper does not define the value after its ±; here it is the standard deviation of these areas. A draw misses a
-    third of the inputs and thus some terms, so that the areas may all lie beside that of all inputs: they show the
+    third of the inputs and thus some terms, so that all areas may lie beside the area of all inputs: they show the
     variance, not the location. `importance` [m, v] is from `vocable.wackiness.score.lexical_importance`.
     """
     rng, m = np.random.default_rng(seed), importance.shape[0]
@@ -163,7 +163,7 @@ class KindRow(TypedDict):
 
 
 class AreaDifference(TypedDict):
-    """The W-AUC of an expander minus that of the expander `to`, with its 95 % interval."""
+    """The W-AUC of an expander minus the W-AUC of the expander `to`, with its 95 % interval."""
 
     to: str
     value: float
@@ -226,9 +226,9 @@ class ExpanderWackiness:
         return found
 
     def difference(self, first: ExpanderWackiness) -> AreaDifference | None:
-        """Return the W-AUC minus that of another expander of the same inputs, with a 95 % paired-bootstrap interval.
+        """Return the difference from the W-AUC of another expander of the same inputs, None without bootstrap draws.
 
-        The interval is that of the differences, draw by draw. None without draws.
+        The 95 % interval is a paired bootstrap: percentiles of the differences draw by draw.
         """
         drawn: np.ndarray = np.array(self.areas) - np.array(first.areas)
         drawn = drawn[~np.isnan(drawn)]

@@ -47,8 +47,8 @@ ABOUT_AREAS = (
     "terms per input."
 )
 ABOUT_KINDS = (
-    "The share of each kind in the scored terms, and in the expansions of all inputs; the mean Wackiness Score is that "
-    "of the expansions, each counted once. A kind of few frequent terms is small among the terms and large among the "
+    "The share of each kind in the scored terms, and in the expansions of all inputs; the mean Wackiness Score is the "
+    "mean over the expansions, each counted once. A kind of few frequent terms is small among the terms and large among the "
     "expansions."
 )
 ABOUT_WACKIEST = (
@@ -62,7 +62,7 @@ ABOUT_CARDS = (
 ABOUT_ABLATION = (
     "Terms is the number of the wackiest terms that expand a text of the dataset: they are removed wherever they are "
     "expansions, never where the text itself contains them; entries is the share of all expansions removed with them. "
-    "p is that of the paired t-test against the full vectors, over queries. Random is the mean over draws of as many of "
+    "p is the p-value of the paired t-test against the full vectors, over queries. Random is the mean over draws of as many of "
     "the dataset's expansion terms, of about the same frequencies with the control frequency, and interval is mean ± 2 "
     "standard deviations: the range of other terms on the same queries. The next column compares the value without the "
     "wackiest terms with this interval. Vs. random is the mean difference from the random draws, with its 95 % interval "
@@ -322,7 +322,7 @@ def ablation_figure(ablations: Sequence[DatasetAblation]) -> Figure:
 def write_card(folder: str | Path, found: WackinessRecord, run: Mapping[str, Any]) -> Path:
     """Write a measurement as evaluation results into the card of the model in `folder`, creating it if necessary.
 
-    `found` and `run` are those of a report's results.json. A measurement replaces an earlier one with the same inputs,
+    `found` and `run` are records of a report's results.json. A measurement replaces an earlier one with the same inputs,
     collection and settings; the rest of the card stays. Raises `ModelError` if the folder does not exist or its card
     cannot be read.
     """
