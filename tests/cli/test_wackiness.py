@@ -98,21 +98,18 @@ def test_a_report_of_two_models_and_rm3(
     names = [path.name for path in paths]
     scores = [f"scores-{name}.parquet" for name in [*names, "bm25+rm3"]]
     assert sorted(path.name for path in output.iterdir()) == sorted(FILES + scores)
-    choices = WackinessSettings(k=4, bins=10)
+    settings = WackinessSettings(k=4, bins=10)
     models = [load(path, device="cpu") for path in paths]
-    data = [
-        expansion_data(model, queries, documents, 40, name=name, dtype="float32")
-        for name, model in zip(names, models, strict=True)
-    ]
+    data = [expansion_data(model, queries, documents, 40, name=name) for name, model in zip(names, models, strict=True)]
     data.append(expansion_data(open_expander("bm25+rm3", documents), queries, documents, 40, name="bm25+rm3"))
-    findings = [wackiness_of(one, choices, draws=5, seed=3, sensitivity=True) for one in data]
+    findings = [wackiness_of(one, settings, draws=5, seed=3, sensitivity=True) for one in data]
     for found, one, model in zip(printed["models"], data, [*models, None], strict=True):
         for card in found["wackiest"]:
             said, counted = {name: card.pop(name) for name in CARD}, card_of(card["term"], one, queries, model)
             assert said.pop("weight") == pytest.approx(counted.pop("weight"))
             assert said == counted
     page = (output / "index.html").read_text(encoding="utf-8")
-    assert all(f"Where {name} adds them" in page for name in [*names, "bm25+rm3"])
+    assert all(f"Expansions by {name}" in page for name in [*names, "bm25+rm3"])
     for found, finding in zip(printed["models"], findings, strict=True):
         expected = finding.to_json() | (
             {} if finding is findings[0] else {"difference": finding.difference(findings[0])}
@@ -137,7 +134,7 @@ def test_documents_expand_and_do_not_find_themselves(
     model = load(backbones["bert"], device="cpu")
     chosen = np.sort(np.random.default_rng(1).choice(40, 15, replace=False))
     texts = [documents[row] for row in chosen]
-    data = expansion_data(model, texts, documents, 3, itself=chosen, dtype="float32")
+    data = expansion_data(model, texts, documents, 3, itself=chosen)
     assert not (data.rows == chosen[:, None]).any()
     [found] = printed["models"]
     assert found["w_auc"] == pytest.approx(wackiness_of(data, WackinessSettings(k=3), draws=0).w_auc, abs=1e-6)
@@ -205,7 +202,7 @@ def test_a_model_without_expansions_has_nothing_to_draw(
     [
         (["-k", 0], "--k must be at least 1, not 0"),
         (["--bins", 0], "--bins must be at least 1, not 0"),
-        (["--bootstrap", 1], "bootstrap needs 2 draws"),
+        (["--bootstrap", 1], "bootstrap needs at least 2 draws"),
         (["--bootstrap", -1], "--bootstrap must be at least 0, not -1"),
         (["--limit", 0], "--limit must be at least 1, not 0"),
         (["--role", "document"], "--role document takes its inputs from --corpus"),
@@ -257,7 +254,7 @@ def test_words_of_a_model_are_found_as_the_option_says(
     for way in ways:
         options = ["--splitter", way, "-k", 5, "--bootstrap", 0, "--json"]
         printed = json.loads(measured(capsys, tmp_path / "model", *places, "-o", tmp_path / way, *options))
-        data = expansion_data(model, queries, documents, 5, splitter=way, dtype="float32")
+        data = expansion_data(model, queries, documents, 5, splitter=way)
         found[way] = printed["models"][0]["w_auc"]
         assert found[way] == pytest.approx(wackiness_of(data, WackinessSettings(k=5), draws=0).w_auc, abs=1e-6)
     assert found["any"] != found["whitespace"]
@@ -372,7 +369,7 @@ def test_the_card_says_how_wacky_the_model_is(
     texts = ["--role", "document", *places[2:], "-k", 5, "--bootstrap", 3]
     command = ["measure-wackiness", own_model, *texts, "-o", report, "--card"]
     line = refused(capsys, "measure-wackiness", own_model, "bm25+rm3", *command[2:])
-    assert line == "vocable: --card: it is written into the folder of a model, and bm25+rm3 is none"
+    assert line == "vocable: --card: the card is written into a model's folder, and bm25+rm3 is not a folder"
     for _ in range(2):  # the report is there already, and the second time the row is, too
         done(capsys, *command)
     text = (own_model / "README.md").read_text(encoding="utf-8")

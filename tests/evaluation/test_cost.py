@@ -84,7 +84,7 @@ def test_only_columns_with_a_value_are_shown() -> None:
 
 
 class Clock:
-    """A clock that goes on only where a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0

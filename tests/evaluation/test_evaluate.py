@@ -448,7 +448,7 @@ def test_a_text_file_of_ids_and_texts_is_a_table(tmp_path: Path, caplog: pytest.
 
 
 def test_files_in_place_of_a_dataset(tmp_path: Path) -> None:
-    """What a run, BM25 and an index need of a collection, and that all of it together is the collection."""
+    """A run needs judgments, an index queries and BM25 documents, too; together they are the collection."""
     (tmp_path / "qrels.txt").write_text("51 0 d1 1\n", encoding="utf-8")
     (tmp_path / "topics.txt").write_text(SGML, encoding="utf-8")
     lines = '{"_id": "d1", "text": "Airbus subsidies"}\n{"_id": "d2", "text": ""}\n{"_id": "d3", "text": "crime"}\n'

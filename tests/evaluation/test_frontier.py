@@ -1,4 +1,4 @@
-"""The choice among settings that are given: frontier, budget, what is recommended and how it is said."""
+"""The Pareto frontier, budgets, recommendations and their texts, for made-up settings."""
 
 from __future__ import annotations
 

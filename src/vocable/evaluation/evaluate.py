@@ -26,7 +26,6 @@ from vocable.evaluation.grid import (
     GRID_MEASURES,
     GridPoint,
     SearchGrid,
-    Setting,
     check_depth,
     flops_figure,
     parse_grid,
@@ -117,7 +116,14 @@ def evaluate(
     judged = replace(judged, convention=convention, ties=ties)
     found: ComparedEvaluations | SearchGrid
     if settings is not None:
-        found = _grid(named, judged, settings, measures, options, bm25)
+        points: list[GridPoint] = []
+        for name, system in named.items():
+            encoded = _encoded(system, judged, name, options)
+            points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH)
+        if bm25:
+            lexical = retrieve_lexically(judged, time_queries=time_queries)
+            points.append(GridPoint("BM25", None, evaluate_run("BM25", lexical, judged, measures)))
+        found = SearchGrid(points)
         evaluations = [point.evaluation for point in found.points]
     else:
         evaluations = []
@@ -197,34 +203,18 @@ def _judged(
     judgments, queries, corpus = options.get("judgments"), options.get("queries"), options.get("corpus")
     needs_queries = lexical or any(kind != "run" for kind in kinds.values())
     needs_documents = lexical or any(kind not in ("run", "index") for kind in kinds.values())
-    if isinstance(dataset, Dataset):
-        if judgments is None:
-            return dataset.judged()
-    elif dataset is not None and judgments is None:
-        return load_dataset(dataset, documents=needs_documents)
-    if judgments is None or dataset is not None:
+    if (dataset is None) == (judgments is None):
         raise ArgumentError("either `dataset` or `judgments` is required")
+    if isinstance(dataset, Dataset):
+        return dataset.judged()
+    if dataset is not None:
+        return load_dataset(dataset, documents=needs_documents)
+    assert judgments is not None
     if needs_queries and queries is None:
         raise ArgumentError("judgments alone suffice only for runs: `queries` is required, too")
     if needs_documents and corpus is None:
         raise ArgumentError("documents are searched: `corpus` is required, too")
     return load_files(judgments, queries, corpus if needs_documents else None)
-
-
-def _grid(
-    named: Mapping[str, System],
-    dataset: Dataset,
-    settings: Sequence[Setting],
-    measures: list[str],
-    options: EvaluationOptions,
-    bm25: bool,
-) -> SearchGrid:
-    points: list[GridPoint] = []
-    for name, system in named.items():
-        points += search_grid(name, _encoded(system, dataset, name, options), settings, measures, k=DEFAULT_DEPTH)
-    if bm25:
-        points.append(GridPoint("BM25", None, evaluate_run("BM25", retrieve_lexically(dataset), dataset, measures)))
-    return SearchGrid(points)
 
 
 def _of_index(system: System, dataset: Dataset, measures: list[str], options: EvaluationOptions) -> list[Evaluation]:
