@@ -54,7 +54,7 @@ def direct(folder: Path, texts: list[str], top: list[int], layer: OutputVocabula
 def test_the_stream_is_the_direct_computation(
     backbones: dict[str, Path], toy_texts: list[str], architecture: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logits, "VALUES", block)
+    monkeypatch.setattr(logits, "LOGITS_AT_ONCE", block)
     texts = toy_texts[:36]  # more than a batch
     mlm, tokenizer = load_checkpoint(backbones[architecture])
     mlm.get_output_embeddings().bias.data += SHIFT
@@ -91,7 +91,7 @@ def test_what_cannot_be_measured_is_refused(backbones: dict[str, Path]) -> None:
     for top in ([0], [10_000]):
         with pytest.raises(ArgumentError, match="top_k must be between 1 and the"):
             logit_statistics(mlm, tokenizer, ["fox"], top_k=top)
-    with pytest.raises(DataError, match="there is no text to measure"):
+    with pytest.raises(DataError, match="no text to measure"):
         logit_statistics(mlm, tokenizer, ["", "  "], top_k=[1])
 
 
