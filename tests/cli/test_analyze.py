@@ -167,7 +167,7 @@ def test_scores_of_another_vocabulary_are_refused(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], dataset: str, report: Path, tmp_path: Path
 ) -> None:
     arguments = [
-        "removal",
+        "ablate",
         backbones["roberta"],
         dataset,
         "-o",
@@ -210,7 +210,7 @@ def test_prune_by_wackiness_refuses_what_does_not_fit(
     others.write_text("The old fox\n", encoding="utf-8")
     command = ["prune", vectors, "-o", tmp_path / "small", "--wacky", report / "scores.parquet", "--wackiest", 9]
     line = refused(capsys, *command, "--texts", others)
-    assert "others.txt: has no text 'd0', or not in the order of the vectors" in line
+    assert "others.txt: no text 'd0', or not in the order of the vectors" in line
     line = refused(capsys, *command, "--texts", dataset, "--model", backbones["roberta"])
     assert "the vectors are of another vocabulary" in line
     foreign = tmp_path / "foreign"

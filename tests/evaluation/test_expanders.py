@@ -119,7 +119,7 @@ def test_by_name(causal: Path, seq2seq: Path) -> None:
     assert isinstance(open_expander(f"query2doc:{causal}", DOCUMENTS), Query2Doc)
     assert isinstance(open_expander(f"doct5query:{seq2seq}", DOCUMENTS[:2], "document"), DocT5Query)
     for name, message in (("gpt2", "'gpt2' is not an expander"), ("bm25", "bm25 expands nothing")):
-        choices = re.escape("choose bm25+rm3, query2doc:MODEL or doct5query:MODEL")
+        choices = re.escape("use bm25+rm3, query2doc:MODEL or doct5query:MODEL")
         with pytest.raises(ArgumentError, match=f"{message}: {choices}"):
             open_expander(name, DOCUMENTS)
     with pytest.raises(ArgumentError, match="expands documents, not queries: measure it with --role document"):
