@@ -41,7 +41,6 @@ from vocable.evaluation.significance import paired_t_test
 from vocable.options import LongDocuments
 from vocable.pruning import prune
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.verbs import index
 from vocable.tables import Table, p_value
@@ -142,7 +141,6 @@ def measured(
     made = index(
         load(model), corpus, folder / long_documents, bm25=True, max_length=max_length, long_documents=long_documents
     )
-    assert isinstance(made, LivingCollection)
     assert made.built is not None
     ids, texts = [query.id for query in dataset.queries], [query.text for query in dataset.queries]
     vectors = made.query_encoder().encode(texts)

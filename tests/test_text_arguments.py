@@ -42,7 +42,6 @@ from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.explain import expand_vector, explain
-from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.verbs import delete, index
 from vocable.retrieval.words import stemmed
 from vocable.training.pretraining.pretrain import pretrain
@@ -105,7 +104,7 @@ NAMED: dict[str, tuple[str, Call]] = {
     "search": ("queries", lambda model, texts: search(UNUSED, texts)),
     "neighbours": ("words", lambda model, texts: neighbours(model, model.tokenizer, texts, init="subtoken")),
     "delete": ("ids", lambda model, texts: delete(UNUSED, texts)),
-    "add": ("documents", lambda model, texts: LivingCollection.add(Mock(), texts)),
+    "add": ("documents", lambda model, texts: Collection.add(Mock(), texts)),
     "expand": ("words", lambda model, texts: expand_vocabulary(model, texts)),
     "expansion_data, documents": ("documents", lambda model, texts: expansion_data(model, [TEXT], texts)),
     "open_expander": ("documents", lambda model, texts: open_expander("bm25+rm3", texts, "query")),

@@ -11,14 +11,13 @@ from sentence_transformers import SparseEncoder
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import tune_weights
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system, retrieve_lexically
-from vocable.retrieval.folder import build_collection
 from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.verbs import build
 
 MEASURES = ["nDCG@10", "R@3"]
 Q, N = 13, 15
@@ -26,8 +25,7 @@ Q, N = 13, 15
 
 @pytest.fixture
 def folder(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> Path:
-    encoder = TextEncoder(toy_model, "document", dtype="float32")
-    build_collection(encoder, dataset.documents, tmp_path / "my-index", model="toy", bm25=True)
+    build(toy_model, dataset.documents, f"exact:{tmp_path / 'my-index'}", name="toy", bm25=True, dtype="float32")
     return tmp_path / "my-index"
 
 

@@ -13,16 +13,17 @@ from scipy.sparse import csr_array
 from tests.cli.command_line import done, refused
 from tests.retrieval.test_stores import DOCUMENTS, NAMES, lucene, vectors
 from vocable.retrieval.check import compare_with_exact
+from vocable.retrieval.engines.exact import ExactStore
 from vocable.retrieval.engines.opensearch import OpenSearch
-from vocable.retrieval.engines.seismic import SeismicIndex
+from vocable.retrieval.engines.seismic import SeismicStore
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.protocols import About, engine_of
 
 QUERIES = vectors(6, seed=3)[1:]
 
 
-def test_exact_search_is_as_declared() -> None:
-    [found] = compare_with_exact(ExactIndex, "", "exact:x", DOCUMENTS, vectors(10), QUERIES, [4])
+def test_exact_search_is_as_declared(tmp_path: Path) -> None:
+    [found] = compare_with_exact(ExactStore, str(tmp_path / "sample"), "exact:x", DOCUMENTS, vectors(10), QUERIES, [4])
     assert (found.score_error, found.rank_agreement, found.recall, found.lost_terms) == (
         pytest.approx(0, abs=2e-6),
         1,
@@ -55,9 +56,11 @@ def test_nine_bits_are_as_declared_and_the_sample_is_removed() -> None:
         compare_with_exact(OpenSearch, address, place(77), DOCUMENTS, vectors(10), QUERIES, [4])  # nothing is left
 
 
-def test_float16_is_as_declared() -> None:
+def test_float16_is_as_declared(tmp_path: Path) -> None:
     pytest.importorskip("seismic")
-    [found] = compare_with_exact(SeismicIndex, "", "seismic:x", DOCUMENTS, vectors(10), QUERIES, [4])
+    [found] = compare_with_exact(
+        SeismicStore, str(tmp_path / "sample"), "seismic:x", DOCUMENTS, vectors(10), QUERIES, [4]
+    )
     assert found.score_error < 2**-11
     assert (found.exact, found.as_declared) == (False, True)
 
@@ -65,16 +68,21 @@ def test_float16_is_as_declared() -> None:
 class Careless(ExactIndex):
     """It loses half of each vector's weight, and its last terms."""
 
-    about = About("careless", exact=True)
-
-    def __init__(self, vectors: csr_array, ids: Any) -> None:
+    def __init__(self, vectors: csr_array, *more: Any) -> None:
         lighter = vectors * np.float32(0.5)
         lighter.data[-3:] = 0
-        super().__init__(lighter, ids)
+        super().__init__(lighter, *more)
 
 
-def test_what_is_not_kept_is_found() -> None:
-    [found] = compare_with_exact(Careless, "", "careless:x", DOCUMENTS, vectors(10), QUERIES, [4])
+class CarelessStore(ExactStore):
+    about = About("careless", exact=True, changes=False)
+    index = Careless
+
+
+def test_what_is_not_kept_is_found(tmp_path: Path) -> None:
+    [found] = compare_with_exact(
+        CarelessStore, str(tmp_path / "sample"), "careless:x", DOCUMENTS, vectors(10), QUERIES, [4]
+    )
     assert found.score_error == pytest.approx(0.5, abs=0.05)
     assert (found.lost_terms, found.as_declared) == (3, False)
     assert ["as declared", "no"] in found.table().rows

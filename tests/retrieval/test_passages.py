@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ir_measures import R, nDCG
 from sentence_transformers import SentenceTransformer
 
 from tests.cli.command_line import done, refused
-from tests.retrieval.test_living import corpus, same
+from tests.retrieval.test_stored_documents import corpus, same
 from vocable.data import Document, Qrel, Query
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
@@ -22,9 +23,9 @@ from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
-from vocable.retrieval import verbs
 from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import BM25Index
+from vocable.retrieval.engines.edge import EdgeStore
 from vocable.retrieval.fusion import weighted
 from vocable.retrieval.passages import PassageCollection, passages_of
 from vocable.retrieval.ranking import Ranking, ranking_of
@@ -179,7 +180,7 @@ def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
 def test_a_fill_that_was_cut_short_goes_on(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verbs, "PART", 7)
+    monkeypatch.setattr(EdgeStore, "about", replace(EdgeStore.about, part=7))
     write, left = PassageCollection._write, [2]
 
     def cut_short(self: PassageCollection, *given: Any) -> None:
@@ -281,7 +282,7 @@ def test_commands(
     ]
     assert "1 deleted; now 5 documents" in done(capsys, "delete", place, "d5")
     one_line = refused(capsys, *made, "passages", "-o", f"exact:{tmp_path / 'fixed'}")
-    assert "--long-documents: passages are kept in a plain folder, not by the exact engine" in one_line
+    assert "--long-documents: passages need a plain folder, not the exact engine" in one_line
     done(capsys, "encode", backbones["bert"], source, "-o", tmp_path / "vectors", "--long-documents", "maxpool")
     stored = ("index", tmp_path / "vectors", source, "-o", tmp_path / "stored", "--long-documents", "maxpool")
     assert "--long-documents is for encoding" in refused(capsys, *stored)

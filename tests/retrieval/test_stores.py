@@ -21,9 +21,10 @@ from scipy.sparse import csr_array
 from tests.retrieval.lucene_server import serving
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, MissingExtraError, VectorsError
-from vocable.retrieval.engines.base import server_of
+from vocable.retrieval.engines.base import RowStore, Store
+from vocable.retrieval.engines.server import server_of
 from vocable.retrieval.filters import Comparison, Every, Filter, Not, Some, matches, parse_filter
-from vocable.retrieval.protocols import About, Store, engine_of, engines
+from vocable.retrieval.protocols import About, engine_of, engines
 from vocable.retrieval.ranking import best
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")  # of Qdrant's client without a server
@@ -118,7 +119,7 @@ Make = Callable[..., Store]
 
 
 def test_every_store_is_tested() -> None:
-    assert {name for name, engine in engines() if hasattr(engine, "create")} == set(PLACES)
+    assert {name for name, engine in engines().items() if issubclass(engine, RowStore)} == set(PLACES)
 
 
 def vectors(count: int, seed: int = 0) -> csr_array:
@@ -472,7 +473,7 @@ def test_a_driver_that_is_missing_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(MissingExtraError, match=rf"pip install 'vocable\[{name}\]'"):
-        dict(engines())[name].open(address)
+        engines()[name].open(address)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import pytest
 import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from vocable.retrieval.bm25 import RM3, BM25Index
-from vocable.retrieval.bm25_statistics import Lexicon
+from vocable.retrieval.statistics import Content, Statistics
 from vocable.retrieval.words import stemmed, words
 
 EXPECTED = {
@@ -145,17 +146,17 @@ FOUND = {"แม่น้ำ": 0, "किताब": 1, "図書館": 2, "도서�
 
 
 def test_texts_of_all_scripts_are_found(tmp_path: Path) -> None:
-    index, lexicon = BM25Index(TEXTS), Lexicon(tmp_path / "words.sqlite", documents=0, identity=None)
+    index, statistics = BM25Index(TEXTS), Statistics(tmp_path / "words.sqlite", 0, None, size=1, words=True)
     rm3 = RM3(index, TEXTS, fb_docs=1)
-    with lexicon.changing(TEXTS) as weights:
+    with statistics.changing(Content(csr_array((len(TEXTS), 1)), TEXTS)) as weights:
         pass
     for query, row in FOUND.items():
         hits = [] if row is None else [row]
         assert index.search([query], k=1).rows[0].tolist() == (hits or [-1])
         assert index.search(rm3.expand([query]), k=1).rows[0].tolist() == (hits or [-1])
-        scores = (weights @ lexicon.query_vectors([query]).T).toarray().ravel()
+        scores = (weights @ statistics.query_vectors([query]).T).toarray().ravel()
         assert [scores.argmax()] == hits if scores.any() else not hits
-    lexicon.close()
+    statistics.close()
 
 
 def test_stop_words_and_stems_of_another_language() -> None:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -27,8 +28,8 @@ Step = Callable[..., object]  # called with whether a step is over, its name and
 
 MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a function, and what is there by then
     "while the third part is written": ("vectors", "vocable.encoder.stream", "write_vectors", 3, "part-00001.parquet"),
-    "while the first texts are written": ("index", "vocable.data.text_table", "replacing", 1, "encoded.partial"),
-    "before the index is made": ("index", "vocable.retrieval.folder", "_complete", 1, "encoded"),
+    "while the first texts are written": ("index", "vocable.data.text_table", "replacing", 1, "part-00000.parquet"),
+    "before the index is made": ("index", "vocable.retrieval.engines.exact", "read_vectors", 1, "part-00000.arrow"),
     "while its model encodes": ("mine", "vocable.encoder.stream", "write_vectors", 3, "index.partial"),
     "in the middle of the second chunk": ("mine", "vocable.training.mine", "Miner._mined", 24, "progress.json"),
     "before the second chunk": ("teacher-scores", "vocable.training.mine", "_scored", 2, "progress.json"),
@@ -47,6 +48,8 @@ def small_parts() -> None:
     vars(import_module("vocable.encoder.stream"))["PART_SIZE"] = 8
     vars(import_module("vocable.encoder.encode"))["PART_SIZE"] = 8
     vars(import_module("vocable.training.mine"))["CHUNK"] = 16
+    store = vars(import_module("vocable.retrieval.engines.exact"))["ExactStore"]
+    store.about = replace(store.about, part=8)
 
 
 def at_steps(step: Step) -> None:

@@ -23,7 +23,7 @@ from preloaded import Command, end, run, start
 from scipy.sparse import csr_array
 
 import vocable as vo
-from vocable.retrieval.folder import FolderCollection
+from vocable.retrieval.engines.exact import ExactStore
 from vocable.storage import read_record, write_record
 from vocable.vectors import read_vectors, write_vectors
 
@@ -37,9 +37,10 @@ def _postings(index: Any) -> list[np.ndarray]:
 
 
 def _collection(place: Path) -> list[np.ndarray]:
-    opened = cast(FolderCollection, vo.open_index(place))
+    opened = vo.open_index(place)
+    store = cast(ExactStore, opened.store)
     ranking = opened.search(QUERY, 5)
-    return [*_postings(opened.postings), *_postings(opened.bm25), ranking.rows, ranking.scores]
+    return [*_postings(store.postings), *_postings(store.words), ranking.rows, ranking.scores]
 
 
 def _vectors(place: Path) -> list[np.ndarray]:

@@ -32,8 +32,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,14 @@ from machine import machine, print_machine  # noqa: E402
 from scipy.sparse import csr_array  # noqa: E402
 
 from vocable.data import Document  # noqa: E402
-from vocable.retrieval.bm25_statistics import DRIFT, K1, B  # noqa: E402
+from vocable.retrieval.bm25 import K1, B  # noqa: E402
+from vocable.retrieval.collection import Collection  # noqa: E402
+from vocable.retrieval.engines.edge import EdgeStore  # noqa: E402
 from vocable.retrieval.exact_index import ExactIndex  # noqa: E402
 from vocable.retrieval.filters import matches, parse_filter  # noqa: E402
 from vocable.retrieval.fusion import aligned, weighted  # noqa: E402
-from vocable.retrieval.living import LivingCollection  # noqa: E402
 from vocable.retrieval.ranking import Ranking, ranking_of  # noqa: E402
+from vocable.retrieval.statistics import DRIFT  # noqa: E402
 from vocable.retrieval.verbs import index, open_index  # noqa: E402
 from vocable.retrieval.words import stemmed  # noqa: E402
 from vocable.vectors import VectorsMeta, write_vectors  # noqa: E402
@@ -136,7 +138,7 @@ def replayed(log: Path) -> tuple[dict[str, Document], Versions, int]:
     return there, begun, done
 
 
-def documents_found(collection: LivingCollection, there: dict[str, Document], begun: Versions) -> list[Document]:
+def documents_found(collection: Collection, there: dict[str, Document], begun: Versions) -> list[Document]:
     """The documents of a collection; raises `DamageError` if there are others than the log says."""
     ids = sorted(collection.store.ids())
     found = {one.id: one for one in collection.documents(ids) if one is not None}
@@ -159,19 +161,19 @@ def _same(found: csr_array, expected: csr_array, what: str, kind: str = "half") 
         raise DamageError(f"{kind}: {what}: weights differ by {np.abs(found.data - expected.data).max()}")
 
 
-def lexical_weights(collection: LivingCollection, documents: Sequence[Document]) -> tuple[csr_array, dict[str, int]]:
+def lexical_weights(collection: Collection, documents: Sequence[Document]) -> tuple[csr_array, dict[str, int]]:
     """BM25's vectors [n, words] by its formula, and how many documents have each word, both compared with the index's.
 
     The mean length is the one in use, which may be off by `DRIFT`.
     """
-    texts, lexicon = stemmed([one.full for one in documents]), collection.lexicon
-    assert lexicon is not None
+    texts, statistics = stemmed([one.full for one in documents]), collection.statistics
+    assert statistics is not None
     df, words = Counter(chain.from_iterable(map(set, texts))), sum(map(len, texts))
-    with closing(sqlite3.connect(Path(collection.place, "words.sqlite"))) as connection:
+    with closing(sqlite3.connect(Path(collection.place, "statistics.sqlite"))) as connection:
         rows = connection.execute("SELECT word, number, df FROM words").fetchall()
     numbers = {word: number for word, number, _ in rows}
-    mean = lexicon["mean"]
-    counted, real = [lexicon["documents"], lexicon["words"], lexicon["pending"]], [len(texts), words, 0]
+    mean = statistics["mean"]
+    counted, real = [statistics["documents"], statistics["words"], statistics["pending"]], [len(texts), words, 0]
     if counted != real or {word: count for word, _, count in rows if count} != dict(df):
         raise DamageError(f"wrong: BM25 counts {counted}, a count gives {real}; or other words")
     if words and abs(words / len(texts) / mean - 1) > DRIFT:
@@ -201,13 +203,16 @@ def compare(found: Ranking, expected: Ranking, what: str) -> None:
             raise DamageError(f"wrong: {what}: not in order")
 
 
-def check(collection: LivingCollection, there: dict[str, Document], begun: Versions) -> list[Document]:
+def check(collection: Collection, there: dict[str, Document], begun: Versions) -> list[Document]:
     """The documents of a collection, after everything that can be asked of it was compared."""
     documents = documents_found(collection, there, begun)
     ids, n = [one.id for one in documents], max(1, len(documents))
     sparse = WordVectors().encode([one.full for one in documents])
     if documents:
         _same(collection.vectors(ids), sparse, "sparse vectors")
+    counts, counted = collection.document_frequencies
+    if counted != len(ids) or (counts != np.bincount(sparse.indices, minlength=V)).any():
+        raise DamageError(f"wrong: the document frequencies of {counted} documents are not those of a count")
     weights, numbers = lexical_weights(collection, documents)
     df = np.diff(weights.tocsc().indptr)
     queries = ["bad dem", "Title", " ".join(WORDS[::9]), "nowhere"]
@@ -259,13 +264,13 @@ def operations(there: dict[str, Document], rng: random.Random) -> Iterator[list[
 def work(folder: Path, seed: int, then: bool = True) -> None:
     """Compare the index with the log, say so, and then change it until the end."""
     rng, log, parent = random.Random(seed), folder / "log", os.getppid()
-    vars(import_module("vocable.retrieval.living"))["PART"] = rng.choice([7, 512])  # so that there are several
-    vars(import_module("vocable.retrieval.engines.edge"))["PAGE"] = rng.choice([5, 512])
+    EdgeStore.about = replace(EdgeStore.about, part=rng.choice([7, 512]))  # so that there are several
+    EdgeStore.page = rng.choice([5, 512])
     there, begun, _ = replayed(log)
-    with closing(sqlite3.connect(folder / "index" / "words.sqlite")) as connection:
+    with closing(sqlite3.connect(folder / "index" / "statistics.sqlite")) as connection:
         [pending] = connection.execute("SELECT value FROM figures WHERE name = 'pending'").fetchone()
     collection = open_index(folder / "index")
-    assert isinstance(collection, LivingCollection)
+    assert isinstance(collection, Collection)
     vars(collection)["document_encoder"] = WordVectors()
     there = {one.id: one for one in check(collection, there, begun)}
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)

@@ -29,6 +29,7 @@ import time
 import urllib.request
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import combinations_with_replacement, islice
 from pathlib import Path
@@ -147,8 +148,8 @@ def operation(name: str, number: str, place: Path, folder: Path) -> Any:
 def small_parts() -> None:
     """Write small parts, so that a change has several writes, in a process group of its own; called in a fork."""
     os.setpgrp()
-    vars(sys.modules["vocable.retrieval.living"])["PART"] = PART
-    vars(edge)["PAGE"] = PART
+    edge.EdgeStore.about = replace(edge.EdgeStore.about, part=PART)
+    edge.EdgeStore.page = PART
 
 
 def started(command: Any, folder: Path, cold: bool) -> int:

@@ -21,7 +21,7 @@ from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
-from vocable.retrieval.folder import build_collection
+from vocable.retrieval.verbs import build
 from vocable.training import mine as module
 from vocable.training.mine import ExampleCounts, mine, rewrite, teacher_scores
 from vocable.training.teachers import load_scoring_model
@@ -137,7 +137,7 @@ def test_the_positives_are_the_corpus(toy_model: SparseEncoder, examples: Path, 
 
 def test_an_index_that_is_there(toy_model: SparseEncoder, examples: Path, texts: list[str], tmp_path: Path) -> None:
     documents = [Document(f"{i:02}", text) for i, text in enumerate(texts)]
-    build_collection(TextEncoder(toy_model), documents, tmp_path / "index", model="toy")
+    build(toy_model, documents, f"exact:{tmp_path / 'index'}", name="toy")
     mine(toy_model, examples, tmp_path / "out.jsonl", index=tmp_path / "index", negatives=3)
     expected = reference(toy_model, list(read_examples(examples)), documents, negatives=3)
     assert [list(one.negatives) for one in read_examples(tmp_path / "out.jsonl")] == [one[2] for one in expected]
@@ -146,8 +146,8 @@ def test_an_index_that_is_there(toy_model: SparseEncoder, examples: Path, texts:
 def test_an_index_of_another_vocabulary(
     toy_model: SparseEncoder, backbones: dict[str, Path], examples: Path, texts: list[str], tmp_path: Path
 ) -> None:
-    other = TextEncoder(load(backbones["roberta"], device="cpu"))
-    build_collection(other, [Document("1", texts[0])], tmp_path / "index", model="other")
+    other = load(backbones["roberta"], device="cpu")
+    build(other, [Document("1", texts[0])], f"exact:{tmp_path / 'index'}", name="other")
     with pytest.raises(VectorsError, match="the vocabulary of other is not the one"):
         mine(toy_model, examples, tmp_path / "out.jsonl", index=tmp_path / "index")
     assert not (tmp_path / "out.jsonl.partial").exists()

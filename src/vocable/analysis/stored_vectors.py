@@ -27,8 +27,8 @@ from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.options import Count, CountOrZero, checked
 from vocable.progress import track
 from vocable.pruning import prune
-from vocable.retrieval.engines.edge import SETTINGS as STORE
-from vocable.retrieval.protocols import load_index
+from vocable.retrieval.exact_index import ExactIndex
+from vocable.retrieval.protocols import holds_index
 from vocable.tables import NONE, Table, Tabled
 from vocable.vectors import VectorsMeta, read_shards, token_names, vocabulary_fingerprint
 
@@ -55,9 +55,9 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
         return sources, None
     folder = Path(sources[0])
     if (folder / HEADER).is_file():
-        index = load_index(folder)
+        index = ExactIndex.load(folder)
         return [index.get()], index.meta
-    if (folder / "postings").is_dir() or (folder / STORE).is_file():
+    if holds_index(folder):
         from vocable.retrieval.verbs import open_index
 
         collection = open_index(folder)

@@ -39,8 +39,9 @@ from vocable.figures import check_figure, save_figure
 from vocable.options import CountOrZero, EvaluationOptions, checked
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.fusion import fused
+from vocable.retrieval.protocols import holds_index
 from vocable.retrieval.ranking import Ranking, read_trec
-from vocable.retrieval.verbs import holds_index, open_index
+from vocable.retrieval.verbs import open_index
 from vocable.storage import check_file, replacing
 from vocable.tables import masked
 from vocable.vectors import holds_vectors

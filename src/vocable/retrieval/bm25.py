@@ -1,7 +1,7 @@
-"""The lexical baselines: BM25 weights by bm25s, searched as the sparse vectors that they are, and RM3.
+"""BM25 (Lucene's variant), RM3, and an index of texts that are searched by them.
 
-bm25s computes the weight of every term in every document when it indexes, so that a score is a dot product with the
-counts of the query's terms.
+The weight of a word in a document is idf tf / (tf + k1 (1 - b + b length / mean length)), so that a score is a dot
+product with the counts of the query's words (Kamphuis et al. 2020).
 
 Shapes: n documents, q queries, v stemmed words, k results.
 """
@@ -12,70 +12,85 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-import bm25s
 import numpy as np
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csr_array
 
 from vocable.arrays import Ids
 from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError, VectorsError
 from vocable.pruning import prune
 from vocable.retrieval.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
-from vocable.retrieval.protocols import About
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.words import stemmed, stemmer_of
 from vocable.vectors import as_vectors
 
+K1, B = 1.2, 0.75
+
+
+def inverse_document_frequency(frequencies: np.ndarray, documents: float) -> np.ndarray:
+    """Return ln(1 + (n - df + 0.5) / (df + 0.5)) for words that `frequencies` of n documents have, float64.
+
+    >>> inverse_document_frequency(np.array([0, 1, 4]), 4).round(3).tolist()
+    [2.303, 1.204, 0.105]
+    """
+    found: np.ndarray = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
+    return found
+
+
+def term_frequency_weights(counts: csr_array, lengths: np.ndarray, mean: float, k1: float = K1, b: float = B) -> Any:
+    """Return tf / (tf + k1 (1 - b + b length / mean)) for the counts [n, v] of words in n texts, float64 [nonzeros].
+
+    >>> term_frequency_weights(csr_array(np.array([[1.0, 2.0]])), np.array([3]), 3.0).round(3).tolist()
+    [0.455, 0.625]
+    """
+    norms = k1 * ((1 - b) + b * lengths / mean)
+    return counts.data / (np.repeat(norms, np.diff(counts.indptr)) + counts.data)
+
 
 class BM25Index(ExactIndex):
-    """BM25 (Lucene's variant) over stemmed words of two or more letters, without stop words.
+    """BM25 over stemmed words of two or more letters, without stop words.
 
     >>> index = BM25Index(["A cat sat.", "Dogs bark at cats", ""], ids=["a", "b", "c"])
     >>> [document for document, _ in index.search(["barking cats"], k=3).hits(0)]
     ['b', 'a']
     """
 
-    about = About("bm25", exact=True, of_texts=True)
+    kind = "bm25"
 
     def __init__(
         self,
         texts: Texts,
         ids: Sequence[str] | None = None,
         *,
-        k1: float = 1.2,
-        b: float = 0.75,
+        k1: float = K1,
+        b: float = B,
         stemmer: str | None = "english",
         stopwords: str | None = "en",
         progress: bool = False,
     ) -> None:
         """Index n `texts`; `stemmer` is one of Snowball's languages, `stopwords` one of the lists of bm25s (or None).
 
-        `progress` shows progress bars on stderr. Raises `VectorsError` if the number of ids is not n.
+        `progress` shows a progress bar on stderr. Raises `VectorsError` if the number of ids is not n.
         """
         if k1 < 0 or not 0 <= b <= 1:
             raise ArgumentError(f"k1 must not be negative and b lie between 0 and 1, not {k1} and {b}")
         self.settings: dict[str, Any] = {"k1": k1, "b": b, "stemmer": stemmer, "stopwords": stopwords}
-        stemmer_of(stemmer)  # one that there is not is refused at once
+        stemmer_of(stemmer)  # refuses an unknown language before any work
         words = self.words(texts, progress)
-        terms = sorted(set().union(*words))
-        self.vocabulary = {term: position for position, term in enumerate(terms)}
-        shape = len(words), len(terms)
-        if terms:
-            model = bm25s.BM25(k1=k1, b=b, method="lucene")
-            numbers = [[self.vocabulary[word] for word in text] for text in words]
-            model.index((numbers, self.vocabulary), create_empty_token=False, show_progress=progress)
-            parts = model.scores["data"], model.scores["indices"], model.scores["indptr"]
-            weights = csc_array(parts, shape=shape).tocsr()
-        else:
-            weights = csr_array(shape, dtype=np.float32)
-        super().__init__(weights, ids)
+        self.vocabulary = {word: column for column, word in enumerate(sorted(set().union(*words)))}
+        counts, lengths = count_words(words, self.vocabulary), np.array([len(some) for some in words], dtype=np.float64)
+        frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
+        idf = inverse_document_frequency(frequencies, len(words)).astype(np.float32)
+        mean = float(lengths.mean()) if counts.nnz else 1.0
+        weights = idf[counts.indices] * term_frequency_weights(counts, lengths, mean, k1, b)
+        super().__init__(csr_array((weights.astype(np.float32), counts.indices, counts.indptr), counts.shape), ids)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The index as arrays: postings, document ids, and the vocabulary."""
+        """Return the arrays to store: postings, document ids, and the vocabulary."""
         return super().arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
 
     def header(self) -> dict[str, Any]:
-        """What `arrays` does not say, as JSON values."""
+        """Return the properties that `arrays` does not contain, as JSON values."""
         return super().header() | {"settings": self.settings}
 
     def search(
@@ -87,7 +102,7 @@ class BM25Index(ExactIndex):
         allowed: np.ndarray | None = None,
         threads: int | None = None,
     ) -> Ranking:
-        """The k best documents for each of q queries; a document that shares no term is never a hit.
+        """Return the k best documents for each of q queries; a document that shares no term is never a hit.
 
         `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
         """
@@ -95,20 +110,19 @@ class BM25Index(ExactIndex):
         return super().search(vectors, k, minimum_match=minimum_match, allowed=allowed, threads=threads)
 
     def query_vectors(self, texts: Texts) -> csr_array:
-        """How often each known term occurs in each of q texts, csr_array [q, v]."""
+        """Count the known words of q texts, csr_array [q, v]."""
         return count_words(self.words(texts), self.vocabulary)
 
     def words(self, texts: Texts, progress: bool = False) -> list[list[str]]:
-        """The stemmed words of each text, in order, also those that no document has."""
+        """Return the stemmed words of each text, in order, including unknown ones."""
         return stemmed(texts, self.settings["stemmer"], self.settings["stopwords"], progress)
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        """As `ExactIndex.from_arrays`."""
         index, settings = super().from_arrays(arrays, header, place), header.get("settings")
         words = ("stemmer", "stopwords")
         if not isinstance(settings, dict) or any(type(settings.get(word)) not in (str, type(None)) for word in words):
-            raise VectorsError(f"{place}: the index does not say how it makes words of texts")
+            raise VectorsError(f"{place}: the index is damaged: its settings name no stemmer and stop words")
         stemmer_of(settings.get("stemmer"))
         index.settings = settings
         terms = strings_from_arrays("terms", arrays, place)
@@ -118,8 +132,8 @@ class BM25Index(ExactIndex):
         return index
 
 
-def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -> csr_array:
-    """How often each word of the vocabulary {word: column} occurs in each of n lists of words, csr_array [n, v].
+def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int], size: int | None = None) -> csr_array:
+    """Count the words of the vocabulary {word: column} in n lists of words, csr_array [n, v].
 
     >>> count_words([["cat", "sat", "cat"], ["owl"]], {"cat": 0, "dog": 1, "sat": 2}).toarray().tolist()
     [[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
@@ -128,13 +142,13 @@ def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -
     indptr = np.cumsum([0, *map(len, counts)])
     columns = np.array([vocabulary[word] for count in counts for word in count], dtype=np.int32)
     numbers = np.array([number for count in counts for number in count.values()], dtype=np.float32)
-    vectors: csr_array = csr_array((numbers, columns, indptr), shape=(len(counts), len(vocabulary)))
+    vectors: csr_array = csr_array((numbers, columns, indptr), shape=(len(counts), size or len(vocabulary)))
     vectors.sort_indices()
     return vectors
 
 
 class RM3:
-    """BM25 whose queries are expanded by feedback; `index.search` takes what `expand` gives.
+    """BM25 whose queries are expanded by feedback; `index.search` takes the results of `expand`.
 
     A query gets words of the documents that BM25 finds first (Lavrenko and Croft 2001; Abdul-Jaleel et al. 2004). For a
     query Q, the `fb_docs` first documents D that BM25 finds for it, and a word w,
@@ -180,7 +194,7 @@ class RM3:
         self._documents, self._terms, self._share = fb_docs, fb_terms, original_query_weight
 
     def expand(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
-        """The weights of the words of each of q expanded queries, csr_array [q, v].
+        """Return the weights of the words of q expanded queries, csr_array [q, v].
 
         Words that no document has drop out, and a query that finds nothing gets no other words. Of equally probable
         words those with the lower columns are taken. `advance` is called with the number of queries done.

@@ -23,9 +23,10 @@ from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.options import Count, CountOrZero, checked
+from vocable.retrieval.engines.base import Store
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.filters import matches, parse_filter
-from vocable.retrieval.protocols import About, Store, engine_of
+from vocable.retrieval.protocols import engine_of
 from vocable.retrieval.ranking import Ranking
 from vocable.tables import NONE, Table, Tabular, masked
 
@@ -121,7 +122,7 @@ def check_engine(
         MissingExtraError: its driver is not installed.
     """
     engine, address = engine_of(place)
-    if engine is None:
+    if address == str(place) and "://" not in address:
         raise ArgumentError(f"{masked(str(place))}: name an engine, as in qdrant+http://localhost:6333/check")
     loaded = model if isinstance(model, SparseEncoder) else load(model, device=device)
     sample = [_with_fields(row, one) for row, one in enumerate(islice(read_corpus(corpus), documents))]
@@ -135,7 +136,7 @@ def check_engine(
 
 
 def compare_with_exact(
-    engine: Any,
+    engine: type[Store],
     address: str,
     place: str,
     documents: Sequence[Document],
@@ -149,29 +150,25 @@ def compare_with_exact(
 
     There is one check for each of the `depths`, the numbers of hits.
     """
-    about: About = engine.about
+    about = engine.about
     ids = [document.id for document in documents]
     exact = ExactIndex(vectors, ids)
     started = time.perf_counter()
-    store: Any = None
     wrong = 0
-    if hasattr(engine, "create"):
-        store = engine.create(address, {"sparse": vectors.shape[1]}, {})
+    store = engine.create(address, {"sparse": vectors.shape[1]}, {})
     try:
-        if store is not None:
-            store.upsert(documents, {"sparse": vectors})
-        else:
-            store = engine(vectors, ids)
+        store.upsert(documents, {"sparse": vectors})
+        if not about.changes:
+            store.optimize()  # makes the index
         seconds, size = time.perf_counter() - started, store.nbytes
         searched = [_searched(store, queries, k) for k in depths]
-        stored = csr_array(store.vectors(ids) if isinstance(store, Store) else store.get())
-        if filters and isinstance(store, Store) and about.filters:
+        stored = csr_array(store.vectors(ids))
+        if filters and about.filters:
             wrong = _wrong_filters(store, documents, vectors)
     finally:
-        if hasattr(engine, "create") and store is not None:
-            store.drop()
-            with suppress(Exception):
-                store.close()
+        store.drop()
+        with suppress(Exception):
+            store.close()
     allowed = PRECISIONS[about.precision] + SLACK
     kept = int(csr_array(stored).astype(bool).multiply(vectors.astype(bool)).nnz)
     checks = []

@@ -1,14 +1,14 @@
-"""Exact search in memory: the measuring instrument that every engine is compared with.
+"""Exact search in memory: the reference for every engine.
 
 Shapes: n documents, m of them, q queries, v output vocabulary, k results.
 
 A query is scored term at a time over the postings (CSC), in float32 and in the order of the terms, so that the same
-query and documents give the same scores to the last bit, whatever the number of threads. The documents are taken a
-window at a time: its accumulator stays in the processor's cache, and memory does not grow with n.
+query and documents give the same scores to the last bit with any number of threads. The documents are processed in
+windows: the accumulator of a window stays in the processor's cache, and memory does not grow with n.
 
 A posting takes 6 bytes, 2 for the document's place in its window and 4 for the weight. Weights can be rounded to 16 or
 8 bits (4 and 3 bytes a posting): multiples of a unit, which is a power of 2, so that the search of the rounded weights
-is exact, too.
+is also exact.
 """
 
 from __future__ import annotations
@@ -27,31 +27,30 @@ import pyarrow.compute as pc
 from annotated_types import Ge, Le
 from scipy.sparse import csc_array, csr_array
 
-from vocable.arrays import Ids, load_arrays, numbers, save_arrays
+from vocable.arrays import Ids, load_arrays, numbers, read_header, save_arrays
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import Count, checked
 from vocable.retrieval import exact_kernels as kernels
-from vocable.retrieval.protocols import About, Index
 from vocable.retrieval.ranking import Ranking, best
 from vocable.storage import StrPath
 from vocable.vectors import VectorsMeta, as_vectors, wrong_entries
 
 WEIGHTS: dict[int | None, type[np.generic]] = {None: np.float32, 8: np.uint8, 16: np.uint16}  # by `weight_bits`
-WRONG = (  # in an index: first what `wrong_entries` finds
+WRONG = (  # defects of an index, first the results of `wrong_entries`
     "",
-    "places.npy: a document is none of those that there are",
+    "places.npy: a posting of a document that does not exist",
     "places.npy: the documents of a posting list do not rise",
     "weights.npy: a weight is not a positive number",
     "starts.npy: the starts of the posting lists do not rise from 0",
-    "order.npy: a row is none of those that there are",
-    "order.npy: the ids are not in this order, or one is there twice",
+    "order.npy: a row that does not exist",
+    "order.npy: the ids are not in this order, or an id is repeated",
 )
 
 
-class ExactIndex(Index):
+class ExactIndex:
     """Postings of n document vectors, searched exhaustively; ties are broken by id (by row without ids)."""
 
-    about = About("exact", exact=True)
+    kind = "exact"  # of the index in a folder
     ids: Ids | None
 
     def __init__(
@@ -64,11 +63,12 @@ class ExactIndex(Index):
     ) -> None:
         """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
 
-        `weight_bits`, 8 or 16, rounds each weight to a multiple, not 0, of a unit of less than 2 / (2^bits - 1) of the
-        heaviest. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a positive
+        `weight_bits`, 8 or 16, rounds each weight to a positive multiple of a unit below 2 / (2^bits - 1) of the largest
+        weight. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a positive
         number.
         """
-        check_weight_bits(weight_bits)
+        if weight_bits not in WEIGHTS:
+            raise ArgumentError(f"weight_bits must be 8 or 16, not {weight_bits!r}")
         vectors = as_vectors(vectors, "the documents")
         self.shape: tuple[int, int] = vectors.shape
         self.meta = meta
@@ -90,20 +90,23 @@ class ExactIndex(Index):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all arrays."""
+        """Size of all arrays in bytes."""
         return sum(array.nbytes for array in self.arrays().values())
 
     @property
     def document_frequency(self) -> np.ndarray:
-        """The length of every posting list, int64 [v]."""
+        """Number of documents with each term, int64 [v]."""
         return np.diff(self._postings[0][:: kernels.windows_of(len(self))])
 
     def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
-        """As `Index.get`; raises `ArgumentError` for a row that is none of the n."""
+        """Return the stored vectors of the documents in `rows`, csr_array [m, v]; of all n by default.
+
+        Raises `ArgumentError` for a row that does not exist.
+        """
         (n, v), (starts, places, weights) = self.shape, self._postings
         if rows is not None and len(rows) and not 0 <= min(rows) <= max(rows) < n:
             raise ArgumentError(f"rows must lie between 0 and {n - 1}, not {min(rows)} to {max(rows)}")
-        # One search in each posting list for each document, or the whole turned into rows: what is less work.
+        # Search each posting list for each document, or transpose the whole index, whichever is less work.
         if rows is not None and len(rows) * v * 16 < starts[-1]:
             numbers = np.argsort(self._order)[rows] if len(self._order) else np.asarray(rows)
             found = np.full((len(rows), v), -1, dtype=np.int64)
@@ -120,7 +123,7 @@ class ExactIndex(Index):
         return vectors if rows is None else vectors[np.asarray(rows, dtype=np.int64)]
 
     def _values(self, weights: np.ndarray) -> np.ndarray:
-        """Stored weights as they count, float32."""
+        """Return the stored weights as float32."""
         return weights if weights.dtype == np.float32 else weights.astype(np.float32) * np.float32(self._unit)
 
     @checked
@@ -133,12 +136,11 @@ class ExactIndex(Index):
         allowed: np.ndarray | None = None,
         threads: Count | None = None,
     ) -> Ranking:
-        """The k documents with the highest dot product for each of `queries` [q, v].
+        """Return the k documents with the highest dot product for each of `queries` [q, v].
 
-        `minimum_match` is the share of a query's terms that a document must have to be a hit at all: the Boolean model
-        with a static term overlap threshold. `allowed`, bool [n], says which
-        documents may be hits. `threads` is all cores unless given; the result does not depend on it.
-        Raises `VectorsError` if the queries are not of the index's vocabulary size.
+        `minimum_match` is the share of a query's terms that a hit must have: the Boolean model with a static term
+        overlap threshold. `allowed`, bool [n], marks the documents that may be hits. `threads` defaults to all cores;
+        the result does not depend on it. Raises `VectorsError` if the queries are not of the index's vocabulary size.
 
         >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])), ids=["a", "b"])
         >>> index.search(csr_array(np.array([[1.0, 1.0]])), k=3).hits(0)
@@ -148,7 +150,7 @@ class ExactIndex(Index):
         arrays = starts, terms, weights if self._unit == 1 else _frozen(weights * np.float32(self._unit), np.float32)
         needed = _needed(arrays, minimum_match)
         if allowed is not None and allowed.shape != (len(self),):
-            raise ArgumentError(f"allowed must say it of {len(self)} documents, not of {allowed.shape}")
+            raise ArgumentError(f"allowed must have the shape ({len(self)},), not {allowed.shape}")
         passing = np.ones(0, bool) if allowed is None else allowed[self._order] if len(self._order) else allowed
         passing = _frozen(passing, np.bool_)
         rows = np.full((len(needed), k), -1, dtype=np.int32)
@@ -159,7 +161,7 @@ class ExactIndex(Index):
             found = rows[part], scores[part]
             try:
                 kernels.search(self._postings, len(self), queries, needed[part], passing, window, *found)
-            except BaseException:  # no memory for the hits: scores of this search must not count in the next
+            except BaseException:  # no memory for the hits: the next search must not see scores of this one
                 window[:] = 0
                 raise
 
@@ -169,9 +171,9 @@ class ExactIndex(Index):
         return Ranking(rows, scores, self.ids)
 
     def matched(self, queries: csr_array, *, minimum_match: float = 0.0) -> np.ndarray:
-        """The number of documents that each of `queries` [q, v] would have to score, int64 [q].
+        """Return the number of documents that a search scores for each of `queries` [q, v], int64 [q].
 
-        These have a term of the query, with `minimum_match` that share of its terms; the postings read stay the same.
+        They have a term of the query, or with `minimum_match` that share of its terms.
 
         >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])))
         >>> query = csr_array(np.array([[1.0, 1.0]]))
@@ -185,32 +187,34 @@ class ExactIndex(Index):
         return counts
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the index as a folder, whole or not at all."""
-        save_arrays(folder, self.about.engine, self.arrays(), self.header())
+        """Write the index as a folder (atomically)."""
+        save_arrays(folder, self.kind, self.arrays(), self.header())
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> Self:
-        """The index in `folder`, memory-mapped: search reads only the postings of the queries' terms.
+        """Open the index in a folder, memory-mapped: search reads only the postings of the queries' terms.
 
-        `verify` also compares checksums; without it the index is still read once, so that no postings, whoever made
-        them, lead out of their arrays. Raises `VectorsError` if the folder is not an index, or is damaged or cut short.
+        `ExactIndex` also reads the postings of an index of a derived class. `verify` compares checksums; without it the
+        index is still read once, so that no postings lead out of their arrays. Raises `VectorsError` if the folder is
+        not an index, or is damaged or cut short.
         """
-        return cls.from_arrays(*load_arrays(folder, cls.about.engine, verify=verify), str(folder))
+        kind = str(read_header(Path(folder)).get("kind")) if cls is ExactIndex else cls.kind
+        return cls.from_arrays(*load_arrays(folder, kind, verify=verify), str(folder))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The index as arrays to store, together with `header`."""
+        """Return the arrays to store together with `header`."""
         named = dict(zip(("starts", "places", "weights", "order"), (*self._postings, self._order), strict=True))
         return named if self.ids is None else named | strings_to_arrays("ids", self.ids)
 
     def header(self) -> dict[str, Any]:
-        """What `arrays` does not say, as JSON values."""
+        """Return the properties that `arrays` does not contain, as JSON values."""
         header = {"shape": list(self.shape), "meta": None if self.meta is None else asdict(self.meta)}
         bits = next(bits for bits, kind in WEIGHTS.items() if kind == self._postings[2].dtype)
         return header if bits is None else header | {"weight_bits": bits, "unit": self._unit}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        """The index that `arrays` and `header` describe; raises `VectorsError`, naming `place`, if they do not fit."""
+        """Return the index of `arrays` and `header`; raises `VectorsError`, naming `place`, if they do not fit."""
         index = cls.__new__(cls)
         try:
             n, v = header["shape"]
@@ -218,8 +222,6 @@ class ExactIndex(Index):
             kind = WEIGHTS[header.get("weight_bits")]
         except (KeyError, TypeError, ValueError) as error:
             raise VectorsError(f"{place}: the index is not complete: {error!r}") from error
-        if "documents" in arrays:
-            raise VectorsError(f"{place}: the index was made by an earlier version: remove it and index again")
         starts = _frozen(typed(arrays, "starts", np.int64, place), np.int64)
         places = _frozen(typed(arrays, "places", np.uint16, place), np.uint16)
         weights = _frozen(typed(arrays, "weights", kind, place), kind)
@@ -237,7 +239,7 @@ class ExactIndex(Index):
         return index
 
     def _wrong(self) -> int:
-        """0, or the number in `WRONG` of what would lead out of the arrays, whose lengths fit, or is no index."""
+        """Return the number in `WRONG` of the first defect of arrays whose lengths fit, 0 if there is none."""
         (starts, places, weights), order = self._postings, self._order
         if starts[0] != 0 or (starts[1:] < starts[:-1]).any():  # a difference might overflow
             return 4
@@ -252,14 +254,14 @@ class ExactIndex(Index):
 def rescore(
     ranking: Ranking, queries: csr_array, documents: csr_array, k: Count = 10, *, threads: int | None = None
 ) -> Ranking:
-    """The k best of the candidates in `ranking` by the dot product of `queries` [q, v] and `documents` [n, v].
+    """Return the k best candidates of `ranking` by the dot product of `queries` [q, v] and `documents` [n, v].
 
     This is the second of two steps (Lassance et al. 2024); the first searches pruned vectors, or another index:
 
         first = ExactIndex(prune(documents, max_terms=50)).search(prune(queries, max_terms=5), k=100)
         ranking = rescore(first, queries, documents, k=10)
 
-    Scores are those that a search over `documents` gives, to the last bit. Candidates that share no term drop out.
+    Scores equal those of a search over `documents` to the last bit. Candidates without a shared term are dropped.
     """
     documents = as_vectors(documents, "the documents")
     arrays = _query_arrays(queries, documents.shape[1])
@@ -281,7 +283,7 @@ _kept = threading.local()
 
 
 def _window(room: int) -> np.ndarray:
-    """Zeros for the scores of a window, float32 [room], which a search leaves as they were: kept for each thread.
+    """Return zeros for the scores of a window, float32 [room], kept per thread; a search resets them.
 
     New memory costs a sixth of a query over 100,000 documents: the system hands it out page by page.
     """
@@ -291,14 +293,8 @@ def _window(room: int) -> np.ndarray:
     return window[:room]
 
 
-def check_weight_bits(weight_bits: int | None) -> None:
-    """Raise `ArgumentError` for a number of bits that weights cannot be rounded to."""
-    if weight_bits not in WEIGHTS:
-        raise ArgumentError(f"weight_bits must be 8 or 16, not {weight_bits!r}")
-
-
 def _lists(columns: csc_array) -> kernels.Sparse:
-    """The posting lists of a matrix [n, v] in columns, for the kernels."""
+    """Return the posting lists of a matrix [n, v] in columns, for the kernels."""
     starts, documents, weights = _arrays(columns)
     n, v = columns.shape
     lists = np.zeros(v * kernels.windows_of(n) + 1, np.int64), np.empty(len(documents), np.uint16)
@@ -307,7 +303,7 @@ def _lists(columns: csc_array) -> kernels.Sparse:
 
 
 def _rounded(weights: np.ndarray, bits: int) -> tuple[np.ndarray, float]:
-    """Weights as positive multiples of a unit, in so many bits, and the unit: the smallest power of 2 that does."""
+    """Return weights as positive multiples of a unit, in `bits` bits, and the unit: the smallest possible power of 2."""
     most, heaviest = 2**bits - 1, float(weights.max(initial=0))
     unit = 2.0 ** max(np.ceil(np.log2(heaviest / most)), -126) if heaviest else 1.0  # no float32 is smaller and exact
     most = min(most, int(np.finfo(np.float32).max / unit))  # so that none becomes infinite
@@ -315,7 +311,7 @@ def _rounded(weights: np.ndarray, bits: int) -> tuple[np.ndarray, float]:
 
 
 def _beyond(starts: np.ndarray, places: np.ndarray, n: int) -> int:
-    """1 if a document of the last window is beyond the last, of lists whose places rise; or else 0."""
+    """Return 1 if a posting in the last window lies beyond the last document, else 0; the places must rise."""
     windows = kernels.windows_of(n)
     ends = starts[windows::windows]
     ends = ends[ends > starts[windows - 1 :: windows][: len(ends)]]  # of lists that are not empty
@@ -339,7 +335,7 @@ def _arrays(vectors: csr_array | csc_array) -> kernels.Sparse:
 
 
 def _needed(queries: kernels.Sparse, minimum_match: float) -> np.ndarray:
-    """The number of terms that a document must share with each query, int32 [q]."""
+    """Return the number of terms that a document must share with each query, int32 [q]."""
     if minimum_match == 0:
         return _frozen(np.zeros(len(queries[0]) - 1, np.int32), np.int32)
     # A share such as 0.3 of 10 terms means 3, not the 4 that rounding up 3.0000000000000004 would give.
@@ -347,7 +343,7 @@ def _needed(queries: kernels.Sparse, minimum_match: float) -> np.ndarray:
 
 
 def _order_of(ids: Ids, n: int) -> np.ndarray:
-    """The rows in the order of their ids, int32 [n]; empty if that is the order they are in."""
+    """Return the rows in the order of their ids, int32 [n]; empty if they are in order already."""
     if len(ids) != n:
         raise VectorsError(f"{len(ids)} ids for {n} documents")
     order = pc.array_sort_indices(ids.array)
@@ -360,20 +356,20 @@ def _order_of(ids: Ids, n: int) -> np.ndarray:
 
 
 def _rising(ids: pa.LargeStringArray, order: np.ndarray) -> bool:
-    """Whether each id comes after the one before it, taken in this order if there is one."""
+    """Return whether the ids rise, taken in this order if it is not empty."""
     ordered = ids.take(pa.array(order)) if len(order) else ids
     return pc.all(pc.less(ordered[:-1], ordered[1:])).as_py() is not False
 
 
 def _frozen(array: np.ndarray, kind: type[np.generic]) -> np.ndarray:
-    """A contiguous, read-only view: one type of array, so that each kernel is compiled once, memory-mapped or not."""
+    """Return a contiguous, read-only view, so that each kernel is compiled once for memory-mapped and other arrays."""
     view = np.ascontiguousarray(array, dtype=kind).view()
     view.flags.writeable = False
     return view
 
 
 def _in_threads(work: Callable[[slice, kernels.Sparse], None], queries: kernels.Sparse, threads: int | None) -> None:
-    """Call `work` on some queries after the others, in threads: the kernels do not hold the interpreter's lock."""
+    """Call `work` on parts of the queries in threads: the kernels release the interpreter's lock."""
     if threads is not None and threads < 1:
         raise ArgumentError(f"threads must be at least 1, not {threads}")
     starts, terms, weights = queries
@@ -390,7 +386,7 @@ def _in_threads(work: Callable[[slice, kernels.Sparse], None], queries: kernels.
 
 
 def strings_to_arrays(name: str, strings: Ids) -> dict[str, np.ndarray]:
-    """The two arrays, `NAME_offsets` int64 [n + 1] and `NAME_bytes` uint8, that hold the n strings as UTF-8."""
+    """Return two arrays that hold n strings as UTF-8: `NAME_offsets` int64 [n + 1] and `NAME_bytes` uint8."""
     array = pa.concat_arrays([strings.array])  # a slice of a larger array starts at an offset; a copy starts at 0
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
@@ -399,7 +395,7 @@ def strings_to_arrays(name: str, strings: Ids) -> dict[str, np.ndarray]:
 
 
 def strings_from_arrays(name: str, arrays: dict[str, np.ndarray], place: StrPath = "") -> Ids:
-    """The strings that `strings_to_arrays` took apart, without a copy; `VectorsError` names the files in `place`."""
+    """Return the strings of two arrays of `strings_to_arrays`, without a copy; `VectorsError` names files in `place`."""
     offsets = typed(arrays, f"{name}_offsets", np.int64, place)
     content = typed(arrays, f"{name}_bytes", np.uint8, place)
     file = Path(place, f"{name}_offsets.npy")
@@ -415,7 +411,7 @@ def strings_from_arrays(name: str, arrays: dict[str, np.ndarray], place: StrPath
 
 
 def typed(arrays: dict[str, np.ndarray], name: str, kind: type[np.generic], place: StrPath = "") -> np.ndarray:
-    """The array of this name, of one dimension and this type; `VectorsError` names its file in `place`."""
+    """Return the array of this name, checked for its type and one dimension; `VectorsError` names its file."""
     array = arrays.get(name)
     if array is None:
         raise VectorsError(f"{place}: the index is not complete: {name} is missing")

@@ -1,8 +1,9 @@
-"""A collection whose documents are searched by their passages: a document scores as its best one (Dai and Callan 2019).
+"""A collection of documents that are searched by their passages: a document scores as its best passage (Dai and Callan
+2019).
 
-In the store a document has no vectors; its passages, with the vectors, are documents of their own: their ids are
-"DOCUMENT<tab>NUMBER", as no document of a corpus has, their titles and fields are the document's. A document is written
-after its passages and deleted after them: one that is there has them all.
+In the store a document has no vectors; its passages are stored as documents with vectors, whose ids are
+"DOCUMENT<tab>NUMBER" (no document of a corpus has a tab in its id), and whose titles and fields are the document's. A
+document is written after its passages and deleted after them, so that a stored document has all its passages.
 
 Letters: m documents, q queries, v output vocabulary, k results.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 
 import numpy as np
@@ -19,16 +21,16 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.stream import StreamProgress
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.retrieval.engines.base import UNBOUNDED
-from vocable.retrieval.living import LivingCollection
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.engines.base import UNBOUNDED, Vectors
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.records import Passage
 
-PLACE = "place in the text"  # a further field of a passage, of a name that no filter can ask for: start, end, how many
+PLACE = "place in the text"  # field of a passage, which no filter can name: start, end, number of passages
 
 
 def passages_of(document: Document, encoder: TextEncoder) -> list[Document]:
-    """The passages of a document as they are stored; each is encoded after the title, or half as much."""
+    """Return the passages of a document to store; each is encoded after the title, cut to half a window."""
     title = document.title[slice(*encoder.windows(document.title, share=0.5)[0])]
     spans = encoder.windows(document.text, f"{title} " if title else "")
     return [
@@ -43,40 +45,42 @@ def passages_of(document: Document, encoder: TextEncoder) -> list[Document]:
 
 
 def passage(stored: Document) -> Passage:
-    """The passage that a stored one is."""
+    """Return a stored passage as a record."""
     start, end, _ = stored.fields[PLACE]
     return Passage(start, end, stored.text)
 
 
 def document_of(identifier: str) -> str:
-    """The id of the document that a passage is of, or of the document itself."""
+    """Return the id of the document of a passage; the id of a document is returned as it is."""
     return identifier.partition("\t")[0]
 
 
-class PassageCollection(LivingCollection):
-    """Documents in a store, each found by the vectors of its passages."""
+class PassageCollection(Collection):
+    """Documents that are found by the vectors of their passages."""
 
-    _count: int | None = None  # of documents, where it is known
+    _count: int | None = None  # number of documents, if known
 
     def __len__(self) -> int:
         if self._count is None:
-            self._count = self.store.settings.get("documents")  # None while they change, and after a kill then
+            self._count = self.store.settings.get(
+                "documents"
+            )  # None while they change, and after a kill during a change
         if self._count is None:
             self._count = sum("\t" not in identifier for identifier in self.store.ids())
         return self._count
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
-        """As `Collection.documents`; a passage is none."""
+        """Return the documents with these ids, None for an unknown id and for a passage."""
         found = iter(self.store.documents([name for name in ids if "\t" not in name]))
         return [None if "\t" in name else next(found) for name in ids]
 
     @cached_property
     def document_encoder(self) -> TextEncoder:
-        """The model made ready for passages, none of which is cut."""
-        return TextEncoder(self.loaded_model, "document", **self.limits | {"long_documents": "truncate"})
+        """The encoder of passages, which are never truncated."""
+        return TextEncoder(self.loaded_model, "document", **asdict(self.limits) | {"long_documents": "truncate"})
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
-        """As `Collection.shown`: of each document the passage that has the best score by the sparse vectors."""
+        """Return the passage of each document with the best score by the sparse vectors."""
         stored = self._passages([document.id for document in documents])
         scores = (self.vectors([one.id for one in stored]) @ query().T).toarray().ravel()
         best: dict[str, Document] = {}
@@ -85,11 +89,11 @@ class PassageCollection(LivingCollection):
         return [best[document.id] for document in documents]
 
     def _passages(self, ids: Sequence[str]) -> list[Document]:
-        """All stored passages of documents; also those that a killed change of a document left beyond its last one."""
-        found, asked, until = list[Document](), dict.fromkeys(ids, 0), dict.fromkeys(ids, 1)
-        while wanted := [f"{name}\t{number}" for name in until for number in range(asked[name], until[name])]:
-            asked = dict(until)
-            for one in filter(None, self.store.documents(wanted)):
+        """Return all stored passages of documents, including those left over by an interrupted change."""
+        found, start, until = list[Document](), dict.fromkeys(ids, 0), dict.fromkeys(ids, 1)
+        while names := [f"{name}\t{number}" for name in until for number in range(start[name], until[name])]:
+            start = dict(until)
+            for one in filter(None, self.store.documents(names)):
                 found.append(one)
                 name = document_of(one.id)
                 until[name] = max(until[name], one.fields[PLACE][2] + 1)
@@ -108,30 +112,35 @@ class PassageCollection(LivingCollection):
         return len(self.store) - len(self)
 
     def _put(
-        self, documents: Sequence[Document], replaced: Sequence[Document], sparse: csr_array | None = None
+        self,
+        documents: Sequence[Document],
+        replaced: Sequence[Document],
+        sparse: csr_array | None = None,
+        advance: Callable[[int], object] = lambda done: None,
     ) -> StreamProgress:
         passages = [one for document in documents for one in passages_of(document, self.document_encoder)]
-        m, v = len(documents), self.meta.size if self.meta else 0
-        nothing: dict[Space, csr_array | np.ndarray] = {"sparse": csr_array((m, v or 0), dtype=np.float32)}
-        if self.lexicon is not None:
+        m, v = len(documents), self.meta.size
+        nothing: dict[Space, Vectors] = {"sparse": csr_array((m, v), dtype=np.float32)}
+        if "bm25" in self.spaces:
             nothing["bm25"] = csr_array((m, UNBOUNDED), dtype=np.float32)
         if self.dense is not None:
             nothing["dense"] = np.zeros((m, self.dense_model.get_embedding_dimension() or 0), dtype=np.float32)
-        with self._counting(m - len(replaced)):
+        with self._documents_changing(m - len(replaced)):
             counts = super()._put(passages, self._passages([document.id for document in documents]))
             self.store.upsert(documents, nothing)
+        advance(m)
         counts.windows = len(passages)
         return counts
 
     def _remove(self, documents: Sequence[Document]) -> None:
         ids = [document.id for document in documents]
-        with self._counting(-len(ids)):
+        with self._documents_changing(-len(ids)):
             super()._remove(self._passages(ids))
             self.store.delete(ids)
 
     @contextmanager
-    def _counting(self, more: int) -> Iterator[None]:
-        """The number of documents is unknown within the block, and after it if it fails; then it is so much higher."""
+    def _documents_changing(self, more: int) -> Iterator[None]:
+        """Leave the number of documents unknown within the block and after a failure; a success raises it by `more`."""
         count, self._count = len(self), None
         if self.store.settings.get("documents") is not None:
             self.store.configure(self.store.settings | {"documents": None})

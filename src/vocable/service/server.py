@@ -24,7 +24,6 @@ from vocable.errors import ArgumentError, require_extra
 from vocable.options import SERVICE_LIMITS, Count, ServiceLimits, ServiceOptions, checked, select
 from vocable.progress import without_progress
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.folder import FolderCollection
 from vocable.retrieval.verbs import open_index
 from vocable.service import TOKEN
 from vocable.tables import counted, shortened
@@ -113,7 +112,7 @@ def serve(
         app: Any = partial(application, replace(settings, metrics=folder))
         if workers == 1:
             app = application(settings, opened)
-        elif not all(isinstance(one, FolderCollection) for one in opened.collections):
+        elif any(one.store.about.changes for one in opened.collections):
             opened.close()
             one = "an index that changes is held by one process"
             raise ArgumentError(f"workers: {one}: leave `workers` at 1, or index to exact:FOLDER")

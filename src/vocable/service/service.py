@@ -26,9 +26,7 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.retrieval.filters import Comparison, Filter, Not, parse_filter
-from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.records import Changed, Hit
-from vocable.retrieval.verbs import changeable
 from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
@@ -88,7 +86,7 @@ class Service:
     @property
     def can_change(self) -> bool:
         """Return whether documents can be added and deleted."""
-        return isinstance(self.collection, LivingCollection)
+        return self.collection.store.about.changes
 
     async def embed(self, texts: Sequence[str], prompt: Prompt) -> list[Row]:
         """Return the vectors of texts; vectors of queries are cached."""
@@ -168,13 +166,13 @@ class Service:
 
     async def add(self, documents: Sequence[Document], *, replace: bool) -> Changed:
         """Add all documents or none; one with a known id replaces the other, or is an error."""
-        changeable(self.collection)
+        self.collection.check_changes()
         self._check([document.full for document in documents])
         return await self._change(self._upsert if replace else self._add, documents)
 
     async def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; unknown ids are ignored."""
-        changeable(self.collection)
+        self.collection.check_changes()
         self._check([], len(ids))
         return await self._change(self._delete, ids)
 
@@ -290,19 +288,19 @@ class Service:
         return [term_postings(self.collection, term) or NotFoundError(f"there is no term {term!r}") for term in terms]
 
     def _upsert(self, items: list[Sequence[Document]]) -> list[Changed | Exception]:
-        return [_outcome(changeable(self.collection).add, documents) for documents in items]
+        return [_outcome(self.collection.add, documents) for documents in items]
 
     def _add(self, items: list[Sequence[Document]]) -> list[Changed | Exception]:
         def add(documents: Sequence[Document]) -> Changed:
             for there in self.collection.documents([document.id for document in documents]):
                 if there is not None:
                     raise ThereAlreadyError(f"duplicate id {there.id!r}: PUT replaces the document")
-            return changeable(self.collection).add(documents)
+            return self.collection.add(documents)
 
         return [_outcome(add, documents) for documents in items]
 
     def _delete(self, items: list[Sequence[str]]) -> list[Changed | Exception]:
-        return [_outcome(changeable(self.collection).delete, ids) for ids in items]
+        return [_outcome(self.collection.delete, ids) for ids in items]
 
     def _matrix(self, rows: Sequence[Row]) -> csr_array:
         """Return the rows as csr_array [b, v]."""

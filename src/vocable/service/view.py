@@ -167,7 +167,7 @@ def _rankings(
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors."""
     depth = min(fusion_depth(request.k), max(1, len(collection)))
-    index = getattr(collection, "postings", None)  # if it can count the postings
+    index = getattr(collection.store, "postings", None)  # if it can count the postings
     rankings: dict[str, Ranking] = {}
     costs = {}
     for name, vector in vectors.items():
@@ -219,7 +219,7 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
     hits = collection.rank(vector, min(MAX_POSTINGS, max(1, len(collection)))).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
-    index = getattr(collection, "postings", None)
+    index = getattr(collection.store, "postings", None)
     heaviest = collection.documents([identifier for identifier, _ in hits[:HEAVIEST]])
     return TermPostings(
         term,

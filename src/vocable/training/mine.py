@@ -35,8 +35,7 @@ from vocable.fingerprint import fingerprint
 from vocable.options import Count, CountOrZero, check_fields, checked
 from vocable.progress import progress, track
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.folder import build_collection
-from vocable.retrieval.verbs import open_index
+from vocable.retrieval.verbs import build, open_index
 from vocable.storage import ANOTHER, finish, finished, read_record, resumable, write_record
 from vocable.tables import counted
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
@@ -224,8 +223,7 @@ def mine(
             positives = filter(IdSet().add, (example.positive for example in read_examples(source)))
             numbered = (Document(str(number), text) for number, text in enumerate(positives))
             documents = numbered if corpus is None else read_corpus(corpus)
-            build_collection(encoder, documents, work / "index", model="", source=corpus or source)
-            collection = open_index(work / "index")
+            collection = build(model, documents, f"exact:{work / 'index'}", name="", source=corpus or source)
         pairs = track(read_examples(source), "positives")
         answers = {_answer(example.query, example.positive) for example in pairs}
         return Miner(model, collection, rule, answers, scored=with_scores)

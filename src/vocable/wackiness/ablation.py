@@ -24,7 +24,7 @@ from vocable.evaluation.quality import DEFAULT_DEPTH, JudgedMeasures, depth, par
 from vocable.evaluation.retrieval import Encoded
 from vocable.evaluation.significance import paired_t_test
 from vocable.options import checked
-from vocable.retrieval.protocols import Index, vector_index
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
 
 PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
@@ -84,8 +84,8 @@ class Ablation:
         self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
 
     @cached_property
-    def _index(self) -> Index:
-        return vector_index(self.encoded.documents, self.encoded.document_ids)
+    def _index(self) -> ExactIndex:
+        return ExactIndex(self.encoded.documents, self.encoded.document_ids)
 
     @cached_property
     def full(self) -> PerQuery:
@@ -124,7 +124,7 @@ class Ablation:
             changed = _rows_with(queries, lost[queries.indices])
             left = queries[changed]
             if len(changed):
-                index = vector_index(selected(self._vectors, ~gone), self.encoded.document_ids)
+                index = ExactIndex(selected(self._vectors, ~gone), self.encoded.document_ids)
         again = self._measure(index, left, changed) if len(changed) else {}
         per_query = {name: {**values, **again.get(name, {})} for name, values in self.full.items()}
         return AblatedSearch(
@@ -136,7 +136,7 @@ class Ablation:
             per_query=per_query,
         )
 
-    def _measure(self, index: Index, queries: csr_array, rows: np.ndarray) -> PerQuery:
+    def _measure(self, index: ExactIndex, queries: csr_array, rows: np.ndarray) -> PerQuery:
         """Return the values of the queries in `rows`, whose vectors are `queries`."""
         ranking = index.search(queries, self._k, threads=self._threads)
         found, lengths = self._document_ids[ranking.rows], (ranking.rows >= 0).sum(axis=1)

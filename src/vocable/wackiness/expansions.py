@@ -28,7 +28,7 @@ from vocable.errors import VectorsError
 from vocable.evaluation.expanders import Expander
 from vocable.options import Count, checked
 from vocable.retrieval.bm25 import count_words
-from vocable.retrieval.protocols import vector_index
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import Sources, read_vectors, vocabulary_fingerprint
 from vocable.wackiness.score import without_itself
 
@@ -91,7 +91,7 @@ def expansion_data(
         else:
             inputs = encode(expander, texts, role="query") if query_vectors is None else query_vectors
             own = input_terms(expander, texts, words=splitter)
-        index, searched = vector_index(collection, ids), inputs
+        index, searched = ExactIndex(collection, ids), inputs
         columns = model_surfaces(expander), terms(expander), special_terms(expander)
     else:
         inputs, index = expander.expand(texts), expander.index

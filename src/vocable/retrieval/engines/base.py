@@ -1,7 +1,4 @@
-"""What stores have in common: limits that are checked before anything is written, fields as facts, and addresses.
-
-Facts are what a filter asks of a document's fields, in a form that every engine compares in the same way: a digest for
-each value that a field equals, and the lowest and highest of its numbers and times, which are all that an order needs.
+"""The base class of all engines: checks, paging, addresses and errors; an engine adds a few primitives.
 
 Letters: m documents, q queries, k results.
 """
@@ -9,252 +6,363 @@ Letters: m documents, q queries, k results.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from dataclasses import fields
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, VectorsError
-from vocable.retrieval.filters import Comparison, Every, Filter, Not, shown, time_of
-from vocable.retrieval.protocols import About, Space, Store
-from vocable.tables import masked
+from vocable.retrieval.filters import Filter
+from vocable.retrieval.protocols import STORE, About, Space
+from vocable.retrieval.ranking import Ranking, ranking_of
+from vocable.storage import read_record, write_record
 from vocable.vectors import as_vectors
 
 T = TypeVar("T")
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LARGEST = float(np.finfo(np.float64).max)
-LONGEST_MESSAGE = 300  # characters
-UNBOUNDED = 2**31 - 1  # columns of a space that was made with 0: words that get numbers as they come
-EXACT = 2**53  # whole numbers up to here are exact in float64
+UNBOUNDED = 2**31 - 1  # columns of a space that was made with 0: words are numbered as they come
+FORMAT = 1
+
+Vectors: TypeAlias = csr_array | np.ndarray  # sparse or dense, [m, columns]
+Row: TypeAlias = Any  # one vector: (columns int32, weights float32) of a sparse one, an array of a dense one
+Hits: TypeAlias = list[tuple[str, float]]  # (document id, score), best first
 
 
-class Facts(NamedTuple):
-    """What filters ask of one document: digests of (field, value), and a number for the digest of each bound."""
+class Store(ABC):
+    """Documents with their vectors, at an address: what a place has after the engine's name.
 
-    equal: list[str]
-    order: dict[str, float]
-
-
-def facts_of(fields: Mapping[str, Any]) -> Facts:
-    """The facts that a document's fields are.
-
-    >>> tags, year = facts_of({"tags": ["a", "b"]}), facts_of({"year": 2021.0})
-    >>> asked(Comparison("tags", "=", "b")) in tags.equal, asked(Comparison("year", "=", 2021)) in year.equal
-    (True, True)
-    >>> year.order[asked(Comparison("year", ">=", 2020))]
-    2021.0
+    A document without terms is kept and is never a hit. Equal scores are in the order of the ids.
     """
-    equal: dict[str, None] = {}
-    order: dict[str, float] = {}
-    for path, value in _scalars(fields, ()):
-        equal[_digest(path, _plain(value))] = None
-        number = _number(value)
-        if number is not None:
-            kind = "time" if isinstance(value, str) else "number"
-            for bound, better in (("low", min), ("high", max)):
-                key = _digest(path, kind, bound)
-                order[key] = better(order.get(key, number), number)
-    return Facts(list(equal), order)
 
+    about: ClassVar[About]
+    folder: Path | None = None
+    place: str  # for messages, without a password
+    spaces: dict[Space, int]  # numbers of columns; 0: any
+    settings: dict[str, Any]  # JSON values that are stored with the documents
 
-def asked(comparison: Comparison) -> str:
-    """The digest that a comparison asks for: in `equal` for "=", in `order` for the others."""
-    path, value = tuple(comparison.field.split(".")), comparison.value
-    if comparison.operator == "=":
-        return _digest(path, _plain(value))
-    return _digest(
-        path, "time" if isinstance(value, str) else "number", "low" if "<" in comparison.operator else "high"
-    )
+    @classmethod
+    @abstractmethod
+    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
+        """Make an empty store; `ArgumentError` if the address is taken."""
 
+    @classmethod
+    @abstractmethod
+    def open(cls, address: str) -> Self:
+        """Open a store; `VectorsError` if there is none, or it is damaged or in use."""
 
-def bound_of(comparison: Comparison) -> float:
-    """The number that an order compares with; `ArgumentError` if it is none that float64 tells from its neighbours."""
-    number, value = _number(comparison.value), comparison.value
-    exact = number is not None and (isinstance(value, str) or abs(value) < EXACT)
-    if number is None or not exact:
-        said = shown(f"{comparison.field} {comparison.operator} {value}")
-        raise ArgumentError(f"filter: {said}: numbers are ordered below 2**53")
-    return number
+    @abstractmethod
+    def configure(self, settings: dict[str, Any]) -> None:
+        """Replace the settings."""
 
+    @abstractmethod
+    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
+        """Add documents with their vectors [m, columns] by space; documents with known ids are replaced.
 
-def translated(
-    filter: Filter,
-    leaf: Callable[[Comparison], T],
-    every: Callable[[list[T]], T],
-    some: Callable[[list[T]], T],
-    negated: Callable[[T], T],
-) -> T:
-    """A filter in an engine's own language, put together by these functions."""
-    if isinstance(filter, Comparison):
-        return leaf(filter)
-    if isinstance(filter, Not):
-        return negated(translated(filter.part, leaf, every, some, negated))
-    parts = [translated(part, leaf, every, some, negated) for part in filter.parts]
-    return (every if isinstance(filter, Every) else some)(parts)
+        When it returns, searches find them, and a durable engine keeps them after a kill. All are checked before any is
+        written; of documents with one id, the last is written.
 
+        Raises:
+            ArgumentError: vectors of other documents or spaces, or more terms than the engine stores.
+            DataError: a document that the engine cannot store.
+        """
 
-def _scalars(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each value that a comparison can meet, with the names that lead to it."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            if "." not in name:  # which no filter can name
-                yield from _scalars(inner, (*path, name))
-    elif path:
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, str | int | float):
-                yield path, one
+    @abstractmethod
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete documents, and return the number of those that existed."""
 
+    @abstractmethod
+    def documents(self, ids: Sequence[str]) -> list[Document | None]:
+        """Return the documents with these ids, None for an unknown id."""
 
-def _plain(value: Any) -> Any:
-    """The value such that equal ones have one form in JSON: 1 and 1.0, but not true and 1."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    @abstractmethod
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
+        """Return the stored vectors [m, columns] of documents; `ArgumentError` for an unknown id."""
 
+    @abstractmethod
+    def ids(self) -> Iterator[str]:
+        """Iterate over the ids of all documents, in any order."""
 
-def _number(value: Any) -> float | None:
-    """The number that a value is ordered by: its own, or the microseconds from 1970 to a time; None if it has none."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        time = time_of(value)
-        return None if time is None else float((time - EPOCH) // timedelta(microseconds=1))
-    return float(max(-LARGEST, min(LARGEST, value)))
+    @abstractmethod
+    def search(
+        self,
+        queries: Vectors,
+        k: int = 10,
+        *,
+        space: Space = "sparse",
+        filter: Filter | None = None,
+        minimum_match: float = 0.0,
+    ) -> Ranking:
+        """Return the k best documents that pass the filter for each of `queries` [q, columns], by the dot product.
 
+        `minimum_match`, the share of a query's terms that a hit must have, is for engines that declare it.
 
-def _digest(*parts: Any) -> str:
-    return blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
+        Raises:
+            ArgumentError: unknown space, k out of range, or more terms in a query than the engine takes.
+            VectorsError: the queries have another number of columns.
+        """
 
+    @abstractmethod
+    def optimize(self) -> None:
+        """Tidy up after changes; an engine that is filled once makes its index."""
 
-class CommonStore(Store):
-    """What the stores of servers have in common."""
+    @abstractmethod
+    def drop(self) -> None:
+        """Remove the store; afterwards it can only be closed."""
 
-    _place: str  # the address without its password, for messages
-    _spaces: dict[Space, int]
-    _kinds: tuple[type[Exception], ...]  # of the driver's errors
+    @abstractmethod
+    def close(self) -> None:
+        """Release connections, files and memory."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int | None:
+        """Size in bytes, None if the engine does not report it."""
+
+    def replace_vectors(self, ids: Sequence[str], space: Space, vectors: Vectors) -> None:
+        """Replace the vectors [m, columns] of documents in one space; `ArgumentError` for an unknown id."""
+        kept = {name: self.vectors(ids, name) for name in self.spaces}
+        found = [document for document in self.documents(ids) if document is not None]
+        self.upsert(found, kept | {space: vectors})
+
+    def document_frequencies(self) -> np.ndarray:
+        """Count the documents that have each term, int64 [v], by reading all sparse vectors."""
+        counts, ids = np.zeros(self.spaces["sparse"], dtype=np.int64), self.ids()
+        while some := list(islice(ids, self.about.part)):
+            counts += np.bincount(csr_array(self.vectors(some)).indices, minlength=len(counts))
+        return counts
+
+    @classmethod
+    def parse_options(cls, options: str | Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the engine's own options, checked, from a mapping or text such as "weight_bits=8".
+
+        Raises `ArgumentError` for an unknown option or a value that the option does not take.
+        """
+        if isinstance(options, str):
+            pairs = [part.partition("=") for part in options.split(",")]
+            options = {name.strip(): _value(value.strip()) for name, _, value in pairs}
+        known = [field.name for field in fields(cls.about.options)]
+        for name in options or {}:
+            if name not in known:
+                has = f"has {', '.join(known)}" if known else "has none"
+                raise ArgumentError(f"engine_options: no option {name!r}: the {cls.about.engine} engine {has}")
+        return dict(vars(cls.about.options(**options or {})))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._place!r}, {len(self):,} documents)"
+        return f"{type(self).__name__}({self.place!r}, {len(self):,} documents)"
 
-    @contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
-        """Close a store that cannot be made or opened."""
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
+    def _refuse(self, document: Document) -> str | None:
+        """Return the reason for which the engine cannot store a document."""
+        return None
+
+    def _checked(
+        self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]
+    ) -> tuple[list[Document], dict[Space, Vectors]]:
+        if set(vectors) != set(self.spaces):
+            raise ArgumentError(
+                f"vectors of {', '.join(vectors) or 'no space'}; the store has {', '.join(self.spaces)}"
+            )
+        for document in documents:
+            try:
+                json.dumps(dict(document.fields), allow_nan=False).encode()
+                wrong = self._refuse(document) if document.id else "an empty id"
+            except (TypeError, ValueError) as error:
+                wrong = f"its fields are not JSON: {error}"
+            if wrong:
+                raise DataError(f"document {document.id!r}: {wrong}")
+        last = list({document.id: row for row, document in enumerate(documents)}.values())
+        kept: dict[Space, Vectors] = {}
+        for space, columns in self.spaces.items():
+            matrix = _fitting(vectors[space], columns, space)
+            expected = (len(documents), columns or UNBOUNDED)
+            if (space == "dense") != isinstance(matrix, np.ndarray) or matrix.shape != expected:
+                shape = f"{len(documents)} documents and {columns or 'any'} columns"
+                raise ArgumentError(f"{space}: vectors {type(matrix).__name__} {matrix.shape}, expected {shape}")
+            if isinstance(matrix, np.ndarray):
+                if not np.isfinite(matrix).all():
+                    raise ArgumentError(f"{space}: weights must be finite")
+            else:
+                self._check_lengths(matrix, documents)
+            kept[space] = matrix if len(last) == len(documents) else matrix[last]
+        return [documents[row] for row in last], kept
+
+    def _check_lengths(self, matrix: csr_array, documents: Sequence[Document]) -> None:
+        lengths, most = np.diff(matrix.indptr), self.about.max_nonzeros
+        if most is not None and lengths.max(initial=0) > most:
+            row = int(lengths.argmax())
+            limit = f"{lengths[row]:,} terms, {self.about.engine} stores {most:,}: encode with a lower max_terms"
+            raise ArgumentError(f"document {documents[row].id!r}: {limit}")
+
+
+class RowStore(Store):
+    """A store that writes, reads and searches documents in pages; an engine adds the primitives."""
+
+    page: ClassVar[int] = 1_000  # documents, or queries, of one request
+    max_hits: ClassVar[int | None] = None
+
+    @abstractmethod
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+        """Add or replace a page of documents, with a row for each space."""
+
+    @abstractmethod
+    def _delete(self, ids: Sequence[str]) -> int:
+        """Delete documents, whose ids are all different, and return the number of those that existed."""
+
+    @abstractmethod
+    def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
+        """Return the documents that exist, by id."""
+
+    @abstractmethod
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+        """Return the vectors of the documents that exist, by id."""
+
+    @abstractmethod
+    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
+        """Iterate over the k best documents of each query."""
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn the driver's errors into a `VectorsError` that names the place."""
-        try:
-            yield
-        except self._kinds as error:
-            message = masked(" ".join(str(error).split()))[:LONGEST_MESSAGE]
-            raise VectorsError(f"{self._place}: {message or type(error).__name__}") from error
+        """Turn errors of the engine into `VectorsError`s."""
+        yield
 
-    def _take(self, stored: Callable[[], Mapping[str, Any]], what: str) -> None:
-        """Take the spaces and settings that are stored with the documents."""
-        try:
-            found = stored()
-            self._spaces, self.settings = dict(found["spaces"]), dict(found["settings"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise VectorsError(f"{self._place}: {what} is not one that vocable made") from error
+    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
+        documents, vectors = self._checked(documents, vectors)
+        rows = list(zip(*(rows_of(vectors[space]) for space in self.spaces), strict=True))
+        with self._errors():
+            for start in range(0, len(documents), self.page):
+                part = slice(start, start + self.page)
+                self._write(documents[part], rows[part])
+
+    def delete(self, ids: Sequence[str]) -> int:
+        with self._errors():
+            return sum(self._delete(some) for some in pages(list(dict.fromkeys(ids)), self.page))
+
+    def documents(self, ids: Sequence[str]) -> list[Document | None]:
+        found = self._by_id(ids, self._documents)
+        return [found.get(identifier) for identifier in ids]
+
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
+        columns = self._columns(space)
+        found = self._by_id(ids, lambda some: self._rows(some, space))
+        if (missing := next((identifier for identifier in ids if identifier not in found), None)) is not None:
+            raise ArgumentError(f"{self.place}: there is no document {missing!r}")
+        return matrix_of([found[identifier] for identifier in ids], space, columns)
+
+    def search(
+        self,
+        queries: Vectors,
+        k: int = 10,
+        *,
+        space: Space = "sparse",
+        filter: Filter | None = None,
+        minimum_match: float = 0.0,
+    ) -> Ranking:
+        if minimum_match:
+            raise ArgumentError(f"minimum_match: the {self.about.engine} engine does not count shared terms")
+        rows = list(rows_of(self._checked_queries(queries, k, space)))
+        with self._errors():
+            hits = [hits for some in pages(rows, self.page) for hits in self._query(some, k, space, filter)]
+        return ranking_of(hits, k)
+
+    def _by_id(self, ids: Sequence[str], read: Callable[[Sequence[str]], dict[str, T]]) -> dict[str, T]:
+        with self._errors():
+            found: dict[str, T] = {}
+            for some in pages(list(dict.fromkeys(ids)), self.page):
+                found |= read(some)
+            return found
 
     def _columns(self, space: Space) -> int:
-        if space not in self._spaces:
-            raise ArgumentError(f"space must be one of {', '.join(self._spaces)}, not {space!r}")
-        return self._spaces[space]
+        if space not in self.spaces:
+            raise ArgumentError(f"space must be one of {', '.join(self.spaces)}, not {space!r}")
+        return self.spaces[space]
 
-    def _missing(self, ids: Sequence[str], found: Container[str]) -> None:
-        """Raise `ArgumentError` for an id that is not found."""
-        for identifier in ids:
-            if identifier not in found:
-                raise ArgumentError(f"{self._place}: there is no document {identifier!r}")
+    def _checked_queries(self, queries: Vectors, k: int, space: Space) -> Vectors:
+        columns, about = self._columns(space), self.about
+        if k < 1 or (self.max_hits is not None and k > self.max_hits):
+            most = f" and at most {self.max_hits:,} in {about.engine}" if self.max_hits else ""
+            raise ArgumentError(f"k must be at least 1{most}, not {k}")
+        queries = _fitting(queries, columns, "queries")
+        if queries.ndim != 2 or queries.shape[1] != (columns or UNBOUNDED):
+            raise VectorsError(f"the queries have {queries.shape[-1]} columns, the documents {columns}")
+        if not isinstance(queries, np.ndarray) and about.max_terms is not None:
+            lengths = np.diff(queries.indptr)
+            if lengths.max(initial=0) > about.max_terms:
+                limit = (
+                    f"{lengths.max():,} terms, {about.engine} takes {about.max_terms:,}: search with lower max_terms"
+                )
+                raise ArgumentError(f"query {int(lengths.argmax()) + 1}: {limit}")
+        return queries
 
-    def replace_vectors(self, ids: Sequence[str], space: Space, vectors: csr_array | np.ndarray) -> None:
-        """As `Store.replace_vectors`, by writing the documents anew."""
-        self._columns(space)
-        there = [document for document in self.documents(ids) if document is not None]
-        self._missing(ids, {document.id for document in there})
-        kept = {name: self.vectors(ids, name) for name in self._spaces if name != space}
-        self.upsert(there, kept | {space: vectors})
+
+class StoreRecord(NamedTuple):
+    """The file `store.json` in the folder of a store; `files` are checksums that the engine keeps."""
+
+    engine: str
+    spaces: dict[Space, int]
+    settings: dict[str, Any]
+    files: dict[str, int]
+    format: int
+
+
+class FolderStore(Store):
+    """A store in a local folder."""
+
+    folder: Path
+
+    def __init__(self, folder: Path, spaces: dict[Space, int], settings: dict[str, Any]) -> None:
+        self.folder, self.place, self.spaces, self.settings = folder, str(folder), spaces, settings
+        self.files: dict[str, int] = {}
+
+    @classmethod
+    def read(cls, folder: Path) -> StoreRecord:
+        """Read the record of a folder; `VectorsError` if it is missing, damaged or of another engine."""
+        if not (folder / STORE).is_file():
+            raise VectorsError(f"{folder}: there is no index here (make one with vocable index)")
+        record = read_record(folder / STORE, StoreRecord)
+        if record.format != FORMAT:
+            raise VectorsError(f"{folder}: stored in format {record.format}; this version reads format {FORMAT}")
+        if record.engine != cls.about.engine:
+            raise VectorsError(f"{folder} is of the {record.engine} engine: open it by its folder alone")
+        return record
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        write_record(self.folder / STORE, StoreRecord(self.about.engine, self.spaces, settings, self.files, FORMAT))
+        self.settings = settings
+
+    def drop(self) -> None:
+        self.close()
+        shutil.rmtree(self.folder)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the files on disk."""
+        return sum(path.stat().st_blocks * 512 for path in self.folder.rglob("*") if path.is_file())
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def key_of(identifier: str) -> str:
-    """A key for engines that do not take any text as one: 32 hexadecimal digits, which are a UUID, too."""
+    """Return a key of 32 hexadecimal digits, which is also a UUID, for engines that do not take any text as a key."""
     return blake2b(identifier.encode(), digest_size=16).hexdigest()
 
 
-def beyond_64_bits(value: Any) -> bool:
-    """Whether fields hold a whole number that JSON can, but engines round."""
-    if isinstance(value, Mapping | list):
-        return any(map(beyond_64_bits, value.values() if isinstance(value, Mapping) else value))
-    return isinstance(value, int) and not -(2**63) <= value < 2**63
-
-
-def refused_beyond_64_bits(document: Document) -> str | None:
-    """What Qdrant has against a document."""
-    return "Qdrant rounds whole numbers beyond 64 bits" if beyond_64_bits(document.fields) else None
-
-
-def checked(
-    about: About,
-    spaces: Mapping[Space, int],
-    documents: Sequence[Document],
-    vectors: Mapping[Space, csr_array | np.ndarray],
-    refuse: Callable[[Document], str | None] = lambda document: None,
-) -> tuple[list[Document], dict[Space, csr_array | np.ndarray]]:
-    """Documents and their vectors [m, columns] as they can be written; of those with one id, the last.
-
-    `refuse` says what an engine has against a document.
-
-    Raises:
-        ArgumentError: the vectors are not of these documents and spaces, or a document has more terms than the engine
-            stores.
-        DataError: a document that the engine cannot store.
-    """
-    if set(vectors) != set(spaces):
-        raise ArgumentError(
-            f"vectors are given in {', '.join(vectors) or 'no space'}; the store has {', '.join(spaces)}"
-        )
-    for document in documents:
-        try:
-            json.dumps(dict(document.fields), allow_nan=False).encode()
-            wrong = refuse(document) if document.id else "an empty id"
-        except (TypeError, ValueError) as error:
-            wrong = f"its fields are not JSON: {error}"
-        if wrong:
-            raise DataError(f"document {document.id!r}: {wrong}")
-    last = list({document.id: row for row, document in enumerate(documents)}.values())
-    kept: dict[Space, csr_array | np.ndarray] = {}
-    for space, columns in spaces.items():
-        given = vectors[space]
-        matrix = _fitting(given, columns, space)
-        wanted = (len(documents), columns or UNBOUNDED)
-        if (space == "dense") != isinstance(matrix, np.ndarray) or matrix.shape != wanted:
-            shape = f"{len(documents)} documents and {columns or 'any'} columns"
-            raise ArgumentError(f"{space}: the vectors are {type(matrix).__name__} {matrix.shape}, expected {shape}")
-        if isinstance(matrix, np.ndarray):
-            if not np.isfinite(matrix).all():
-                raise ArgumentError(f"{space}: weights must be finite")
-        elif about.max_nonzeros is not None and (lengths := np.diff(matrix.indptr)).max(initial=0) > about.max_nonzeros:
-            row = int(lengths.argmax())
-            limit = (
-                f"{lengths[row]:,} terms, {about.engine} stores {about.max_nonzeros:,}: encode with a lower max_terms"
-            )
-            raise ArgumentError(f"document {documents[row].id!r}: {limit}")
-        kept[space] = matrix if len(last) == len(documents) else matrix[last]
-    return [documents[row] for row in last], kept
-
-
-def _fitting(matrix: csr_array | np.ndarray, columns: int, name: str) -> csr_array | np.ndarray:
-    """The matrix as float32, of a space without a number of columns as wide as all of that space."""
+def _fitting(matrix: Vectors, columns: int, name: str) -> Vectors:
+    """Return the matrix as float32; in a space of any number of columns, with the largest number."""
     if isinstance(matrix, np.ndarray):
         return np.asarray(matrix, dtype=np.float32)
     matrix = as_vectors(matrix, name)
@@ -263,44 +371,13 @@ def _fitting(matrix: csr_array | np.ndarray, columns: int, name: str) -> csr_arr
     return csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], UNBOUNDED))
 
 
-def checked_queries(
-    about: About,
-    spaces: Mapping[Space, int],
-    queries: csr_array | np.ndarray,
-    k: int,
-    space: Space,
-    most: int | None = None,
-) -> csr_array | np.ndarray:
-    """Queries [q, columns] as they can be searched with; `most` is the largest k that the engine takes.
-
-    Raises:
-        ArgumentError: no such space, k out of range, or a query has more terms than the engine takes.
-        VectorsError: the queries have another number of columns.
-    """
-    if space not in spaces:
-        raise ArgumentError(f"space must be one of {', '.join(spaces)}, not {space!r}")
-    if k < 1 or (most is not None and k > most):
-        raise ArgumentError(
-            f"k must be at least 1{f' and at most {most:,} in {about.engine}' if most else ''}, not {k}"
-        )
-    queries = _fitting(queries, spaces[space], "queries")
-    if queries.ndim != 2 or queries.shape[1] != (spaces[space] or UNBOUNDED):
-        raise VectorsError(f"the queries have {queries.shape[-1]} columns, the documents {spaces[space]}")
-    if not isinstance(queries, np.ndarray) and about.max_terms is not None:
-        lengths = np.diff(queries.indptr)
-        if lengths.max(initial=0) > about.max_terms:
-            limit = f"{lengths.max():,} terms, {about.engine} takes {about.max_terms:,}: search with a lower max_terms"
-            raise ArgumentError(f"query {int(lengths.argmax()) + 1}: {limit}")
-    return queries
-
-
-def parts_of(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items, so many at a time."""
+def pages(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Split the items into pages of at most `size`."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def rows_of(matrix: csr_array | np.ndarray) -> Iterator[Any]:
-    """The rows: of sparse ones (columns int32, weights float32), of dense ones the vector."""
+def rows_of(matrix: Vectors) -> Iterator[Row]:
+    """Iterate over the rows: (columns int32, weights float32) of a sparse matrix, arrays of a dense one."""
     if isinstance(matrix, np.ndarray):
         yield from matrix
         return
@@ -308,8 +385,8 @@ def rows_of(matrix: csr_array | np.ndarray) -> Iterator[Any]:
         yield matrix.indices[start:end], matrix.data[start:end]
 
 
-def matrix_of(rows: Sequence[Any], space: Space, columns: int) -> csr_array | np.ndarray:
-    """The matrix [m, columns] of rows as `rows_of` gives them, in any order of the columns."""
+def matrix_of(rows: Sequence[Row], space: Space, columns: int) -> Vectors:
+    """Return the matrix [m, columns] of rows as `rows_of` yields them, their columns in any order."""
     if space == "dense":
         return np.array(rows, dtype=np.float32).reshape(len(rows), columns)
     indptr = np.cumsum([0, *(len(indices) for indices, _ in rows)]).astype(np.int32)
@@ -318,31 +395,3 @@ def matrix_of(rows: Sequence[Any], space: Space, columns: int) -> csr_array | np
     matrix: csr_array = csr_array((weights, indices, indptr), shape=(len(rows), columns or UNBOUNDED))
     matrix.sort_indices()
     return matrix
-
-
-class Server(NamedTuple):
-    """Where a server is, and the name of what is asked there."""
-
-    url: str
-    name: str
-    user: str | None
-    password: str | None
-
-
-def server_of(address: str, ports: Mapping[str, int]) -> Server:
-    """The parts of the address http(s)://USER:PASSWORD@HOST:PORT/NAME; `ports` are those that need not be said.
-
-    Raises:
-        ArgumentError: a part is missing, or there is one more.
-    """
-    parts = urlsplit(address)
-    try:
-        port = parts.port or ports[parts.scheme]
-    except (ValueError, KeyError) as error:
-        raise ArgumentError(f"{masked(address)}: expected http(s)://HOST:PORT/NAME") from error
-    *above, name = parts.path.split("/")
-    if not parts.hostname or not name or parts.query or parts.fragment:
-        raise ArgumentError(f"{masked(address)}: expected http(s)://HOST:PORT/NAME")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
-    return Server(f"{parts.scheme}://{host}:{port}{'/'.join(above)}", unquote(name), user, password)

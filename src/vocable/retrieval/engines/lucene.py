@@ -1,13 +1,10 @@
-"""What Elasticsearch and OpenSearch share: the index, its documents, filters, and scores of 9 significant bits.
+"""The common part of Elasticsearch and OpenSearch: the index, its documents, filters, and scores of 9 significant bits.
 
-A document's id in the index is made of its own. Its source has id, title, text and fields as they are, the facts that
-filters ask for (`equal` and `order`, keywords), the vectors as features that are named by their columns, and once more
-with all their bits in `stored`. Title and text can be searched with the engine's own queries, too. The settings are in
-the mapping's `_meta`.
+A document's id in the index is derived from its own id. Its source has id, title, text and fields, the keys for filters
+(`equal` and `order`, keywords), the vectors as features named by their columns, and the vectors with all their bits in
+`stored`. The engine's own queries can search title and text. The settings are in the mapping's `_meta`.
 
-Lucene keeps the 9 highest of a weight's 24 significant bits: `stored_precision` is what it computes with.
-
-Letters: m documents, q queries, k results.
+Lucene keeps the 9 highest of a weight's 24 significant bits: `stored_precision` returns the weights that it scores with.
 """
 
 from __future__ import annotations
@@ -15,46 +12,43 @@ from __future__ import annotations
 import base64
 import math
 import struct
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from vocable.data import Document
-from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.engines.base import (
-    CommonStore,
-    Server,
-    asked,
-    bound_of,
-    checked,
-    checked_queries,
-    facts_of,
-    key_of,
-    matrix_of,
-    parts_of,
-    rows_of,
-    server_of,
-    translated,
-)
+from vocable.errors import VectorsError
+from vocable.retrieval.engines.base import Hits, Row, Vectors, key_of
+from vocable.retrieval.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
+from vocable.retrieval.engines.server import Server, ServerStore, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
-from vocable.retrieval.ranking import Ranking, ranking_of
 from vocable.tables import masked
 
-PAGE = 500  # documents of one request
-MOST = 10_000  # hits of a query: index.max_result_window
-MAX_TERMS = 1_024  # clauses of a query: indices.query.bool.max_clause_count is this at least
 LONGEST_ID = 32_766  # bytes of a keyword
 HEAVIEST = 64  # weight of a term in a linear query
 PORTS = {"http": 9200, "https": 9200}
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
+def about(engine: str) -> About:
+    """Return the properties of an engine of this family."""
+    return About(
+        engine,
+        exact=True,
+        precision="9 bits",
+        max_terms=1_024,  # clauses of a query: indices.query.bool.max_clause_count is at least this
+        durable=True,
+        filters=True,
+        spaces=("sparse", "bm25"),
+    )
+
+
 def stored_precision(weights: np.ndarray) -> np.ndarray:
-    """The weights, float32, as Lucene keeps them: cut to 9 significant bits.
+    """Return weights, float32, as Lucene keeps them: cut to 9 significant bits.
 
     >>> stored_precision(np.float32([1.0, 0.1])).tolist()
     [1.0, 0.099853515625]
@@ -63,129 +57,122 @@ def stored_precision(weights: np.ndarray) -> np.ndarray:
     return cut
 
 
-class LuceneStore(CommonStore):
-    """An index of a server that searches with Lucene; what an engine's own class says is at the end."""
+class LuceneStore(ServerStore):
+    """An index of a server that searches with Lucene; a subclass brings the driver and the query."""
 
-    about: About
-    feature: ClassVar[str]  # the type of a field of weighted terms
+    page = 500
+    max_hits = 10_000  # index.max_result_window
+    kind = "index"
+    feature: ClassVar[str]  # type of a field of weighted terms
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, new: bool = False) -> None:
         server = server_of(address, PORTS)
-        self._place, self.name = masked(address), server.name
+        self.place, self.name = masked(address), server.name
         self._path = f"/{quote(server.name, safe='')}"
-        self._kinds = self._connect(server)
+        self.driver_errors = self._connect(server)
 
-    @classmethod
-    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
-        """As `Store.create`."""
-        store = cls(address)
-        with store._closed_on_error():
-            store._spaces = dict(spaces)
-            if store._mapping() is not None:
-                raise ArgumentError(f"{store._place}: there is an index {store.name!r} already: name another")
-            keyword = {"type": "keyword", "doc_values": False}
-            properties = {
-                "id": {"type": "keyword"},
-                "title": {"type": "text"},
-                "text": {"type": "text"},
-                "fields": {"type": "object", "enabled": False},
-                "stored": {"type": "object", "enabled": False},
-                "equal": keyword,
-                "order": keyword,
-            } | {space: {"type": cls.feature} for space in spaces}
-            mappings = {"dynamic": False, "_meta": store._meta(settings), "properties": properties}
-            store._send("PUT", "", {"mappings": mappings})
-            store.settings = settings
-            return store
+    @abstractmethod
+    def _connect(self, server: Server) -> tuple[type[Exception], ...]:
+        """Make the driver, and return the types of its errors."""
 
-    @classmethod
-    def open(cls, address: str) -> Self:
-        """As `Store.open`."""
-        store = cls(address)
-        with store._closed_on_error():
-            mapping = store._mapping()
-            if mapping is None:
-                raise VectorsError(f"{store._place}: there is no index {store.name!r} here")
-            store._take(lambda: mapping["_meta"]["vocable"], f"the index {store.name!r}")
-            return store
+    @abstractmethod
+    def _request(self, method: str, path: str, body: Any) -> Any:
+        """Send a request, and return the answer; a body that is a list is sent as lines of JSON."""
 
-    def configure(self, settings: dict[str, Any]) -> None:
-        """As `Store.configure`."""
-        self._send("PUT", "/_mapping", {"_meta": self._meta(settings)})
-        self.settings = settings
+    @abstractmethod
+    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, Any]:
+        """Return the query that scores by the dot product with these weights."""
 
-    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, csr_array | np.ndarray]) -> None:
-        """As `Store.upsert`; each document is written as a whole."""
-        documents, vectors = checked(self.about, self._spaces, documents, vectors, _refused)
-        rows = zip(*(rows_of(vectors[space]) for space in self._spaces), strict=True)
-        actions = []
-        for document, vector in zip(documents, rows, strict=True):
-            equal, order = facts_of(document.fields)
+    def _make(self, record: dict[str, Any]) -> None:
+        keyword = {"type": "keyword", "doc_values": False}
+        properties = {
+            "id": {"type": "keyword"},
+            "title": {"type": "text"},
+            "text": {"type": "text"},
+            "fields": {"type": "object", "enabled": False},
+            "stored": {"type": "object", "enabled": False},
+            "equal": keyword,
+            "order": keyword,
+        } | {space: {"type": self.feature} for space in self.spaces}
+        mappings = {"dynamic": False, "_meta": {"vocable": record}, "properties": properties}
+        self._send("PUT", "", {"mappings": mappings})
+
+    def _read_record(self) -> Mapping[str, Any]:
+        [index] = self._send("GET", "/_mapping").values()
+        record: Mapping[str, Any] = index["mappings"]["_meta"]["vocable"]
+        return record
+
+    def _write_record(self, record: dict[str, Any]) -> None:
+        self._send("PUT", "/_mapping", {"_meta": {"vocable": record}})
+
+    def _refuse(self, document: Document) -> str | None:
+        size = len(document.id.encode())
+        return f"an id of {size:,} bytes, Lucene stores {LONGEST_ID:,}" if size > LONGEST_ID else None
+
+    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
+        super().upsert(documents, vectors)
+        self._send("POST", "/_refresh")  # searches see the documents from now on
+
+    def delete(self, ids: Sequence[str]) -> int:
+        count = super().delete(ids)
+        self._send("POST", "/_refresh")
+        return count
+
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+        lines: list[dict[str, Any]] = []
+        for document, some in zip(documents, rows, strict=True):
+            equal, order = filter_keys(document.fields)
             source = document._asdict() | {"fields": dict(document.fields), "equal": equal, "stored": {}}
             source["order"] = [f"{key}{_sortable(number)}" for key, number in order.items()]
-            for space, (columns, weights) in zip(self._spaces, vector, strict=True):
+            for space, (columns, weights) in zip(self.spaces, some, strict=True):
                 source[space] = _features(columns, weights)
                 content = columns.astype("<i4").tobytes() + weights.astype("<f4").tobytes()
                 source["stored"][space] = base64.b64encode(content).decode()
-            actions.append([{"index": {"_id": key_of(document.id)}}, source])
-        self._bulk(actions)
+            lines += [{"index": {"_id": key_of(document.id)}}, source]
+        self._bulk(lines)
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """As `Store.delete`."""
-        results = self._bulk([[{"delete": {"_id": key_of(identifier)}}] for identifier in dict.fromkeys(ids)])
+    def _delete(self, ids: Sequence[str]) -> int:
+        results = self._bulk([{"delete": {"_id": key_of(identifier)}} for identifier in ids])
         return sum(result["delete"]["result"] == "deleted" for result in results)
 
-    def documents(self, ids: Sequence[str]) -> list[Document | None]:
-        """As `Store.documents`."""
-        found = self._found(ids, Document._fields)
-        return [Document(**found[identifier]) if identifier in found else None for identifier in ids]
+    def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
+        return {name: Document(**source) for name, source in self._found(ids, Document._fields).items()}
+
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+        found = {}
+        for name, source in self._found(ids, ["id", f"stored.{space}"]).items():
+            content = base64.b64decode(source["stored"][space])
+            half = len(content) // 2
+            found[name] = np.frombuffer(content[:half], "<i4"), np.frombuffer(content[half:], "<f4")
+        return found
 
     def ids(self) -> Iterator[str]:
-        """As `Store.ids`, in their order."""
-        body: dict[str, Any] = {"size": MOST, "sort": [{"id": "asc"}], "_source": ["id"]}
+        body: dict[str, Any] = {"size": self.max_hits, "sort": [{"id": "asc"}], "_source": ["id"]}
         while hits := self._send("POST", "/_search", body)["hits"]["hits"]:
             yield from (hit["_source"]["id"] for hit in hits)
             body["search_after"] = hits[-1]["sort"]
 
-    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array | np.ndarray:
-        """As `Store.vectors`, with all their bits."""
-        columns = self._columns(space)
-        found = self._found(ids, ["id", f"stored.{space}"])
-        self._missing(ids, found)
-        contents = [base64.b64decode(found[identifier]["stored"][space]) for identifier in ids]
-        halves = [(content[: len(content) // 2], content[len(content) // 2 :]) for content in contents]
-        rows = [(np.frombuffer(columns, "<i4"), np.frombuffer(weights, "<f4")) for columns, weights in halves]
-        return matrix_of(rows, space, columns)
-
-    def search(
-        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "sparse", filter: Filter | None = None
-    ) -> Ranking:
-        """As `Store.search`; weights of documents are those of `stored_precision`."""
-        queries = checked_queries(self.about, self._spaces, queries, k, space, MOST)
+    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
         conditions = [] if filter is None else [_condition(filter)]
-        hits: list[list[tuple[str, float]]] = []
-        for columns, weights in rows_of(queries):
-            # A linear query takes no weight above 64; a power of two changes no bit of a score but its exponent.
+        for columns, weights in rows:
+            # A linear query takes no weight above 64; a power of two changes only the exponent of a score.
             scale = 2.0 ** max(0, math.ceil(math.log2(weights.max(initial=1) / HEAVIEST)))
+            query = {"must": [self._query_of(space, _features(columns, weights / scale))], "filter": conditions}
             body = {
                 "size": k,
-                "query": {
-                    "bool": {"must": [self._query(space, _features(columns, weights / scale))], "filter": conditions}
-                },
+                "query": {"bool": query},
                 "sort": [{"_score": "desc"}, {"id": "asc"}],
                 "track_scores": True,
                 "track_total_hits": False,
                 "_source": ["id"],
             }
             found = self._send("POST", "/_search", body)["hits"]["hits"] if len(columns) else []
-            hits.append([(hit["_source"]["id"], hit["_score"] * scale) for hit in found])
-        return ranking_of(hits, k)
+            yield [(hit["_source"]["id"], hit["_score"] * scale) for hit in found]
 
     def optimize(self) -> None:
         """Do nothing: the server merges by itself."""
 
     def drop(self) -> None:
-        """Remove the index."""
         self._send("DELETE", "")
 
     def __len__(self) -> int:
@@ -193,70 +180,33 @@ class LuceneStore(CommonStore):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the index on disk, without its copies on other nodes."""
+        """Size of the index on disk, without its copies on other nodes."""
         return int(self._send("GET", "/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"])
 
     def _send(self, method: str, path: str, body: Any = None) -> Any:
         with self._errors():
             return self._request(method, self._path + path, body)
 
-    def _bulk(self, actions: Sequence[Sequence[dict[str, Any]]]) -> list[Any]:
-        """Carry out the actions, wait until a search sees them, and return the result of each."""
-        results: list[Any] = []
-        for some in parts_of(actions, PAGE):
-            results += self._send("POST", "/_bulk", [line for action in some for line in action])["items"]
+    def _bulk(self, lines: list[dict[str, Any]]) -> list[Any]:
+        """Carry out actions, and return their results."""
+        results: list[Any] = self._send("POST", "/_bulk", lines)["items"]
         for error in (outcome["error"] for result in results for outcome in result.values() if "error" in outcome):
-            raise VectorsError(f"{self._place}: {error.get('type')}: {error.get('reason')}")
-        self._send("POST", "/_refresh")
+            raise VectorsError(f"{self.place}: {error.get('type')}: {error.get('reason')}")
         return results
 
     def _found(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-        """What the sources of documents have under these names, by id."""
-        found: dict[str, Any] = {}
-        for some in parts_of(list(dict.fromkeys(ids)), PAGE):
-            body = {"docs": [{"_id": key_of(identifier), "_source": list(names)} for identifier in some]}
-            sources = [one["_source"] for one in self._send("POST", "/_mget", body)["docs"] if one.get("found")]
-            found |= {source["id"]: source for source in sources}
-        return found
-
-    def _mapping(self) -> Any:
-        """The mapping of the index; None if there is no index."""
-        with self._errors():
-            if not self._exists(self._path):
-                return None
-            [index] = self._request("GET", f"{self._path}/_mapping", None).values()
-            return index["mappings"]
-
-    def _meta(self, settings: dict[str, Any]) -> dict[str, Any]:
-        return {"vocable": {"spaces": self._spaces, "settings": settings}}
-
-    def _connect(self, server: Server) -> tuple[type[Exception], ...]:
-        """Make the driver, and return the kinds of its errors."""
-        raise NotImplementedError
-
-    def _exists(self, path: str) -> bool:
-        raise NotImplementedError
-
-    def _request(self, method: str, path: str, body: Any) -> Any:
-        """What the server answers; a body that is a list travels as lines of JSON."""
-        raise NotImplementedError
-
-    def _query(self, space: Space, weights: dict[str, float]) -> dict[str, Any]:
-        """The query that adds up the products of these weights and the documents'."""
-        raise NotImplementedError
+        """Return the named parts of the documents' sources, by id."""
+        body = {"docs": [{"_id": key_of(identifier), "_source": list(names)} for identifier in ids]}
+        sources = [one["_source"] for one in self._send("POST", "/_mget", body)["docs"] if one.get("found")]
+        return {source["id"]: source for source in sources}
 
 
 def _features(columns: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     return dict(zip(map(str, columns.tolist()), weights.tolist(), strict=True))
 
 
-def _refused(document: Document) -> str | None:
-    size = len(document.id.encode())
-    return f"an id of {size:,} bytes, Lucene stores {LONGEST_ID:,}" if size > LONGEST_ID else None
-
-
 def _sortable(number: float) -> str:
-    """16 hexadecimal digits that are ordered as the numbers are.
+    """Return 16 hexadecimal digits that sort as the numbers do.
 
     >>> sorted([2.5, -1.0, 0.0, -3.0], key=_sortable)
     [-3.0, -1.0, 0.0, 2.5]
@@ -267,14 +217,14 @@ def _sortable(number: float) -> str:
 
 def _condition(filter: Filter) -> dict[str, Any]:
     def leaf(comparison: Comparison) -> dict[str, Any]:
-        key = asked(comparison)
+        key = comparison_key(comparison)
         if comparison.operator == "=":
             return {"term": {"equal": key}}
         other = {"gte": key} if "<" in comparison.operator else {"lt": f"{key}g"}  # the other end of this key's numbers
         bound = {RANGES[comparison.operator]: f"{key}{_sortable(bound_of(comparison))}"}
         return {"range": {"order": bound | other}}
 
-    return translated(
+    return translate(
         filter,
         leaf,
         lambda parts: {"bool": {"filter": parts}},

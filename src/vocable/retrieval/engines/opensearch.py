@@ -1,7 +1,7 @@
 """OpenSearch: `rank_features` fields, queried with linear functions.
 
-The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX; in place of user and password, OPENSEARCH_USERNAME and
-OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is approximate and stores 8 bits; it is not used.
+The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX; user and password can also be in
+OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is approximate and stores 8 bits; it is not used.
 """
 
 from __future__ import annotations
@@ -10,27 +10,18 @@ import os
 from typing import Any
 
 from vocable.errors import require_extra
-from vocable.retrieval.engines.base import Server
-from vocable.retrieval.engines.lucene import MAX_TERMS, LuceneStore
-from vocable.retrieval.protocols import About, Space
+from vocable.retrieval.engines.lucene import LuceneStore, about
+from vocable.retrieval.engines.server import Server
+from vocable.retrieval.protocols import Space
 
 
 class OpenSearch(LuceneStore):
     """An index of OpenSearch."""
 
-    about = About(
-        "opensearch",
-        exact=True,
-        precision="9 bits",
-        max_terms=MAX_TERMS,
-        durable=True,
-        filters=True,
-        spaces=("sparse", "bm25"),
-    )
+    about = about("opensearch")
     feature = "rank_features"
 
     def close(self) -> None:
-        """As `Store.close`."""
         self._client.close()
 
     def _connect(self, server: Server) -> tuple[type[Exception], ...]:
@@ -40,8 +31,8 @@ class OpenSearch(LuceneStore):
         self._client = driver.OpenSearch([server.url], http_auth=(user, password) if user and password else None)
         return (driver.OpenSearchException,)
 
-    def _exists(self, path: str) -> bool:
-        return bool(self._client.transport.perform_request("HEAD", path))
+    def _exists(self) -> bool:
+        return bool(self._client.transport.perform_request("HEAD", self._path))
 
     def _request(self, method: str, path: str, body: Any) -> Any:
         lines = self._client.transport.serializer
@@ -49,8 +40,8 @@ class OpenSearch(LuceneStore):
             body = "".join(f"{lines.dumps(line)}\n" for line in body)
         return self._client.transport.perform_request(method, path, body=body)
 
-    def _query(self, space: Space, weights: dict[str, float]) -> dict[str, Any]:
-        # Any other function than `linear` would change the weights.
+    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, Any]:
+        # Functions other than `linear` would change the weights.
         products = [
             {"rank_feature": {"field": f"{space}.{column}", "linear": {}, "boost": weight}}
             for column, weight in weights.items()

@@ -1,14 +1,12 @@
 """PostgreSQL with pgvector: documents and vectors in one table, searched exactly by a sequential scan.
 
-The address is a URI of libpq with one parameter more, `table` ("vocable" unless said):
+The address is a URI of libpq with one more parameter, `table` (default "vocable"):
 
     postgresql://user@host:5432/database?table=name
 
 The table has the columns id, title, text, fields (jsonb), ranges (jsonb: the lowest and highest number and time of each
-field, for filters) and one for each space, and can be joined with others; its comment holds the settings. What the
-address leaves out comes from libpq's own places: PGHOST, PGUSER, PGPASSWORD, a service, ~/.pgpass.
-
-Letters: m documents, q queries, k results.
+field, for filters) and one for each space, and can be joined with others; its comment holds the settings. Libpq
+completes the address from PGHOST, PGUSER, PGPASSWORD, a service and ~/.pgpass.
 """
 
 from __future__ import annotations
@@ -16,39 +14,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from vocable.data import Document
-from vocable.errors import ArgumentError, VectorsError, require_extra
-from vocable.retrieval.engines.base import (
-    EXACT,
-    CommonStore,
-    asked,
-    bound_of,
-    checked,
-    checked_queries,
-    facts_of,
-    matrix_of,
-    rows_of,
-    translated,
-)
+from vocable.errors import ArgumentError, require_extra
+from vocable.retrieval.engines.base import Hits, Row
+from vocable.retrieval.engines.filter_keys import EXACT, bound_of, comparison_key, filter_keys, translate
+from vocable.retrieval.engines.server import ServerStore
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
-from vocable.retrieval.ranking import Ranking, ranking_of
 from vocable.tables import masked
 
 COLUMNS = ("id", "title", "text", "fields", "ranges")
-PAGE = 10_000  # ids that are read at once
-LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer names without a word
+LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names
 MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # of sparsevec and of vector
 
 
-class PostgreSQL(CommonStore):
-    """A table of documents."""
+class PostgreSQL(ServerStore):
+    """A table of documents; up to 10,000 documents are written in one transaction."""
 
     about = About(
         "postgresql",
@@ -59,83 +45,65 @@ class PostgreSQL(CommonStore):
         filters=True,
         spaces=("sparse", "bm25", "dense"),
     )
+    page = 10_000
+    kind = "table"
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, new: bool = False) -> None:
         psycopg = require_extra("psycopg", "postgresql")
         self._sql = psycopg.sql
         parts = urlsplit(address)
-        given = parse_qsl(parts.query, keep_blank_values=True)
-        self.name = dict(given).get("table", "vocable")
+        parameters = parse_qsl(parts.query, keep_blank_values=True)
+        self.name = dict(parameters).get("table", "vocable")
         if not 0 < len(self.name.encode()) <= LONGEST_NAME or "\0" in self.name:
             raise ArgumentError(f"{masked(address)}: the name of a table has 1 to {LONGEST_NAME} bytes")
-        self._place, self._kinds = masked(address), (psycopg.Error,)
+        self.place, self.driver_errors = masked(address), (psycopg.Error,)
         self._table = psycopg.sql.Identifier(self.name)
-        query = urlencode([pair for pair in given if pair[0] != "table"])
+        query = urlencode([pair for pair in parameters if pair[0] != "table"])
         with self._errors():
             self._connection = psycopg.connect(urlunsplit(parts._replace(query=query)), autocommit=True)
 
-    @classmethod
-    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
-        """As `Store.create`; the extension pgvector is made where it is not, which needs the right to do so."""
-        store = cls(address)
-        with store._closed_on_error():
-            for space, columns in spaces.items():
-                if columns > (MOST_DIMENSIONS if space == "dense" else MOST_COLUMNS):
-                    raise ArgumentError(f"{space}: {columns:,} columns, more than PostgreSQL stores")
-            kinds = [
-                f"vector({columns})" if space == "dense" else f"sparsevec({columns or MOST_COLUMNS})"
-                for space, columns in spaces.items()
-            ]
-            identifier, plain = store._sql.Identifier, store._sql.SQL
-            vectors = [
-                plain(", {} {} NOT NULL").format(identifier(s), plain(k)) for s, k in zip(spaces, kinds, strict=True)
-            ]
-            with store._errors():
-                if store._exists():
-                    raise ArgumentError(f"{store._place}: there is a table {store.name!r} already: name another")
-                store._execute("CREATE EXTENSION IF NOT EXISTS vector")
-                with store._connection.transaction():
-                    # Ids in the order of their characters, as Python has it: ties are broken by the database.
-                    store._execute(
-                        'CREATE TABLE {table} (id text COLLATE "C" PRIMARY KEY, title text NOT NULL, '
-                        "text text NOT NULL, fields jsonb NOT NULL, ranges jsonb NOT NULL{vectors})",
-                        vectors=store._sql.Composed(vectors),
-                    )
-                    store._spaces = dict(spaces)
-                    store.configure(settings)
-            return store
+    def _make(self, record: dict[str, Any]) -> None:
+        """Make the table, and the extension pgvector if it is missing, which needs the right to do so."""
+        columns = []
+        for space, size in self.spaces.items():
+            if size > (MOST_DIMENSIONS if space == "dense" else MOST_COLUMNS):
+                raise ArgumentError(f"{space}: {size:,} columns, more than PostgreSQL stores")
+            kind = f"vector({size})" if space == "dense" else f"sparsevec({size or MOST_COLUMNS})"
+            columns.append(self._sql.SQL(", {} {} NOT NULL").format(self._sql.Identifier(space), self._sql.SQL(kind)))
+        self._execute("CREATE EXTENSION IF NOT EXISTS vector")
+        with self._connection.transaction():
+            # The collation orders ids by code point, as Python does: the database breaks ties.
+            self._execute(
+                'CREATE TABLE {table} (id text COLLATE "C" PRIMARY KEY, title text NOT NULL, '
+                "text text NOT NULL, fields jsonb NOT NULL, ranges jsonb NOT NULL{vectors})",
+                vectors=self._sql.Composed(columns),
+            )
+            self._write_record(record)
 
-    @classmethod
-    def open(cls, address: str) -> Self:
-        """As `Store.open`."""
-        store = cls(address)
-        with store._closed_on_error():
-            with store._errors():
-                if not store._exists():
-                    raise VectorsError(f"{store._place}: there is no table {store.name!r} here")
-                [(comment,)] = store._execute("SELECT obj_description({name}::regclass)", name=store._literal())
-            store._take(lambda: json.loads(comment)["vocable"], f"the table {store.name!r}")
-            return store
+    def _exists(self) -> bool:
+        return bool(self._execute("SELECT to_regclass({name}) IS NOT NULL", name=self._literal())[0][0])
 
-    def configure(self, settings: dict[str, Any]) -> None:
-        """As `Store.configure`: they are the table's comment."""
-        comment = json.dumps({"vocable": {"spaces": self._spaces, "settings": settings}})
-        with self._errors():
-            self._execute("COMMENT ON TABLE {table} IS {comment}", comment=self._sql.Literal(comment))
-        self.settings = settings
+    def _read_record(self) -> Mapping[str, Any]:
+        [(comment,)] = self._execute("SELECT obj_description({name}::regclass)", name=self._literal())
+        record: Mapping[str, Any] = json.loads(comment)["vocable"]
+        return record
 
-    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, csr_array | np.ndarray]) -> None:
-        """As `Store.upsert`, in one transaction."""
-        documents, vectors = checked(self.about, self._spaces, documents, vectors, _refused)
-        names = [*COLUMNS, *self._spaces]
-        rows = zip(
-            (
-                (d.id, d.title, d.text, json.dumps(_digits(d.fields)), json.dumps(facts_of(d.fields).order))
-                for d in documents
-            ),
-            zip(*(_written(vectors[space]) for space in self._spaces), strict=True),
-            strict=True,
-        )
+    def _write_record(self, record: dict[str, Any]) -> None:
+        comment = self._sql.Literal(json.dumps({"vocable": record}))
+        self._execute("COMMENT ON TABLE {table} IS {comment}", comment=comment)
+
+    def _refuse(self, document: Document) -> str | None:
+        fields = json.dumps(dict(document.fields))
+        null = any("\0" in text for text in document[:3]) or re.search(r"(?<!\\)(\\\\)*\\u0000", fields)
+        return "PostgreSQL stores no character NUL" if null else None
+
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+        names = [*COLUMNS, *self.spaces]
+        values = []
+        for document, some in zip(documents, rows, strict=True):
+            ranges = json.dumps(filter_keys(document.fields).order)
+            own = document.id, document.title, document.text, json.dumps(_all_digits(document.fields)), ranges
+            values.append((*own, *(self._written(row, space) for space, row in zip(self.spaces, some, strict=True))))
         joined, identifiers = self._sql.SQL(", ").join, [self._sql.Identifier(name) for name in names]
         statement = self._sql.SQL(
             "INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT (id) DO UPDATE SET {replaced}"
@@ -145,72 +113,54 @@ class PostgreSQL(CommonStore):
             values=joined([self._sql.SQL(f"%s{self._cast(name)}") for name in names]),
             replaced=joined([self._sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in identifiers[1:]]),
         )
-        with self._errors(), self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany(statement, [(*first, *second) for first, second in rows])
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            cursor.executemany(statement, values)
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """As `Store.delete`."""
-        with self._errors():
-            return len(self._execute("DELETE FROM {table} WHERE id = ANY(%s) RETURNING id", [_possible(ids)]))
+    def _delete(self, ids: Sequence[str]) -> int:
+        return len(self._execute("DELETE FROM {table} WHERE id = ANY(%s) RETURNING id", [_possible(ids)]))
 
-    def documents(self, ids: Sequence[str]) -> list[Document | None]:
-        """As `Store.documents`."""
-        with self._errors():
-            rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [_possible(ids)])
-        found = {row[0]: Document(*row) for row in rows}
-        return [found.get(identifier) for identifier in ids]
+    def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
+        rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [_possible(ids)])
+        return {row[0]: Document(*row) for row in rows}
+
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+        rows = self._execute(
+            "SELECT id, {column}::text FROM {table} WHERE id = ANY(%s)",
+            [_possible(ids)],
+            column=self._sql.Identifier(space),
+        )
+        return {row[0]: _read(row[1]) for row in rows}
 
     def ids(self) -> Iterator[str]:
-        """As `Store.ids`, in their order."""
         rows: Sequence[Any] = [("",)]
         while rows:
             with self._errors():
-                rows = self._execute("SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT %s", [rows[-1][0], PAGE])
+                last = [rows[-1][0], self.page]
+                rows = self._execute("SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT %s", last)
             yield from (row[0] for row in rows)
 
-    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array | np.ndarray:
-        """As `Store.vectors`."""
-        columns, column = self._columns(space), self._sql.Identifier(space)
-        with self._errors():
-            rows = self._execute(
-                "SELECT id, {column}::text FROM {table} WHERE id = ANY(%s)", [_possible(ids)], column=column
-            )
-        found = {row[0]: row[1] for row in rows}
-        self._missing(ids, found)
-        read = [_read(found[identifier]) for identifier in ids]
-        return matrix_of(read, space, columns)
-
-    def search(
-        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "sparse", filter: Filter | None = None
-    ) -> Ranking:
-        """As `Store.search`."""
-        queries = checked_queries(self.about, self._spaces, queries, k, space)
+    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
         condition, values = ("true", []) if filter is None else _condition(filter)
-        hits = []
-        with self._errors():
-            for query in _written(queries):
-                # The inner query keeps each product from being computed for every place where it is used.
-                rows = self._execute(
-                    "SELECT id, product FROM "
-                    f"(SELECT id, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
-                    f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0 ORDER BY product, id LIMIT %s",
-                    [query, *values, k],
-                    column=self._sql.Identifier(space),
-                )
-                hits.append([(row[0], -row[1]) for row in rows])
-        return ranking_of(hits, k)
+        for row in rows:
+            # The inner query keeps each product from being computed once for every use.
+            found = self._execute(
+                "SELECT id, product FROM "
+                f"(SELECT id, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
+                f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0 ORDER BY product, id LIMIT %s",
+                [self._written(row, space), *values, k],
+                column=self._sql.Identifier(space),
+            )
+            yield [(identifier, -product) for identifier, product in found]
 
     def optimize(self) -> None:
-        """Give back the space of what was replaced, and renew the statistics."""
+        """Free the space of replaced documents, and update the planner's statistics."""
         with self._errors():
             self._execute("VACUUM (ANALYZE) {table}")
 
     def close(self) -> None:
-        """As `Store.close`."""
         self._connection.close()
 
     def drop(self) -> None:
-        """Remove the table."""
         with self._errors():
             self._execute("DROP TABLE {table}")
 
@@ -220,41 +170,39 @@ class PostgreSQL(CommonStore):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the table with its indexes and long values."""
+        """Size of the table with its indexes and long values."""
         with self._errors():
             return int(self._execute("SELECT pg_total_relation_size({name}::regclass)", name=self._literal())[0][0])
 
     def _execute(self, statement: str, values: Sequence[Any] = (), **parts: Any) -> list[Any]:
-        """The rows that a statement gives: {parts} are composed by the driver, values travel beside it."""
+        """Return the rows of a statement; the driver composes {parts}, and sends the values separately."""
         query = self._sql.SQL(statement).format(table=self._table, **parts)
         with self._connection.cursor() as cursor:
             cursor.execute(query, values or None)
             return cursor.fetchall() if cursor.description else []
 
-    def _exists(self) -> bool:
-        return bool(self._execute("SELECT to_regclass({name}) IS NOT NULL", name=self._literal())[0][0])
-
     def _literal(self) -> Any:
-        """The table's name as a text that a cast to regclass takes."""
+        """Return the table's name as a text for a cast to regclass."""
         return self._sql.Literal('"' + self.name.replace('"', '""') + '"')
 
     def _cast(self, column: str) -> str:
-        """What a value of a column is said to be."""
-        return "" if column not in self._spaces else "::vector" if column == "dense" else "::sparsevec"
+        return "" if column not in self.spaces else "::vector" if column == "dense" else "::sparsevec"
+
+    def _written(self, row: Row, space: Space) -> str:
+        """Return a row in pgvector's form, which counts columns from 1."""
+        if isinstance(row, np.ndarray):
+            return json.dumps(row.tolist())
+        pairs = zip((row[0] + 1).tolist(), row[1].tolist(), strict=True)
+        columns = ",".join(f"{column}:{weight}" for column, weight in pairs)
+        return f"{{{columns}}}/{self.spaces[space] or MOST_COLUMNS}"
 
 
-def _refused(document: Document) -> str | None:
-    fields = json.dumps(dict(document.fields))
-    null = any("\0" in text for text in document[:3]) or re.search(r"(?<!\\)(\\\\)*\\u0000", fields)
-    return "PostgreSQL stores no character NUL" if null else None
-
-
-def _digits(value: Any) -> Any:
-    """The value with all digits of large numbers: jsonb keeps decimal ones, and gives 1e23 back as another number."""
+def _all_digits(value: Any) -> Any:
+    """Return the value with large floats as whole numbers: jsonb keeps decimals, and reads 1e23 as another number."""
     if isinstance(value, Mapping):
-        return {name: _digits(inner) for name, inner in value.items()}
+        return {name: _all_digits(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_digits(inner) for inner in value]
+        return [_all_digits(inner) for inner in value]
     return int(value) if isinstance(value, float) and abs(value) >= EXACT else value
 
 
@@ -262,18 +210,8 @@ def _possible(ids: Sequence[str]) -> list[str]:
     return [identifier for identifier in ids if "\0" not in identifier]
 
 
-def _written(matrix: csr_array | np.ndarray) -> Iterator[str]:
-    """The rows in pgvector's form, which counts columns from 1."""
-    if isinstance(matrix, np.ndarray):
-        yield from (json.dumps(row.tolist()) for row in matrix)
-        return
-    for columns, weights in rows_of(matrix):
-        pairs = zip((columns + 1).tolist(), weights.tolist(), strict=True)
-        yield f"{{{','.join(f'{column}:{weight}' for column, weight in pairs)}}}/{min(matrix.shape[1], MOST_COLUMNS)}"
-
-
-def _read(text: str) -> Any:
-    """The row that a text in pgvector's form is."""
+def _read(text: str) -> Row:
+    """Parse a row in pgvector's form."""
     if text.startswith("["):
         return json.loads(text)
     pairs = [pair.split(":") for pair in text[1 : text.index("}")].split(",") if pair]
@@ -281,16 +219,16 @@ def _read(text: str) -> Any:
 
 
 def _condition(filter: Filter) -> tuple[str, list[Any]]:
-    """The filter as a condition of SQL, and the values of its placeholders."""
+    """Return the filter as a condition of SQL, and the values of its placeholders."""
 
     def leaf(comparison: Comparison) -> tuple[str, list[Any]]:
         if comparison.operator == "=":
             names = comparison.field.split(".")
-            # Of an array, @> asks whether one of its elements is this value.
+            # The operator @> is true of an array if one of its elements is the value.
             found = f"fields{' -> %s::text' * len(names)}"
-            return f"coalesce(({found}) @> %s::jsonb, false)", [*names, json.dumps(_digits(comparison.value))]
+            return f"coalesce(({found}) @> %s::jsonb, false)", [*names, json.dumps(_all_digits(comparison.value))]
         condition = f"coalesce((ranges ->> %s)::float8 {comparison.operator} %s::float8, false)"
-        return condition, [asked(comparison), bound_of(comparison)]
+        return condition, [comparison_key(comparison), bound_of(comparison)]
 
     def joined(word: str) -> Callable[[list[tuple[str, list[Any]]]], tuple[str, list[Any]]]:
         return lambda parts: (
@@ -298,7 +236,7 @@ def _condition(filter: Filter) -> tuple[str, list[Any]]:
             [value for _, values in parts for value in values],
         )
 
-    return translated(filter, leaf, joined("AND"), joined("OR"), lambda part: (f"NOT {part[0]}", part[1]))
+    return translate(filter, leaf, joined("AND"), joined("OR"), lambda part: (f"NOT {part[0]}", part[1]))
 
 
 ENGINE = PostgreSQL

@@ -1,7 +1,7 @@
-"""Seismic: approximate search of clustered postings (Bruch et al. 2024), made once and kept in memory.
+"""Seismic: approximate search of clustered postings (Bruch et al. 2024), filled once and searched in memory.
 
-It is built from the vectors of an exact index, which is saved with it: the exact postings give documents back and count
-them, Seismic searches. It stores weights as float16.
+It is built beside an exact index: the exact postings return vectors and document frequencies, Seismic searches. It
+stores weights as float16.
 
 Letters: n documents, q queries, v output vocabulary, k results.
 """
@@ -21,24 +21,25 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.options import Count, checked
+from vocable.retrieval.engines.exact import ExactStore
 from vocable.retrieval.exact_index import ExactIndex, typed
 from vocable.retrieval.protocols import About
 from vocable.retrieval.ranking import Ranking, best
 from vocable.vectors import VectorsMeta, as_vectors
 
-HEAP_FACTOR = 0.9  # clusters whose summary scores less than this share of the k-th hit's bound are passed over
+HEAP_FACTOR = 0.9  # clusters are skipped if their summary scores less than this share of the k-th hit's bound
 HEAVIEST = float(np.finfo(np.float16).max)
-SMALL = 1 << 16  # columns that Seismic's small form has at most
+SMALL = 1 << 16  # largest number of columns of Seismic's small form
 SUFFIX = ".index.seismic"  # which it appends to the name of a file
 
 
 class SeismicIndex(ExactIndex):
     """Clustered postings of n document vectors, beside the exact ones."""
 
-    about = About("seismic", exact=False, precision="float16")
+    kind = "seismic"
 
     def __init__(self, vectors: csr_array, ids: Sequence[str] | None = None, meta: VectorsMeta | None = None) -> None:
-        """As `ExactIndex`; `ArgumentError` for a weight beyond float16."""
+        """Index `vectors` [n, v] as `ExactIndex` does; `ArgumentError` for a weight beyond float16."""
         self._seismic = require_extra("seismic", "seismic")
         vectors = as_vectors(vectors, "the documents")
         if vectors.data.max(initial=0) > HEAVIEST:
@@ -50,7 +51,7 @@ class SeismicIndex(ExactIndex):
         super().__init__(vectors, ids, meta)
         documents = self._kind("Dataset")(vectors.shape[1])
         arrays = vectors.indices.astype(np.int64), vectors.data, vectors.indptr.astype(np.int64)
-        documents.add_documents_by_id(list(map(str, range(vectors.shape[0]))), *arrays)  # the empty ones are left out
+        documents.add_documents_by_id(list(map(str, range(vectors.shape[0]))), *arrays)  # without the empty ones
         with _silent():
             self._clusters = self._kind("Index").build_from_dataset(documents)
 
@@ -64,14 +65,13 @@ class SeismicIndex(ExactIndex):
         allowed: np.ndarray | None = None,
         threads: Count | None = None,
     ) -> Ranking:
-        """As `Index.search`, by Seismic: scores are of weights in float16, and a good document may be missed.
+        """Return the k best documents that Seismic finds; scores are of weights in float16.
 
-        Raises `ArgumentError` for a `minimum_match`, which it cannot count, and for a filter, which it has not.
+        Raises `ArgumentError` for a `minimum_match` or `allowed` documents, which Seismic does not support.
         """
-        if allowed is not None:
-            raise ArgumentError("a filter needs another index: Seismic searches all documents")
-        if minimum_match:
-            raise ArgumentError("minimum_match needs an exact index: Seismic does not count shared terms")
+        if allowed is not None or minimum_match:
+            name = "minimum_match" if minimum_match else "a filter"
+            raise ArgumentError(f"{name}: not supported by the seismic engine: index to exact:FOLDER")
         queries = as_vectors(queries, "the queries")
         if queries.shape[1] != self.shape[1]:
             raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {self.shape[1]}")
@@ -93,7 +93,7 @@ class SeismicIndex(ExactIndex):
         return best(rows, scores, k, self.ids)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Those of the exact index, and the bytes of Seismic's own file."""
+        """Return the arrays of the exact index, and the bytes of Seismic's own file."""
         with tempfile.TemporaryDirectory() as folder:
             with _silent():
                 self._clusters.save(os.fspath(Path(folder, "clusters")))
@@ -102,7 +102,6 @@ class SeismicIndex(ExactIndex):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        """As `ExactIndex.from_arrays`."""
         index = super().from_arrays(arrays, header, place)
         index._seismic = require_extra("seismic", "seismic")
         with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:
@@ -111,16 +110,16 @@ class SeismicIndex(ExactIndex):
             try:
                 with _silent():
                     index._clusters = index._kind("Index").load(file.name)
-            except BaseException as error:  # what it panics with is no Exception
+            except BaseException as error:  # a panic of the engine is no Exception
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 raise VectorsError(f"{Path(place, 'clusters.npy')}: damaged: {error}") from error
         if index._clusters.len > len(index):
-            raise VectorsError(f"{Path(place, 'clusters.npy')}: of other documents (the index is damaged)")
+            raise VectorsError(f"{Path(place, 'clusters.npy')}: belongs to other documents (the index is damaged)")
         return index
 
     def _kind(self, name: str) -> Any:
-        """The class of this name for so many columns."""
+        """Return Seismic's class of this name for the number of columns."""
         return getattr(self._seismic, f"Seismic{name}{'' if self.shape[1] <= SMALL else 'LV'}")
 
 
@@ -138,4 +137,20 @@ def _silent() -> Iterator[None]:
         os.close(nothing)
 
 
-ENGINE = SeismicIndex
+class SeismicStore(ExactStore):
+    """Documents in a Seismic index, with BM25 of their words."""
+
+    about = About(
+        "seismic",
+        exact=False,
+        precision="float16",
+        changes=False,
+        in_folder=True,
+        weighs_words=True,
+        spaces=("sparse", "bm25"),
+        part=2048,
+    )
+    index = SeismicIndex
+
+
+ENGINE = SeismicStore

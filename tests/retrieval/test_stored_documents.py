@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,16 @@ from vocable.data import Document
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, DataError, InUseError, ModelError, NoSpaceError, VectorsError
-from vocable.retrieval import living, verbs
 from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import BM25Index
-from vocable.retrieval.bm25_statistics import DRIFT
+from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines import edge, edge_shard
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.filters import matches, parse_filter
 from vocable.retrieval.fusion import aligned, reciprocal_rank, weighted
-from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.records import Changed
+from vocable.retrieval.statistics import DRIFT
 from vocable.retrieval.verbs import add, delete, index, open_index
 
 QUERIES = ["the old fox reads", "posting lists at night", "nothing of it"]
@@ -64,18 +64,18 @@ def corpus(path: Path, documents: Sequence[Document]) -> Path:
     return path
 
 
-Make = Callable[..., LivingCollection]
+Make = Callable[..., Collection]
 
 
 @pytest.fixture
 def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
     """Make an index of documents, all closed at the end."""
-    made: list[LivingCollection] = []
+    made: list[Collection] = []
 
-    def make(documents: Sequence[Document], bm25: bool = True, dense: str | None = None) -> LivingCollection:
+    def make(documents: Sequence[Document], bm25: bool = True, dense: str | None = None) -> Collection:
         place, source = tmp_path / f"index{len(made)}", corpus(tmp_path / "made.jsonl", documents)
         found = index(str(backbones["bert"]), source, place, bm25=bm25, dense=dense, dtype="float32", device="cpu")
-        assert isinstance(found, LivingCollection)
+        assert isinstance(found, Collection)
         made.append(found)
         return found
 
@@ -124,7 +124,7 @@ def test_add_refuses_what_readers_refuse_and_writes_all_or_none(make: Make, docu
             delete(collection, ids)  # type: ignore[arg-type]
 
 
-def exact_of(collection: LivingCollection, there: list[Document]) -> ExactIndex:
+def exact_of(collection: Collection, there: list[Document]) -> ExactIndex:
     sparse = encode(collection.loaded_model, [one.full for one in there], dtype="float32")
     return ExactIndex(sparse, [one.id for one in there])
 
@@ -154,10 +154,10 @@ def test_after_changes_searches_are_those_of_the_exact_index(make: Make, documen
 def test_the_mean_length_follows_when_it_has_drifted(make: Make, documents: list[Document]) -> None:
     collection = make(documents[:20])
     collection.add([one._replace(text=" ".join([one.text] * 9)) for one in documents[20:40]])
-    assert collection.lexicon is not None
-    assert collection.lexicon.drifted <= 1e-9
+    assert collection.statistics is not None
+    assert collection.statistics.drifted <= 1e-9
     collection.delete([one.id for one in documents[:40]])
-    assert (len(collection), collection.lexicon["documents"], collection.lexicon["words"]) == (0, 0, 0)
+    assert (len(collection), collection.statistics["documents"], collection.statistics["words"]) == (0, 0, 0)
     assert collection.search(QUERIES, 3, hybrid=True).hits(0) == []
     collection.add(documents[40:])
     words = collection.lexical_queries(QUERIES)
@@ -202,26 +202,24 @@ def test_fields_come_back_to_the_last_bit(make: Make, documents: list[Document])
 def test_a_fill_that_was_cut_short_goes_on(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(verbs, "PART", 16)
-    write, left = LivingCollection._write, [2]
+    monkeypatch.setattr(edge.EdgeStore, "about", replace(edge.EdgeStore.about, part=16))
+    write, left = Collection._write, [2]
 
-    def cut_short(self: LivingCollection, part: Sequence[Document], *others: object) -> None:
+    def cut_short(self: Collection, part: Sequence[Document], *others: object) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise KeyboardInterrupt
         write(self, part, *others)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(LivingCollection, "_write", cut_short)
+        patched.setattr(Collection, "_write", cut_short)
         with pytest.raises(KeyboardInterrupt):
             make(documents)
     with pytest.raises(VectorsError, match="there is no index here"):
         open_index(tmp_path / "index0")
     seen: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr(
-            LivingCollection, "_write", lambda self, *given: (seen.append(len(given[0])), write(self, *given))[1]
-        )
+        patched.setattr(Collection, "_write", lambda self, *given: (seen.append(len(given[0])), write(self, *given))[1])
         collection = make(documents)
     assert seen == [16, 12]  # of 60, two parts of 16 were there
     assert (len(collection), collection.counts().texts) == (60, 60)
@@ -239,9 +237,9 @@ def test_a_change_that_was_cut_short_is_counted_anew(
             collection.add(documents[30:])
     collection.close()
     opened = open_index(collection.place)
-    assert isinstance(opened, LivingCollection)
-    assert opened.lexicon is not None
-    assert not opened.lexicon.recover
+    assert isinstance(opened, Collection)
+    assert opened.statistics is not None
+    assert not opened.statistics.recover
     assert opened.add(documents[30:]) == Changed(30, 0, 0, 0, 60)
     opened._settle(0)
     words = opened.lexical_queries(QUERIES)
@@ -292,7 +290,7 @@ def test_a_damaged_word_list_is_counted_anew(
     collection = make(documents[:30])
     expected = collection.rank(collection.lexical_queries(QUERIES), 30, space="bm25")
     collection.close()
-    damage(Path(collection.place, "words.sqlite"))
+    damage(Path(collection.place, "statistics.sqlite"))
     opened = open_index(collection.place)
     found = opened.rank(opened.lexical_queries(QUERIES), 30, space="bm25")
     for query in range(len(QUERIES)):
@@ -300,9 +298,9 @@ def test_a_damaged_word_list_is_counted_anew(
     assert dict(found.hits(0))
     opened.close()
     again = open_index(collection.place)
-    assert isinstance(again, LivingCollection)
-    assert again.lexicon is not None
-    assert not again.lexicon.recover
+    assert isinstance(again, Collection)
+    assert again.statistics is not None
+    assert not again.statistics.recover
     again.close()
 
 
@@ -312,7 +310,7 @@ def test_an_error_says_how_many_documents_are_written(
     collection = make(documents[:10])
     source = corpus(tmp_path / "more.jsonl", documents)
     source.write_text(source.read_text() + "{}\n")
-    monkeypatch.setattr(living, "PART", 20)
+    monkeypatch.setattr(edge.EdgeStore, "about", replace(edge.EdgeStore.about, part=20))
     with pytest.raises(DataError, match=rf"more.jsonl:{N + 1}: .*; {N - 10} documents before this are written"):
         add(collection, source)
     assert len(collection) == N
@@ -323,7 +321,7 @@ def test_an_index_is_closed_at_the_end_of_a_block(make: Make, documents: list[Do
         assert len(collection) == 5
     with pytest.raises(VectorsError, match="the index is closed"):
         len(collection)
-    with pytest.raises(VectorsError, match="is a store that can change: open it by its folder alone"):
+    with pytest.raises(VectorsError, match="is of the edge engine: open it by its folder alone"):
         open_index(f"exact:{collection.place}")
 
 
@@ -333,7 +331,7 @@ def test_an_addition_says_what_was_lost_of_its_texts(
     collection = make(documents[:5])
     long = Document("long", " ".join(documents[0].text for _ in range(200)))
     collection.add([long, Document("odd", "\u0e41\u0e21\u0e27"), *documents[:5]])
-    said = [record.getMessage() for record in caplog.records if record.name == "vocable.retrieval.living"]
+    said = [record.getMessage() for record in caplog.records if record.name == "vocable.retrieval.stored_documents"]
     assert [line.split(": ", 1)[1] for line in said] == [
         f"1 text cut at {collection.document_encoder.max_length} tokens",
         "1 text without an active term",
@@ -386,12 +384,12 @@ def test_damaged_settings_are_named(make: Make, documents: list[Document], chang
 
 def test_a_document_that_is_refused_changes_nothing(make: Make, documents: list[Document]) -> None:
     collection = make(documents[:30])
-    assert collection.lexicon is not None
-    before = collection.lexicon["documents"], collection.lexicon["words"]
+    assert collection.statistics is not None
+    before = collection.statistics["documents"], collection.statistics["words"]
     with pytest.raises(DataError, match="'bad'"):
         collection.add([documents[30], Document("bad", "unheard", fields={"n": 2**64})])
-    assert (collection.lexicon["documents"], collection.lexicon["words"]) == before
-    assert not collection.lexicon.recover
+    assert (collection.statistics["documents"], collection.statistics["words"]) == before
+    assert not collection.statistics.recover
     assert collection.lexical_queries(["unheard"]).nnz == 0
     assert len(collection) == 30
 

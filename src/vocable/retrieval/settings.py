@@ -1,0 +1,61 @@
+"""The settings of a collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from vocable.encoder.stream import StreamProgress
+from vocable.errors import VectorsError
+from vocable.options import DType, LongDocuments
+from vocable.vectors import VectorsMeta
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The options with which the documents of a collection are encoded."""
+
+    max_terms: Annotated[int, Field(ge=1)] | None = None
+    min_weight: Annotated[float, Field(ge=0)] = 0.0
+    mass: Annotated[float, Field(gt=0, le=1)] | None = None
+    dtype: DType = "auto"
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    long_documents: LongDocuments = "truncate"
+
+
+@dataclass(frozen=True)
+class CollectionSettings:
+    """The settings of a collection, which its store keeps."""
+
+    engine: str
+    model: str
+    source: str
+    weights: str  # checksum of the model that made it, in the type that it encoded in; "" if unknown
+    meta: VectorsMeta
+    limits: Limits
+    bm25: bool
+    dense: str | None  # model of the dense vectors
+    dense_weights: str | None
+    inputs: str  # fingerprint of the corpus
+    vectors: str = ""  # fingerprint of the stored vectors that it was made of
+    engine_options: dict[str, Any] = field(default_factory=dict)
+    progress: StreamProgress = field(default_factory=StreamProgress)  # of the making
+    whole: bool = False  # the making is complete
+    documents: int | None = None  # of a collection of passages; None while they change
+    statistics: int | None = None  # identity of the file of statistics
+    fields: list[str] | None = None  # names of the documents' fields; None if there are too many, and on a server
+
+
+def check_settings(settings: dict[str, Any], place: str) -> CollectionSettings:
+    """Return the settings of a store as a record; `VectorsError` if they are not the settings of a collection."""
+    try:
+        found = TypeAdapter(CollectionSettings).validate_python(settings, extra="forbid")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise VectorsError(f"{place}: the index is damaged: its settings: {name}: {first['msg']}") from error
+    if found.whole and ("documents" in settings) != (found.limits.long_documents == "passages"):
+        raise VectorsError(f"{place}: the index is damaged: its settings: limits.long_documents: not of its documents")
+    return found

@@ -1,0 +1,383 @@
+"""The documents of a collection: written with their vectors, counted, and recovered after a kill.
+
+Letters: m documents, v output vocabulary, d dimensions of dense vectors.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from copy import copy
+from dataclasses import asdict
+from functools import cached_property
+from itertools import islice
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from sentence_transformers import SentenceTransformer, SparseEncoder
+
+from vocable.data import Document
+from vocable.data.schemas import same_document
+from vocable.data.texts import check_documents
+from vocable.encoder.opening import without_bars
+from vocable.encoder.load import load
+from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
+from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
+from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
+from vocable.progress import progress
+from vocable.retrieval.engines.base import Store, Vectors
+from vocable.retrieval.filters import names_of
+from vocable.retrieval.protocols import Space
+from vocable.retrieval.records import Changed
+from vocable.retrieval.settings import check_settings
+from vocable.retrieval.statistics import DRIFT, Content, Statistics
+from vocable.storage import ANOTHER
+from vocable.tables import counted, masked
+
+logger = logging.getLogger(__name__)
+
+STATISTICS = "statistics.sqlite"  # in the folder of a collection that changes
+
+
+class StoredDocuments:
+    """Documents in a store with their sparse vectors and, if the collection has them, words and dense vectors."""
+
+    built: EncodedCorpus | None = None  # counts of the making, just after it
+
+    def __init__(
+        self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
+    ) -> None:
+        """Open the collection that a store holds; `VectorsError` if its settings are not those of a collection."""
+        self.place, self.store = masked(place), store
+        self.allow_changed_model, self.device = allow_changed_model, device
+        settings = check_settings(store.settings, self.place)
+        self.model, self.source, self.weights = settings.model, settings.source, settings.weights
+        self.meta, self.limits, self.dense, self.dtype = (
+            settings.meta,
+            settings.limits,
+            settings.dense,
+            settings.limits.dtype,
+        )
+        has = {"sparse": True, "bm25": settings.bm25, "dense": self.dense is not None}
+        self.spaces: tuple[Space, ...] = tuple(space for space, present in has.items() if present)
+        self.statistics: Statistics | None = None
+        if store.folder is not None and store.about.changes:
+            counts = self._searched_count(), settings.statistics
+            words = settings.bm25 and not store.about.weighs_words
+            self.statistics = Statistics(store.folder / STATISTICS, *counts, size=self.meta.size, words=words)
+            if self.statistics.recover:
+                self._recount()
+            elif settings.whole and self.statistics.drifted > DRIFT:
+                self._settle(DRIFT)  # a kill came between a change and this
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.place!r}, {len(self):,} documents, model={self.model!r})"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.built or f'{len(self):,} documents'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts of the making as JSON values."""
+        return {"output": self.place, **({"texts": len(self)} if self.built is None else self.built.to_json())}
+
+    def close(self) -> None:
+        """Close the store and the files beside it."""
+        if self.statistics is not None:
+            self.statistics.close()
+        self.store.close()
+
+    def with_model(self, **options: Any) -> Self:
+        """Return the same collection with another `model`, `device` or `allow_changed_model`, and its model reloaded."""
+        other = copy(self)
+        for name in ("loaded_model", "terms", "document_encoder", "dense_model"):
+            vars(other).pop(name, None)
+        vars(other).update(options)
+        return other
+
+    @cached_property
+    def loaded_model(self) -> SparseEncoder:
+        """The model that made the collection, loaded on first use; `VectorsError` if it has changed."""
+        model = load(self.model, device=self.device)
+        found = (checksum(model, kind) for kind in (None, torch.float32, torch.bfloat16))
+        if self.weights and not self.allow_changed_model and self.weights not in found:
+            self._refuse_changed(self.model)
+        return model
+
+    @cached_property
+    def dense_model(self) -> SentenceTransformer:
+        """The model of the dense vectors, loaded on first use."""
+        if self.dense is None:
+            raise ArgumentError(f"{self.place}: it was made without dense vectors")
+        model = load_dense(self.dense, self.device)
+        if not self.allow_changed_model and self.store.settings.get("dense_weights") not in (None, checksum(model)):
+            self._refuse_changed(self.dense)
+        return model
+
+    def _refuse_changed(self, model: str) -> NoReturn:
+        message = f"the weights of {model} have changed since it was made: index again, or use allow_changed_model"
+        raise VectorsError(f"{self.place}: {message}")
+
+    @cached_property
+    def document_encoder(self) -> TextEncoder:
+        """The encoder of documents, with the options of the collection."""
+        return TextEncoder(self.loaded_model, "document", **asdict(self.limits))
+
+    @property
+    def document_frequencies(self) -> tuple[np.ndarray, int]:
+        """Exact number of documents with each term, int64 [v], and the number of documents that were counted.
+
+        A local collection that changes keeps these counts; an exact index has them. On a server, which other processes
+        can change, all vectors are read and counted on first use, and again after each change by this process. The
+        documents of a collection of passages are the passages.
+        """
+        if self.statistics is not None:
+            return self.statistics.terms, int(self.statistics["documents"])
+        return self._counted_terms
+
+    @cached_property
+    def _counted_terms(self) -> tuple[np.ndarray, int]:
+        return self.store.document_frequencies(), len(self.store)
+
+    def documents(self, ids: Sequence[str]) -> list[Document | None]:
+        """Return the documents with these ids, None for an unknown id."""
+        return self.store.documents(ids)
+
+    def vectors(self, ids: Sequence[str]) -> csr_array:
+        """Return the stored sparse vectors [m, v] of documents; `ArgumentError` for an unknown id."""
+        return csr_array(self.store.vectors(ids))
+
+    def stored(self) -> Iterator[csr_array]:
+        """Iterate over all stored sparse vectors, in parts [m, v]."""
+        ids = self._searched()
+        while some := list(islice(ids, self.store.about.part)):
+            yield self.vectors(some)
+
+    @property
+    def known_fields(self) -> frozenset[str] | None:
+        """Names of fields that filters can use, including those of deleted documents; None if unknown, as on a server."""
+        names = self.store.settings.get("fields")
+        return None if names is None else frozenset(names)
+
+    def _searched(self) -> Iterator[str]:
+        """Iterate over the ids in the store that have vectors."""
+        return self.store.ids()
+
+    def _searched_count(self) -> int:
+        return len(self.store)
+
+    def check_changes(self) -> None:
+        """Raise `ArgumentError` for a collection that cannot change."""
+        if not self.store.about.changes:
+            raise ArgumentError(f"{self.place} cannot change: index again to a plain folder, or to a server")
+
+    def fill(self, parts: Iterable[tuple[Sequence[Document], csr_array | None]]) -> None:
+        """Add the documents of a corpus to a new collection; an interrupted call resumes when repeated.
+
+        A part is documents and their vectors, None if they must be encoded. The store's settings hold the `progress`,
+        and `whole` at the end.
+        """
+        done, stream = StreamProgress(**self.store.settings["progress"]), iter(parts)
+        before = deque(islice(stream, done.parts), maxlen=1)
+        if done.parts and (not before or before[0][0][-1].id != done.last_id):
+            raise VectorsError(f"{self.place} was begun with other documents: {ANOTHER}")
+        resumed = done.parts  # a killed call may have written this part
+        with progress("index") as advance:
+            advance(done.texts)
+            for part, stored in stream:
+                started = time.perf_counter()
+                found = self.store.documents([document.id for document in part]) if done.parts == resumed else []
+                counts = self._put(part, [one for one in found if one is not None], stored, advance)
+                done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(part), part[-1].id
+                done.truncated, done.windows = done.truncated + counts.truncated, done.windows + counts.windows
+                done.empty, done.unknown = done.empty + counts.empty, done.unknown + counts.unknown
+                done.seconds += time.perf_counter() - started
+                self.store.configure(self.store.settings | {"progress": asdict(done)})
+        if not done.texts:
+            raise ArgumentError(f"{self.source or 'the corpus'} has no documents")
+        self._settle(0)
+        self.store.configure(self.store.settings | {"whole": True})
+        warn_of_unknown(done.unknown, done.windows or done.texts)
+
+    def counts(self) -> EncodedCorpus:
+        """Return the counts of the making of the collection."""
+        done = StreamProgress(**self.store.settings["progress"])
+        counts = done.texts, done.seconds, done.truncated, done.empty, self.meta.max_length or None, 0, ""
+        return EncodedCorpus(*counts, windows=done.windows, unknown=done.unknown)
+
+    def add(self, documents: Iterable[Document]) -> Changed:
+        """Add documents; a document with a known id replaces the old one, an unchanged one is skipped.
+
+        Raises `ArgumentError`, before anything is written, for a document that no reader returns and for a repeated id.
+        """
+        return self.add_stream(check_documents(documents))
+
+    def add_stream(self, documents: Iterable[Document]) -> Changed:
+        """Add documents of a reader as `add` does, in parts and unchecked.
+
+        An error names the number of documents that were written before.
+        """
+        self.check_changes()
+        added = replaced = unchanged = 0
+        done = StreamProgress()
+        try:
+            with progress("add") as advance:
+                for some in in_parts(documents, self.store.about.part, self.limits.long_documents):
+                    part = list({document.id: document for document in some}.values())
+                    found = self.documents([document.id for document in part])
+                    pairs = [(new, old) for new, old in zip(part, found, strict=True) if not same_document(new, old)]
+                    gone = [old for _, old in pairs if old is not None]
+                    changed = [new for new, _ in pairs]
+                    if changed:
+                        counts = self._put(changed, gone)
+                        done.truncated, done.empty = done.truncated + counts.truncated, done.empty + counts.empty
+                        done.unknown += counts.unknown
+                    added, replaced = added + len(changed) - len(gone), replaced + len(gone)
+                    unchanged += len(part) - len(changed)
+                    advance(len(some))
+        except VocableError as error:
+            if written := added + replaced:
+                error.args = (f"{error}; {counted(written, 'document')} before this are written: add the same again",)
+            raise
+        self._settle_written()
+        self._warn(done)
+        return Changed(added, replaced, unchanged, 0, len(self))
+
+    def _warn(self, done: StreamProgress) -> None:
+        """Log losses of added texts."""
+        length = self.document_encoder.max_length if done.truncated else None  # loads the model
+        lost = {
+            f"cut at {length} tokens": done.truncated,
+            "without an active term": done.empty,
+            "mostly unknown to the vocabulary": done.unknown,
+        }
+        for loss, count in lost.items():
+            if count:
+                logger.warning("%s: %s %s", self.place, counted(count, "text"), loss)
+
+    def delete(self, ids: Sequence[str]) -> Changed:
+        """Delete documents; an unknown id is ignored."""
+        self.check_changes()
+        found = [document for document in self.documents(list(dict.fromkeys(ids))) if document is not None]
+        self._remove(found)
+        self._settle_written()
+        return Changed(0, 0, 0, len(found), len(self))
+
+    def _settle_written(self) -> None:
+        """Settle after a successful change; on a full disk this waits until the collection is opened again."""
+        with suppress(NoSpaceError):
+            self._settle(DRIFT)
+
+    def _put(
+        self,
+        documents: Sequence[Document],
+        replaced: Sequence[Document],
+        sparse: csr_array | None = None,
+        advance: Callable[[int], object] = lambda done: None,
+    ) -> StreamProgress:
+        """Write documents, and encode them unless `sparse` has their vectors [m, v]; return counts of the texts.
+
+        `replaced` are the documents in the store with the same ids.
+        """
+        counts = StreamProgress()
+        if sparse is None:
+            encoder = self.document_encoder
+            before = encoder.truncated, encoder.windows_read, encoder.unknown
+            sparse = encoder.encode([document.full for document in documents], advance)
+            counts.truncated, counts.windows = encoder.truncated - before[0], encoder.windows_read - before[1]
+            counts.unknown = encoder.unknown - before[2]
+        else:
+            advance(len(documents))
+        counts.empty = int((np.diff(sparse.indptr) == 0).sum())
+        self._write(documents, sparse, replaced)
+        return counts
+
+    def _remove(self, documents: Sequence[Document]) -> None:
+        """Delete documents that exist."""
+        self._write([], csr_array((0, self.meta.size), dtype=np.float32), documents)
+
+    def _write(self, documents: Sequence[Document], sparse: csr_array, replaced: Sequence[Document]) -> None:
+        """Write documents with all their vectors, and delete the others of `replaced`."""
+        self._know_fields(documents)
+        texts = [document.full for document in documents]
+        vectors: dict[Space, Vectors] = {"sparse": sparse}
+        if self.dense is not None and documents:
+            dense = normalized(self.dense_model.encode_document(texts, show_progress_bar=False))
+            dense[[not text.strip() for text in texts]] = 0  # never a hit: hits have scores above 0
+            vectors["dense"] = dense
+        gone = {document.id for document in replaced} - {document.id for document in documents}
+        with self._counting(Content(sparse, texts), replaced) as weights:
+            if documents:
+                self.store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
+            if gone:
+                self.store.delete(sorted(gone))
+        vars(self).pop("_counted_terms", None)
+
+    def _counting(self, added: Content, replaced: Sequence[Document]) -> Any:
+        """Return the context in which a change is counted; it yields the vectors for BM25."""
+        if self.statistics is None:
+            return nullcontext()
+        ids, texts = [document.id for document in replaced], [document.full for document in replaced]
+        return self.statistics.changing(added, Content(self.vectors(ids), texts))
+
+    def _know_fields(self, documents: Sequence[Document]) -> None:
+        """Record the names of the fields of documents before they are written."""
+        known = self.known_fields
+        if known is not None and (found := names_of((document.fields for document in documents), known)) != known:
+            names = None if found is None else sorted(found)
+            self.store.configure(self.store.settings | {"fields": names})
+
+    def _settle(self, drift: float) -> None:
+        """Weigh the words of all documents again if the mean length has drifted further, and let the engine tidy up."""
+        if self.statistics is not None and self.statistics.drifted > drift:
+            with self.statistics.renewed():
+                for some in self._parts():
+                    weights = self.statistics.weights([document.full for document in some])
+                    self.store.replace_vectors([document.id for document in some], "bm25", weights)
+        self.store.optimize()
+
+    def _recount(self) -> None:
+        """Count all documents again, after an interrupted change."""
+        assert self.statistics is not None
+        self.statistics.clear()
+        for some in self._parts():
+            vectors = self.vectors([document.id for document in some])
+            with self.statistics.changing(Content(vectors, [document.full for document in some])):
+                pass
+        self._settle(-1 if "bm25" in self.spaces else 0)
+        self.statistics.end_recovery()
+        self.store.configure(self.store.settings | {"statistics": self.statistics.identity})
+
+    def _parts(self) -> Iterator[list[Document]]:
+        ids = self._searched()
+        while some := list(islice(ids, self.store.about.part)):
+            yield [document for document in self.store.documents(some) if document is not None]
+
+
+def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
+    """Load a model of dense vectors; raises `ModelError` if it cannot be loaded."""
+    try:
+        with without_bars():
+            return SentenceTransformer(name, device=device)
+    except Exception as error:  # the library passes on any error
+        raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
+
+
+def normalized(vectors: Any) -> np.ndarray:
+    """Return dense vectors [m, d] of length 1, whose dot products are cosines."""
+    matrix = np.asarray(vectors, dtype=np.float32)
+    result: np.ndarray = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
+    return result
