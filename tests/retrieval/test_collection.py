@@ -6,12 +6,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from pyarrow import ipc
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
@@ -22,14 +23,14 @@ from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import DType
-from vocable.retrieval import folder as folders
+from vocable.retrieval import protocols, verbs
 from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import BM25Index
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.folder import FolderCollection, build_collection, open_folder
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.engines import exact
 from vocable.retrieval.fusion import weighted
-from vocable.retrieval.protocols import About
 from vocable.retrieval.ranking import read_trec
+from vocable.retrieval.verbs import build as build_collection
 from vocable.retrieval.verbs import index, open_index
 
 QUERIES = ["the old fox reads", "posting lists"]
@@ -42,7 +43,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True, scope="module")  # for `folder`, too: batches of other sizes may be rounded otherwise
 def _small_parts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stream, "PART_SIZE", 16)
+        patched.setattr(exact.ExactStore, "about", replace(exact.ExactStore.about, part=16))
         yield
 
 
@@ -70,14 +71,19 @@ def folder(
     return path
 
 
-def build(model: SparseEncoder, documents: list[Document], folder: Path, name: str = "toy") -> stream.StreamProgress:
-    encoder = TextEncoder(model, dtype="float32")
-    return build_collection(encoder, documents, folder, model=name, source="list", bm25=True)
+def build(model: SparseEncoder, documents: Iterable[Document], folder: Path, name: str = "toy") -> Collection:
+    options: dict[str, Any] = {"source": "list", "bm25": True, "dtype": "float32"}
+    return build_collection(model, documents, f"exact:{folder}", name=name, **options)
 
 
 @pytest.fixture
-def opened(folder: Path) -> FolderCollection:
-    return open_folder(folder)
+def opened(folder: Path) -> Collection:
+    return open_index(folder)
+
+
+def store_of(collection: Collection) -> exact.ExactStore:
+    assert isinstance(collection.store, exact.ExactStore)
+    return collection.store
 
 
 def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
@@ -85,29 +91,15 @@ def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
 
 
 def test_what_went_in_comes_out(
-    opened: FolderCollection, folder: Path, documents: list[Document], backbones: dict[str, Path]
+    opened: Collection, folder: Path, documents: list[Document], backbones: dict[str, Path]
 ) -> None:
     assert opened.documents([d.id for d in documents]) == documents
-    assert list(opened.postings.ids or ()) == [document.id for document in documents]
+    assert list(opened.store.ids()) == [document.id for document in documents]
     assert (opened.model, opened.source) == (str(backbones["bert"]), "list")
     assert sorted(path.name for path in folder.parent.iterdir()) == ["index"]
 
 
-def test_an_index_of_before_documents_had_fields_is_opened(
-    folder: Path, documents: list[Document], tmp_path: Path
-) -> None:
-    shutil.copytree(folder, tmp_path / "old")
-    with ipc.open_file(str(folder / "texts.arrow")) as source:
-        table = source.read_all().drop_columns("fields")
-    with ipc.new_file(str(tmp_path / "old" / "texts.arrow"), table.schema) as writer:
-        writer.write_table(table)
-    progress = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
-    progress["texts_crc32"] = stream.file_checksum(tmp_path / "old" / "texts.arrow")
-    (tmp_path / "old" / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
-    assert open_index(tmp_path / "old").documents([d.id for d in documents]) == documents
-
-
-def test_search_is_the_product(opened: FolderCollection, model: SparseEncoder, documents: list[Document]) -> None:
+def test_search_is_the_product(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
     vectors = opened.query_encoder(model).encode(QUERIES)
     ranking = opened.search(QUERIES, 5, vectors=vectors)
     scores = vectors.toarray() @ dense(model, [document.full for document in documents], "document").T
@@ -115,9 +107,7 @@ def test_search_is_the_product(opened: FolderCollection, model: SparseEncoder, d
     np.testing.assert_allclose(np.take_along_axis(scores, ranking.rows, axis=1), ranking.scores, rtol=1e-4)
 
 
-def test_hybrid_search_fuses_with_bm25(
-    opened: FolderCollection, model: SparseEncoder, documents: list[Document]
-) -> None:
+def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
     vectors = opened.query_encoder(model).encode(QUERIES)
     sparse = opened.search(QUERIES, 100, vectors=vectors)
     lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
@@ -128,20 +118,18 @@ def test_hybrid_search_fuses_with_bm25(
 
 
 def test_hybrid_search_needs_the_lexical_index(model: SparseEncoder, documents: list[Document], tmp_path: Path) -> None:
-    encoder = TextEncoder(model, dtype="float32")
-    build_collection(encoder, documents, tmp_path / "index", model="toy")
-    opened = open_index(tmp_path / "index")
-    assert opened.bm25 is None
+    opened = build_collection(model, documents, f"exact:{tmp_path / 'index'}", name="toy", dtype="float32")
+    assert store_of(opened).words is None
     with pytest.raises(ArgumentError, match="build this index with --bm25"):
         opened.search(QUERIES, hybrid=True)
 
 
 def test_stored_vectors_are_those_of_the_documents(
-    opened: FolderCollection, model: SparseEncoder, documents: list[Document]
+    opened: Collection, model: SparseEncoder, documents: list[Document]
 ) -> None:
     weights = dense(model, [document.full for document in documents], "document")
     for row in range(len(documents)):
-        np.testing.assert_allclose(opened.postings.get([row]).toarray()[0], weights[row], atol=1e-4)
+        np.testing.assert_allclose(store_of(opened).postings.get([row]).toarray()[0], weights[row], atol=1e-4)
 
 
 def test_an_answer_explains_its_scores(folder: Path, documents: list[Document]) -> None:
@@ -166,8 +154,7 @@ def test_a_notebook_shows_hits_with_their_terms_marked_and_runs_nothing(
 ) -> None:
     hostile = "<script>alert(1)</script> the old fox"
     texts = [Document("<b>1</b>", hostile, "<i>", {"at": "<img onerror=x>"}), Document("2", "reads " * 300)]
-    build_collection(TextEncoder(model, "document"), texts, tmp_path / "index", model="toy")
-    opened = open_index(tmp_path / "index")
+    opened = build_collection(model, texts, f"exact:{tmp_path / 'index'}", name="toy")
     opened.loaded_model = model
     [answer] = answers = search(opened, ["<u>the old fox</u> reads"], 2, explain=True)
     html = answers._repr_html_()
@@ -229,9 +216,9 @@ def test_queries_are_encoded_in_the_type_of_the_documents(
     np.testing.assert_array_equal(found, expected)
 
 
-def test_another_vocabulary_is_refused(opened: FolderCollection, backbones: dict[str, Path]) -> None:
+def test_another_vocabulary_is_refused(opened: Collection, backbones: dict[str, Path]) -> None:
     other = load(backbones["roberta"], device="cpu")
-    assert len(terms(other)) != opened.postings.shape[1]
+    assert len(terms(other)) != store_of(opened).postings.shape[1]
     with pytest.raises(VectorsError, match="is not the one that the index was made with"):
         opened.query_encoder(other)
 
@@ -242,38 +229,35 @@ def test_a_whole_collection_is_left_as_it_is(
     first = build(model, documents, tmp_path / "index")
     leftover = tmp_path / "index.partial"
     leftover.mkdir()  # a call that was killed after the renaming
-    assert build(model, [], tmp_path / "index") == first
+    assert build(model, [], tmp_path / "index").counts() == first.counts()
     assert not leftover.exists()
-    with pytest.raises(ArgumentError, match=r"was made with other settings \(model\): "):
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(meta.model, model\): "):
         build(model, documents, tmp_path / "index", name="another")
 
 
-@pytest.mark.parametrize("step", ["read_vectors", "_complete", "finish"])
+@pytest.mark.parametrize("step", [(exact, "read_vectors"), (exact, "BM25Index"), (verbs, "finish")])
 def test_a_build_goes_on_after_any_step(
     model: SparseEncoder,
     documents: list[Document],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    step: str,
+    step: tuple[Any, str],
     folder: Path,
 ) -> None:
     def killed(*_: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(folders, step, killed)
+        patched.setattr(*step, killed)
         with pytest.raises(Killed):
             build(model, documents, tmp_path / "index")
     with pytest.raises(VectorsError, match=r"there is no index here \(it is unfinished: repeat the command"):
         open_index(tmp_path / "index")
 
-    def untouched() -> Iterator[Document]:  # what is encoded is not read again
-        raise AssertionError
-        yield
-
-    encoder = TextEncoder(model, dtype="float32")
-    build_collection(encoder, untouched(), tmp_path / "index", model="toy", source="list", bm25=True)
-    found, expected = open_index(tmp_path / "index"), open_index(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(TextEncoder, "encode", killed)  # what is encoded is not encoded again
+        build(model, documents, tmp_path / "index")
+    found, expected = store_of(open_index(tmp_path / "index")), store_of(open_index(folder))
     for name, array in expected.postings.arrays().items():
         np.testing.assert_array_equal(found.postings.arrays()[name], array)
     assert found.texts.equals(expected.texts)
@@ -288,7 +272,7 @@ def test_an_empty_corpus_is_refused(model: SparseEncoder, tmp_path: Path) -> Non
 
 def test_a_damaged_collection_is_refused(folder: Path, tmp_path: Path) -> None:
     damages = {
-        "settings.json": "damaged",
+        "store.json": "damaged",
         "texts.arrow": "the index is damaged",
         "postings/weights.npy": "damaged",
         "bm25/index.json": "damaged",
@@ -315,12 +299,6 @@ def test_a_changed_bit_of_the_texts_is_noticed(folder: Path, tmp_path: Path) -> 
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
         with pytest.raises(VectorsError, match=r"texts\.arrow: the index is damaged \(its checksum differs\)"):
             open_index(tmp_path / "index")
-    record = tmp_path / "index" / "progress.json"
-    older = json.loads(record.read_text())
-    del older["texts_crc32"]
-    record.write_text(json.dumps(older))
-    file.write_bytes(whole)
-    assert open_index(tmp_path / "index").texts.equals(open_index(folder).texts)
 
 
 def test_parts_of_two_collections_do_not_make_one(
@@ -335,7 +313,7 @@ def test_parts_of_two_collections_do_not_make_one(
             open_index(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["settings.json", "progress.json", "texts.arrow"])
+@pytest.mark.parametrize("name", ["store.json", "texts.arrow"])
 def test_a_pipe_is_not_waited_for(folder: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(folder, tmp_path / "index")
     (tmp_path / "index" / name).unlink()
@@ -349,12 +327,13 @@ def test_a_changed_model_is_refused(
     backbones: dict[str, Path], documents: list[Document], tmp_path: Path, dtype: DType
 ) -> None:
     shutil.copytree(backbones["bert"], tmp_path / "model")
-    encoder = TextEncoder(load(tmp_path / "model", device="cpu"), dtype=dtype)
-    build_collection(encoder, documents, tmp_path / "index", model=str(tmp_path / "model"), source="list")
+    model = load(tmp_path / "model", device="cpu")
+    encoder, place = TextEncoder(model, dtype=dtype), f"exact:{tmp_path / 'index'}"
+    build_collection(model, documents, place, name=str(tmp_path / "model"), source="list", dtype=dtype)
     stream.encode_stream(encoder, documents, tmp_path / "vectors", model=str(tmp_path / "model"))
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
-    index(tmp_path / "vectors", corpus, tmp_path / "stored")
+    index(tmp_path / "vectors", corpus, tmp_path / "stored").close()
     found = search(tmp_path / "index", QUERIES, 3)
     changed = load_file(tmp_path / "model" / "model.safetensors")
     next(iter(changed.values())).add_(1)
@@ -370,18 +349,17 @@ def test_a_changed_model_is_refused(
 def test_an_engine_is_chosen_by_name(
     model: SparseEncoder, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Another(ExactIndex):
-        about = About("another", exact=True)
+    class Another(exact.ExactStore):
+        about = replace(exact.ExactStore.about, engine="another")
 
-    named = [("another", Another), ("bm25", BM25Index), ("exact", ExactIndex)]
-    monkeypatch.setattr("vocable.retrieval.protocols.engines", lambda: iter(named))
+    monkeypatch.setattr(protocols, "engines", lambda: {"another": Another, "exact": exact.ExactStore})
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
     made = index(model, corpus, f"another:{tmp_path / 'made'}")
     stream.encode_stream(TextEncoder(model), documents, tmp_path / "vectors", model="toy")
     for opened in (made, index(tmp_path / "vectors", corpus, f"another:{tmp_path / 'stored'}")):
-        assert type(opened.postings) is Another
-        assert opened.postings.meta is not None
+        assert type(opened.store) is Another
+        assert store_of(opened).postings.meta is not None
     with pytest.raises(ArgumentError, match=r"was made with other settings \(engine\)"):
         index(model, corpus, f"exact:{tmp_path / 'made'}")
     with pytest.raises(ArgumentError, match="the engines are another, exact"):
@@ -395,7 +373,7 @@ def test_a_search_without_the_learned_space_loads_no_model(folder: Path, monkeyp
     def loaded(*names: object, **options: object) -> None:
         raise AssertionError(f"{names} was loaded")
 
-    monkeypatch.setattr("vocable.retrieval.collection.load", loaded)
+    monkeypatch.setattr("vocable.retrieval.stored_documents.load", loaded)
     for weights in ("bm25=1", {"bm25": 2.0, "sparse": 0.0}):
         found = search(folder, QUERIES, 3, weights=weights, run=folder.parent / "my.run")
         assert str(found) == str(expected)

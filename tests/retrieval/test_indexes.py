@@ -1,4 +1,4 @@
-"""What every engine keeps: the tests run over all of them, against NumPy."""
+"""Indexes in memory: the same tests for each kind, against NumPy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from scipy.sparse import csr_array
 from tests.retrieval.test_exact import brute_force
 from vocable.errors import ArgumentError, VectorsError
 from vocable.retrieval.bm25 import BM25Index
+from vocable.retrieval.engines.edge import EdgeStore
+from vocable.retrieval.engines.exact import ExactStore
 from vocable.retrieval.engines.seismic import SeismicIndex
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.protocols import About, Index, engine_of, engines, load_index
+from vocable.retrieval.protocols import engine_of
 
 N, V = 40, 13
 
@@ -38,27 +40,20 @@ def bm25(documents: np.ndarray, names: list[str] | None) -> BM25Index:
     return BM25Index(words, names)
 
 
-# An engine's test adds how it is made of vectors [n, v] and ids.
-MAKE: dict[str, Callable[[np.ndarray, list[str] | None], Index]] = {
+MAKE: dict[str, Callable[[np.ndarray, list[str] | None], ExactIndex]] = {
     "exact": lambda documents, names: ExactIndex(csr_array(documents), names),
     "bm25": bm25,
     "seismic": lambda documents, names: SeismicIndex(csr_array(documents), names),
 }
 
 
-def test_every_engine_is_tested() -> None:
-    assert {name for name, engine in engines() if hasattr(engine, "load")} == set(MAKE)
-
-
 @pytest.fixture(params=list(MAKE))
-def make(request: pytest.FixtureRequest) -> Callable[[np.ndarray, list[str] | None], Index]:
+def make(request: pytest.FixtureRequest) -> Callable[[np.ndarray, list[str] | None], ExactIndex]:
     return MAKE[request.param]
 
 
-def test_an_engine_says_what_it_is(make: Callable[..., Index]) -> None:
+def test_an_index_has_its_documents(make: Callable[..., ExactIndex]) -> None:
     index = make(vectors(N, 1), ids(N))
-    assert isinstance(index, Index)
-    assert isinstance(index.about, About)
     assert (len(index), list(index.ids or ())) == (N, ids(N))
     assert index.nbytes > 0
     assert f"{N} documents" in repr(index)
@@ -67,27 +62,27 @@ def test_an_engine_says_what_it_is(make: Callable[..., Index]) -> None:
 @pytest.mark.parametrize("names", [None, ids(N)])
 @pytest.mark.parametrize(("k", "minimum_match"), [(1, 0.0), (7, 0.0), (N + 5, 0.0), (7, 0.4), (7, 1.0)])
 def test_a_search_is_that_of_numpy(
-    make: Callable[..., Index], names: list[str] | None, k: int, minimum_match: float
+    make: Callable[..., ExactIndex], names: list[str] | None, k: int, minimum_match: float
 ) -> None:
     index = make(vectors(N, 2), names)
     stored = index.get().toarray()
     queries = np.random.default_rng(3).choice(np.float32([0, 0, 1, 2]), size=(6, stored.shape[1]))
     queries[0] = 0
-    if minimum_match and not index.about.exact:
+    if minimum_match and isinstance(index, SeismicIndex):
         with pytest.raises(ArgumentError, match="minimum_match"):
             index.search(csr_array(queries), k, minimum_match=minimum_match)
         return
     found = index.search(csr_array(queries), k, minimum_match=minimum_match)
     assert (found.rows.shape, found.rows.dtype, found.scores.dtype) == ((6, k), np.int32, np.float32)
     rows, scores = brute_force(queries, stored, k, names, minimum_match)
-    if index.about.exact:
+    if not isinstance(index, SeismicIndex):
         np.testing.assert_array_equal(found.rows, rows)
         np.testing.assert_array_equal(found.scores, scores)
     one = index.search(csr_array(queries), k, minimum_match=minimum_match, threads=1)
     np.testing.assert_array_equal(one.rows, found.rows)
 
 
-def test_get_gives_what_was_put_in(make: Callable[..., Index]) -> None:
+def test_get_gives_what_was_put_in(make: Callable[..., ExactIndex]) -> None:
     index = make(vectors(N, 4), ids(N))
     whole = index.get()
     assert whole.has_sorted_indices
@@ -101,30 +96,29 @@ def test_get_gives_what_was_put_in(make: Callable[..., Index]) -> None:
         index.get([N])
 
 
-def test_some_documents_of_many_are_looked_up(make: Callable[..., Index]) -> None:
+def test_some_documents_of_many_are_looked_up(make: Callable[..., ExactIndex]) -> None:
     documents = np.tile(vectors(N, 5), (100, 1))
     index = make(documents, ids(100 * N))
     whole = index.get().toarray()
     np.testing.assert_array_equal(index.get([3999, 0, 77]).toarray(), whole[[3999, 0, 77]])
 
 
-def test_a_folder_finds_its_engine(make: Callable[..., Index], tmp_path: Path) -> None:
+def test_the_postings_of_any_saved_index_are_read(make: Callable[..., ExactIndex], tmp_path: Path) -> None:
     index = make(vectors(N, 7), ids(N))
     index.save(tmp_path / "index")
-    loaded = load_index(tmp_path / "index")
-    assert loaded.about == index.about
+    loaded = ExactIndex.load(tmp_path / "index")
     np.testing.assert_array_equal(loaded.get().toarray(), index.get().toarray())
 
 
-def test_an_index_without_an_engine_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_an_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match="not an index"):
-        load_index(tmp_path)
+        ExactIndex.load(tmp_path)
 
 
 def test_a_place_names_its_engine() -> None:
-    assert engine_of("exact:some/folder") == (ExactIndex, "some/folder")
+    assert engine_of("exact:some/folder") == (ExactStore, "some/folder")
     for path in ("some/folder", "C:/folder", "bm25:folder", "./exact:folder"):
-        assert engine_of(path) == (None, path)
+        assert engine_of(path) == (EdgeStore, path)
     for place in ("nobody://host:1234/name", "nobody+http://host:1234/name", "bm25+https://host"):
         with pytest.raises(ArgumentError, match=r"the engines are .*exact"):
             engine_of(place)

@@ -21,9 +21,9 @@ from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import encode_dataset
-from vocable.retrieval import collection
 from vocable.retrieval.answers import search
-from vocable.retrieval.verbs import add, index, open_index
+from vocable.retrieval.check import PRECISIONS
+from vocable.retrieval.verbs import add, delete, index, open_index
 
 QUERIES = ["the old fox reads", "posting lists at night", "a librarian measures twelve queries"]
 POWER = 0.5
@@ -74,16 +74,42 @@ def test_a_search_weighs_queries(name: str, place: str, with_idf: Model, toy_tex
     np.testing.assert_array_equal(raw.vectors.toarray(), TextEncoder(model, "query").encode(QUERIES).toarray())
 
 
-def test_an_engine_without_counts_is_asked_for_some_vectors(
-    with_idf: Model, toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("engine", ["exact:", "seismic:", "", "milvus:"])
+def test_scores_are_the_same_in_every_engine(
+    engine: str, with_idf: Model, toy_texts: list[str], tmp_path: Path
 ) -> None:
-    texts, made = sorted(set(toy_texts))[:50], with_idf("bert")
-    opened = index(str(made), corpus(tmp_path / "corpus.jsonl", texts), tmp_path / "index")
-    parts = [opened.vectors([f"d{i}" for i in some]) for some in (range(20), range(20, 40), range(40, 50))]
-    monkeypatch.setattr(collection, "COUNTED", 30)
-    monkeypatch.setattr(opened, "stored", lambda: iter(parts))
-    found = opened.query_encoder().encode(QUERIES).toarray()
-    np.testing.assert_allclose(found, expected(load(str(made)), texts, slice(40)), rtol=1e-4, atol=1e-6)
+    """Each engine has the 40 last texts: one that changes, after additions, replacements and deletions."""
+    if engine.removesuffix(":") in ("seismic", "milvus"):
+        pytest.importorskip({"seismic:": "seismic", "milvus:": "milvus_lite"}[engine])
+    texts, made, kept = sorted(set(toy_texts))[:50], with_idf("bert"), slice(10, 50)
+    model, all_of_them = load(str(made)), {f"d{i}": text for i, text in enumerate(texts)}
+    final = dict(list(all_of_them.items())[kept])
+    place, first = f"{engine}{tmp_path / 'index.db'}", texts[:30] if engine in ("", "milvus:") else []
+    if first:
+        changed = [*first[:20], *reversed(first[20:])]  # ten documents with another text, to be replaced
+        opened = index(model, corpus(tmp_path / "first.jsonl", changed), place, dtype="float32")
+        opened.query_encoder()
+        assert add(opened, corpus(tmp_path / "all.jsonl", texts)).replaced == 10
+        assert delete(opened, [f"d{i}" for i in range(10)]).deleted == 10
+    else:
+        rows = "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in final.items())
+        (tmp_path / "corpus.jsonl").write_text(rows)
+        opened = index(model, tmp_path / "corpus.jsonl", place, dtype="float32")
+    weights = opened.query_encoder().encode(QUERIES)
+    np.testing.assert_allclose(weights.toarray(), expected(model, texts[kept]), rtol=1e-5, atol=1e-7)
+    frequencies, count = opened.document_frequencies
+    documents = TextEncoder(model, "document", dtype="float32").encode(list(final.values()))
+    np.testing.assert_array_equal(frequencies, np.bincount(documents.indices, minlength=documents.shape[1]))
+    assert count == len(final)
+    scores = (weights @ documents.T).toarray()
+    allowed = PRECISIONS[opened.store.about.precision] + 1e-4
+    found = opened.search(QUERIES, len(final))
+    for query in range(len(QUERIES)):
+        hits = dict(found.hits(query))
+        truth = {name: score for name, score in zip(final, scores[query].tolist(), strict=True) if score > 0}
+        assert hits == pytest.approx({name: truth[name] for name in hits}, rel=allowed)
+        assert hits.keys() == truth.keys() or not opened.store.about.exact
+    opened.close()
 
 
 def test_what_is_added_is_counted(with_idf: Model, toy_texts: list[str], tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.retrieval.filters import Filter
 from vocable.retrieval.protocols import STORE, About, Space
 from vocable.retrieval.ranking import Ranking, ranking_of
-from vocable.storage import read_record, write_record
+from vocable.storage import partial_of, read_record, write_record
 from vocable.vectors import as_vectors
 
 T = TypeVar("T")
@@ -327,7 +327,9 @@ class FolderStore(Store):
     def read(cls, folder: Path) -> StoreRecord:
         """Read the record of a folder; `VectorsError` if it is missing, damaged or of another engine."""
         if not (folder / STORE).is_file():
-            raise VectorsError(f"{folder}: there is no index here (make one with vocable index)")
+            unfinished = folder.name and partial_of(folder).exists()
+            hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
+            raise VectorsError(f"{folder}: there is no index here ({hint})")
         record = read_record(folder / STORE, StoreRecord)
         if record.format != FORMAT:
             raise VectorsError(f"{folder}: stored in format {record.format}; this version reads format {FORMAT}")
