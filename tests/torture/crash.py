@@ -237,7 +237,7 @@ def check(collection: Collection, there: dict[str, Document], begun: Versions) -
         by_words = collection.rank(collection.lexical_queries(queries), n, space="bm25", filter=filter)
         compare(by_words, lexical, f"BM25, filter {text}")
         both = weighted(aligned([expected, lexical]), [1, 1], depth=n)
-        found = collection.search(queries, n, vectors=vectors, hybrid=True, filter=filter)
+        found = collection.search(queries, n, vectors=vectors, hybrid=True, filter=text)
         compare(found, both, f"hybrid, filter {text}")
     return documents
 
