@@ -22,11 +22,13 @@ from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from vocable.data import Document
-from vocable.data.schemas import same_document
+from vocable.data.records import same_document
 from vocable.data.texts import check_documents
+from vocable.encoder.encode import EncodedCorpus
 from vocable.encoder.opening import without_bars
 from vocable.encoder.load import load
-from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
+from vocable.encoder.provenance import checksum
+from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
 from vocable.progress import progress

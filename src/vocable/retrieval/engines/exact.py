@@ -26,7 +26,7 @@ from scipy.sparse import csr_array
 
 from vocable.arrays import Ids, read_whole
 from vocable.data import Document
-from vocable.encoder.stream import TEXT_SCHEMA, documents_of, file_checksum, text_table, write_texts
+from vocable.data.text_table import TEXT_SCHEMA, documents_of, file_checksum, text_table, write_texts
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import check_fields
 from vocable.retrieval.bm25 import BM25Index
