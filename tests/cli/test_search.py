@@ -95,9 +95,11 @@ def test_an_index_of_rounded_weights(
     found = {}
     for name, source in (("encoded", model), ("stored", vectors)):
         place = f"exact:{tmp_path / name}"
-        done(capsys, "index", source, dataset, "-o", place, "--weight-bits", bits)
+        done(capsys, "index", source, dataset, "-o", place, "--engine-options", f"weight_bits={bits}")
         assert np.load(tmp_path / name / "postings" / "weights.npy").itemsize == bits // 8
-        assert "already there" in done(capsys, "index", source, dataset, "-o", place, "--weight-bits", bits)
+        assert "already there" in done(
+            capsys, "index", source, dataset, "-o", place, "--engine-options", f"weight_bits={bits}"
+        )
         assert "weight_bits" in refused(capsys, "index", source, dataset, "-o", place)
         found[name] = json.loads(done(capsys, "search", place, "posting lists", "--json"))["hits"]
     done(capsys, "index", vectors, dataset, "-o", f"exact:{tmp_path / 'whole'}")
@@ -106,12 +108,12 @@ def test_an_index_of_rounded_weights(
         scores = {hit["id"]: hit["score"] for hit in whole}
         assert all(hit["score"] == pytest.approx(scores[hit["id"]], rel=0.05) for hit in hits if hit["id"] in scores)
     made = ["index", vectors, dataset, "-o"]
-    assert "--weight-bits is for exact:FOLDER, not for the edge engine" in refused(
-        capsys, *made, tmp_path / "edge", "--weight-bits", bits
+    assert "no option 'weight_bits': the edge engine has none" in refused(
+        capsys, *made, tmp_path / "edge", "--engine-options", f"weight_bits={bits}"
     )
-    assert "--weight-bits must be 8 or 16, not 4" in refused(
-        capsys, *made, f"exact:{tmp_path / 'no'}", "--weight-bits", 4
-    )
+    for wrong, message in (("weight_bits=4", "must be 8 or 16, not 4"), ("bits=8", "the exact engine has weight_bits")):
+        line = refused(capsys, *made, f"exact:{tmp_path / 'no'}", "--engine-options", wrong)
+        assert message in line
 
 
 def test_the_same_command_again_changes_nothing(

@@ -118,7 +118,7 @@ def test_a_hit_shows_and_explains_its_best_passage(make: Make, documents: list[D
         for hit in answer.hits:
             assert hit.passage is not None
             assert hit.explanation is not None
-            start, end, text = hit.passage
+            start, end, text = hit.passage.start, hit.passage.end, hit.passage.text
             assert hit.document.text[start:end] == text
             vector = cut.encode([f"{hit.document.title} {text}".strip()]).toarray()[0]
             assert (

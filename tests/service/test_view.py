@@ -92,7 +92,7 @@ def test_the_text_is_whole_and_its_marks_are_terms(client: Client, collection: C
 def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> None:
     answer = viewed(client, max_terms=3)
     query = encode(collection.loaded_model, [TEXT], "query")
-    kept, counts = prune(query, 3), np.diff(collection.postings.get().tocsc().indptr)  # type: ignore[attr-defined]
+    kept, counts = prune(query, 3), np.diff(collection.store.postings.get().tocsc().indptr)  # type: ignore[attr-defined]
     assert {term["term"] for term in answer["terms"] if term["kept"]} == {collection.terms[i] for i in kept.indices}
     for by, vector in (("sparse", kept), ("unpruned", query)):
         assert ranked(answer, by) == [one for one, _ in collection.search([TEXT], 5, vectors=vector).hits(0)]
