@@ -23,7 +23,7 @@ from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve, retrieve_lexically, unexpanded
-from vocable.retrieval.folder import build_collection
+from vocable.retrieval.verbs import build
 
 MEASURES = ["nDCG@10", "R@3"]
 
@@ -145,8 +145,7 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
     queries = [Query(f"q{i}", text) for i, text in enumerate(toy_texts[3:9])]
     judgments = [Qrel(query.id, f"d{7 * i + j}", 1) for i, query in enumerate(queries) for j in range(3)]
     dataset, measures = Dataset("toy", documents, queries, judgments), ["nDCG@3", "R@20", "AP"]
-    encoder = TextEncoder(toy_model, "document", dtype="float32")
-    build_collection(encoder, documents, tmp_path / "my-index", model="toy", bm25=True)
+    build(toy_model, documents, f"exact:{tmp_path / 'my-index'}", name="toy", bm25=True, dtype="float32")
     collection = vo.open_index(tmp_path / "my-index")
     vars(collection)["loaded_model"] = toy_model
     retrieve(encode_dataset(toy_model, dataset, dtype="float32")).ranking.write_trec(
