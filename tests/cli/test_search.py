@@ -277,7 +277,7 @@ def test_select_models_under_a_budget(
     [said] = [line.strip() for line in text.splitlines() if line.startswith("    vocable index")]
     words = shlex.split(said)
     done(capsys, *words[1:-1], f"exact:{tmp_path / 'my-index'}")
-    index = open_index(tmp_path / "my-index").postings
+    index = open_index(tmp_path / "my-index").store.postings
     assert index.nbytes / len(index) == pytest.approx(smallest)
     assert "| model | nDCG@10 | 95% | p |" in done(capsys, *command, "--markdown")
 
