@@ -19,7 +19,6 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from vocable.data import Document, Example, read_examples
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
-from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.retrieval.verbs import build
 from vocable.training import mine as module

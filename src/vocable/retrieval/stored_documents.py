@@ -25,8 +25,8 @@ from vocable.data import Document
 from vocable.data.records import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.encode import EncodedCorpus
-from vocable.encoder.opening import without_bars
 from vocable.encoder.load import load
+from vocable.encoder.opening import without_bars
 from vocable.encoder.provenance import checksum
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
