@@ -50,8 +50,8 @@ def index(
     vectors: Annotated[
         Sequence[str] | None, typer.Option(metavar="VECTORS", help="Further shards of vocable encode.")
     ] = None,
-    weight_bits: Annotated[
-        int | None, Doc("Round the weights in exact:FOLDER to 16 or 8 bits: 4 or 3 bytes per posting, not 6.")
+    engine_options: Annotated[
+        str | None, Doc("Options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).")
     ] = None,
     skip_bad: SkipBad = 0,
     **options: Unpack[Encoding],
@@ -68,7 +68,7 @@ def index(
         output,
         bm25=bm25,
         dense=dense,
-        weight_bits=weight_bits,
+        engine_options=engine_options,
         skip_bad=skip_bad,
         **options,
     )

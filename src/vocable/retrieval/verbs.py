@@ -60,7 +60,7 @@ def index(
             already, it is opened.
         bm25: also index the words of the documents, for hybrid search.
         dense: also encode with this model of sentence-transformers, for hybrid search.
-        engine_options: options of the engine, as weight_bits=8 for exact: (docs/search.md lists them).
+        engine_options: options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).
         skip_bad: number of bad lines of the corpus to skip.
         options: encoding of the documents (`vocable.options.Encoding`), also for `add`.
 
