@@ -1,4 +1,4 @@
-"""How long commands take from a cold start of the process to their end, and what a floor below them is.
+"""Time commands from a cold start of the process to their end, and the imports that they cannot avoid.
 
     python benchmarks/start.py
 
@@ -35,7 +35,7 @@ IMPORTS = "python with torch", "python with sentence-transformers"
 
 
 def run(command: list[str]) -> float:
-    """Seconds of one run."""
+    """Return the seconds of one run."""
     start = perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
     return perf_counter() - start
@@ -43,7 +43,7 @@ def run(command: list[str]) -> float:
 
 @contextmanager
 def service(index: Path) -> Iterator[str]:
-    """The address of a service of the index."""
+    """Serve the index, and yield the address."""
     command = [*VOCABLE, "serve", str(index), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -55,13 +55,13 @@ def service(index: Path) -> Iterator[str]:
 
 
 def commands(folder: Path, url: str) -> dict[str, list[str]]:
-    """What is run, by what it is called."""
+    """Return the commands by their names."""
     index, vectors, evaluation = (str(folder / name) for name in ("index", "vectors", "evaluation.json"))
     named = {
         "--help": ["--help"],
         "recipes": ["recipes"],
         "compare, stored evaluations": ["compare", evaluation],
-        "postings": ["postings", vectors],
+        "analyze-postings": ["analyze-postings", vectors],
         "search, a running service": ["search", url, "copy a file"],
         "search, a folder": ["search", index, "copy a file"],
     }
@@ -72,7 +72,7 @@ def commands(folder: Path, url: str) -> dict[str, list[str]]:
 
 
 def prepare(folder: Path) -> None:
-    """An index, vectors and an evaluation."""
+    """Make an index, vectors and an evaluation."""
     documents = [one._asdict() for one in islice(read_corpus("pydocs:"), DOCUMENTS)]
     corpus = folder / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(one) + "\n" for one in documents), encoding="utf-8")

@@ -522,7 +522,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan: the runs, their cost, missing data")
     parser.add_argument("--toy", action="store_true", help="run on small random models and few texts")
-    parser.add_argument("--set", "--override", action="append", default=[], metavar="KEY=VALUE", help="of all recipes")
+    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="of all recipes")
     parser.add_argument(
         "--tflops", type=float, default=TFLOPS, help="10^12 operations per second of a GPU, of the plan"
     )
@@ -541,10 +541,10 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
             raise ArgumentError("--output: name a folder, or only plan with --dry-run")
         found: Plan | Reproduction
         if given.dry_run:
-            found = make_plan(study, given.output or Path(name), given.only, given.set, tflops=given.tflops)
+            found = make_plan(study, given.output or Path(name), given.only, given.override, tflops=given.tflops)
         else:
             with tolerating(given.skip_bad):
-                found = reproduce(study, given.output, only=given.only, toy=given.toy, overrides=given.set)
+                found = reproduce(study, given.output, only=given.only, toy=given.toy, overrides=given.override)
     except VocableError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The process of `vocable` and `python -m vocable`: an interrupt is one line from the first import on."""
+"""Entry point of `vocable` and `python -m vocable`: an interrupt prints one line, also during the first imports."""
 
 import signal
 import sys
@@ -13,7 +13,7 @@ def main() -> int:
         status = 128 + signal.SIGINT
     else:
         status = run()
-    exec("")  # an interrupt within an exec, as in the making of dataclasses, is noted until the next one: as the status
+    exec("")  # clears an interrupt inside an exec (dataclasses use it), which Python would take for the exit status
     return status
 
 

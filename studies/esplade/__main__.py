@@ -1,7 +1,7 @@
 """Kim et al. 2026: the pre-training of Expanded-SPLADE on web titles.
 
     python -m studies.esplade --dry-run
-    python -m studies.esplade --only table-2 --set data_folder=DATA -o OUT
+    python -m studies.esplade --only table-2 --override data_folder=DATA -o OUT
 
 The rows are variants of esplade.yaml, which has the published figures. The authors' data are their company's; with
 titles and clicks of your own the same tables are made.

@@ -1,7 +1,7 @@
 """Jang et al. 2026: SPLADE from seven backbones, whose output matrix is divided by k before training.
 
     python -m studies.mlm_head_rescaling --dry-run
-    python -m studies.mlm_head_rescaling --only table-2 --set data_folder=DATA -o OUT
+    python -m studies.mlm_head_rescaling --only table-2 --override data_folder=DATA -o OUT
 
 The rows are variants of mlm-head-rescaling.yaml, which has the published figures.
 """

@@ -1,7 +1,7 @@
 """Geng and Yang 2026: encoders with a raw, cased vocabulary moved to a normalized one.
 
     python -m studies.vocabulary_transfer --dry-run
-    python -m studies.vocabulary_transfer --only table-2 --set data_folder=DATA -o OUT
+    python -m studies.vocabulary_transfer --only table-2 --override data_folder=DATA -o OUT
 
 The rows are variants of the recipes beside this script, which have the published figures.
 """

@@ -1,7 +1,7 @@
 """Polyakov et al. 2026: expansion terms that mean nothing.
 
     python -m studies.wacky_weights --dry-run
-    python -m studies.wacky_weights --only table-1 --set data_folder=DATA -o OUT
+    python -m studies.wacky_weights --only table-1 --override data_folder=DATA -o OUT
 
 The rows are variants of wacky-weights.yaml, which has the published figures, and models that the paper measures.
 """

@@ -130,7 +130,7 @@ def test_an_exhibit_of_models_alone_needs_no_recipe() -> None:
         (["--tflops", "0", "--dry-run"], "--tflops.*0"),
         (["--toy"], "--output"),
         (["--toy", "--dry-run"], "--dry-run"),
-        (["--dry-run", "--set", "training.step=2"], "training.step.*steps"),
+        (["--dry-run", "--override", "training.step=2"], "training.step.*steps"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], facts: str, capsys: Any) -> None:

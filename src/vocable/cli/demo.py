@@ -1,4 +1,4 @@
-"""A demonstration on a real corpus in a few minutes: index, search, explain, compare, fine-tune, measure."""
+"""The demonstration: index, search, explain, compare, fine-tune and evaluate on a real corpus in a few minutes."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ QUESTIONS = (
     "compare two files and show the lines that differ",
     "keep a list sorted while inserting",
 )
-EVERY = 3  # of the known items one in three is asked: enough to tell systems apart, and sooner done
+EVERY = 3  # use one known item in three: enough to tell systems apart
 MEASURE = "nDCG@10"
 DEFAULT = "vocable-demo"
 DEPTH = 100
 
 
 def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
-    """Print what each step finds; the index and the fine-tuned model stay in `output`, for a second run as well.
+    """Print the results of each step; a second run reuses the index and the fine-tuned model in `output`.
 
     Args:
         output: the folder.
-        serve: show the index on a page in the browser, until Ctrl-C, in place of the other steps.
+        serve: only show the index on a page in the browser, until Ctrl-C.
     """
     folder, console = Path(output), Console(width=line_width())
     if serve:
@@ -90,7 +90,7 @@ def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
 
 
 def _indexed(folder: Path) -> Collection:
-    """The index in the folder, which is made if it is not there."""
+    """Return the index in the folder, made if necessary."""
     if not (folder / "index").exists():
         index(BUILT_IN, "pydocs:", folder / "index", bm25=True)
     return open_index(folder / "index")
@@ -100,16 +100,16 @@ def _serve(folder: Path, console: Console) -> None:
     from vocable.service.server import serve
 
     _indexed(folder).close()
-    console.print("The page opens in a browser, or else copy its address. Try a question:")
+    console.print("The page opens in a browser; if it does not, copy its address. Try a question:")
     for question in QUESTIONS:
         console.print(f"   {question}")
     serve(folder / "index", port=0, browser=True)
 
 
 def known_items() -> Dataset:
-    """A third of the known-item test: first sentences as queries, the rest of their docstrings as documents.
+    """Return a third of the known-item test: first sentences as queries, the rest of their docstrings as documents.
 
-    Neither the queries nor the documents are in what `pydocs:#train` gives.
+    `pydocs:#train` has neither.
     """
     items = [item for item in pydocs.known_items() if item.split == "test"][::EVERY]
     documents = [Document(item.id, item.rest) for item in items]
@@ -117,7 +117,7 @@ def known_items() -> Dataset:
 
 
 def verdict(systems: ComparedEvaluations) -> list[str]:
-    """In plain words what fine-tuning and the hybrids gained or lost."""
+    """Return a sentence about each gain or loss by fine-tuning and fusion."""
     lexical, learned, tuned, hybrid, tuned_hybrid = systems.evaluations
     return [
         _change("fine-tuning", learned, tuned),
@@ -152,7 +152,7 @@ def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None
 
 
 def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
-    """BM25, the model, and both together."""
+    """Evaluate BM25, the model, and their fusion."""
     lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=TIMED_ANSWERS)
     learned = retrieve(encode_dataset(model, dataset), k=DEPTH, time_queries=TIMED_ANSWERS)
     both = weighted([learned.ranking, lexical.ranking], [1, 1])

@@ -1,0 +1,44 @@
+"""The environment that `tune_threads` and the command line set before torch is loaded; importing sets nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "THP_MEM_ALLOC_ENABLE")
+PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+SCRIPT = "import json, os, sys, vocable; {call}; print(json.dumps([dict(os.environ), 'torch' in sys.modules]))"
+TUNE = "vocable.tune_threads()"
+COMMAND = "import vocable.cli, io; out, sys.stdout = sys.stdout, io.StringIO(); vocable.cli.main([]); sys.stdout = out"
+
+
+def after(call: str, given: dict[str, str]) -> tuple[dict[str, str], bool]:
+    """The environment after a call in a new process with these variables, and whether torch was loaded."""
+    environment = {name: value for name, value in os.environ.items() if name not in NAMES} | given
+    found = json.loads(subprocess.check_output([sys.executable, "-c", SCRIPT.format(call=call)], env=environment))
+    return {name: found[0][name] for name in NAMES if name in found[0]}, found[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"} | PAGES),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"} | PAGES),
+        ({"GOMP_SPINCOUNT": "infinity"}, {"GOMP_SPINCOUNT": "infinity", "KMP_BLOCKTIME": "1"} | PAGES),
+        ({"KMP_BLOCKTIME": "200"}, {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "200"} | PAGES),
+        ({"OMP_WAIT_POLICY": "active"} | {"THP_MEM_ALLOC_ENABLE": "0"},) * 2,
+    ],
+)
+def test_spinning_is_bounded_and_pages_are_large_unless_the_user_has_set_them(
+    given: dict[str, str], left: dict[str, str]
+) -> None:
+    assert after(TUNE, given) == (left, False)
+
+
+def test_the_command_line_does_it_and_an_import_does_not() -> None:
+    assert after(COMMAND, {}) == ({"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"} | PAGES, False)
+    assert after("pass", {}) == ({}, False)
