@@ -59,6 +59,7 @@ NAMES = [
     "teacher_scores",
     "terms",
     "train",
+    "train_tokenizer",
     "train_vocabulary",
     "transfer",
     "tune_threads",

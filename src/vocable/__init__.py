@@ -114,6 +114,7 @@ _MODULES = {
     "teacher_scores": "vocable.training.mine",
     "terms": "vocable.encoder.terms",
     "train": "vocable.training.train",
+    "train_tokenizer": "vocable.adapt.train_vocabulary",
     "train_vocabulary": "vocable.adapt.train_vocabulary",
     "transfer": "vocable.adapt.transfer",
     "tune_threads": "vocable.threads",
