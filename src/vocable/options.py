@@ -220,34 +220,14 @@ class ServiceLimits(TypedDict, total=False):
     timeout: Annotated[int, Ge(1), Le(3600), Doc("Seconds of a request, 30 by default; slower ones get status 504.")]
 
 
-SERVICE_LIMITS: ServiceLimits = {
-    "max_body": 2_000_000,
-    "max_characters": 100_000,
-    "max_inputs": 64,
-    "max_k": 1000,
-    "max_filter_depth": 16,
-    "max_requests": 512,
-    "max_queue": 1024,
-    "batch_size": 32,
-    "batch_wait": 2.0,
-    "cache_size": 10_000,
-    "timeout": 30,
-}
-
-
 class ServiceOptions(ServiceLimits, total=False):
     """Settings of the service."""
 
     allow_host: Annotated[
-        Sequence[str] | None,
-        Doc("Host name that requests without a token may use; addresses, localhost and --host always may."),
+        Sequence[str] | None, Doc("Host name for requests without a token, as addresses and localhost.")
     ]
-    compare_with: Annotated[
-        str | PathLike[str] | None, Doc("Place of a second index, whose hits the page can show beside the first's.")
-    ]
-    wacky: Annotated[
-        str | PathLike[str] | None, Doc("Mark the wacky terms: scores that vocable measure-wackiness wrote.")
-    ]
+    compare_with: Annotated[str | PathLike[str] | None, Doc("Place of a second index to show beside the first.")]
+    wacky: Annotated[str | PathLike[str] | None, Doc("Scores of vocable measure-wackiness: mark the wacky terms.")]
     wacky_share: Annotated[float | None, Gt(0), Le(1), Doc("Share of the scored terms that is wacky, 0.1 by default.")]
     browser: Annotated[bool, Doc("Show the page in a browser.")]
     log_queries: Annotated[bool, Doc("Write the text of queries into the log.")]

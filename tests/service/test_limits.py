@@ -13,7 +13,8 @@ from typing_extensions import Doc
 
 from tests.service.conftest import Client
 from vocable.errors import ArgumentError, NoSpaceError
-from vocable.options import SERVICE_LIMITS, ServiceLimits, check
+from vocable.options import ServiceLimits, check
+from vocable.service import DEFAULT_LIMITS
 
 Serve = Callable[..., Client]
 DEEP = "not " * 17 + "a=1"
@@ -330,7 +331,7 @@ def test_limits_have_limits(limits: dict[str, Any]) -> None:
 
 
 def test_the_help_of_a_limit_has_its_default() -> None:
-    assert SERVICE_LIMITS.keys() == ServiceLimits.__annotations__.keys()
+    assert DEFAULT_LIMITS.keys() == ServiceLimits.__annotations__.keys()
     for name, hint in get_type_hints(ServiceLimits, include_extras=True).items():
         [about] = [one.documentation for one in hint.__metadata__ if isinstance(one, Doc)]
-        assert f"{round(SERVICE_LIMITS[name]):,} by default" in about  # type: ignore[literal-required]
+        assert f"{round(DEFAULT_LIMITS[name]):,} by default" in about  # type: ignore[literal-required]

@@ -21,11 +21,11 @@ from typing import Annotated, Any, NamedTuple, Unpack
 from annotated_types import Ge, Le
 
 from vocable.errors import ArgumentError, require_extra
-from vocable.options import SERVICE_LIMITS, Count, ServiceLimits, ServiceOptions, checked, select
+from vocable.options import Count, ServiceLimits, ServiceOptions, checked, select
 from vocable.progress import without_progress
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import open_index
-from vocable.service import TOKEN
+from vocable.service import DEFAULT_LIMITS, TOKEN
 from vocable.tables import counted, shortened
 from vocable.wackiness.measure import WACKY_SHARE, read_wacky_terms
 
@@ -52,7 +52,7 @@ class WorkerSettings:
     @property
     def limits(self) -> ServiceLimits:
         """The limits, with defaults."""
-        return {**SERVICE_LIMITS, **select(ServiceLimits, self.options)}
+        return {**DEFAULT_LIMITS, **select(ServiceLimits, self.options)}
 
 
 class ServedIndex(NamedTuple):
