@@ -170,6 +170,7 @@ def search(
         from vocable.service.client import search_service
 
         local = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
+        local["allow_changed_model"] = allow_changed_model
         return Outcome(_shown(search_service(index, records, k=k, explain=explain, **options, **local), several))
     from vocable.retrieval.records import Answer
 
