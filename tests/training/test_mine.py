@@ -395,7 +395,7 @@ def test_another_model_does_not_go_on(cross: Path, examples_score: Path, tmp_pat
         with pytest.raises(KeyboardInterrupt):
             teacher_scores(model, examples_score, tmp_path / "out.jsonl")
     torch.nn.init.constant_(model.model.classifier.bias, 1.0)
-    with pytest.raises(ArgumentError, match=r"was made with other settings \(weights\)"):
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(model\)"):
         teacher_scores(model, examples_score, tmp_path / "out.jsonl")
 
 

@@ -14,7 +14,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,11 +27,10 @@ from sentence_transformers import SparseEncoder
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
-from vocable.encoder.provenance import checksum, describe
-from vocable.encoder.stream import stream_settings
+from vocable.encoder.provenance import checksum
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
-from vocable.fingerprint import fingerprint
+from vocable.fingerprint import settings_of
 from vocable.options import Count, CountOrZero, check_fields, checked
 from vocable.progress import progress, track
 from vocable.retrieval.collection import Collection
@@ -199,6 +198,7 @@ def mine(
         DataError: a source cannot be read, or there is no example.
         VectorsError: the index has another vocabulary, or the work in progress other examples.
     """
+    arguments = locals()
     if corpus is not None and index is not None:
         raise ArgumentError("`corpus` and `index` exclude each other")
     source = str(examples)
@@ -210,9 +210,7 @@ def mine(
     if corpus is not None:
         read_corpus(corpus)
     encoder = TextEncoder(model, "document")
-    settings = stream_settings(encoder, describe(encoder, ""), corpus or "") | asdict(rule)
-    settings |= {"examples": source, "index": str(index or ""), "scores": with_scores}
-    settings["inputs"] = fingerprint(source, corpus or "", index or "")
+    settings = settings_of(mine, arguments, {"model": checksum(model)})
     opened = None if index is None else open_index(index)
     if opened is not None:
         opened.query_encoder(model)  # raises an error for another vocabulary
@@ -247,9 +245,7 @@ class Miner:
         ranking = self._collection.rank(self._queries.encode(queries), min(self._rule.to_rank, len(self._collection)))
         own = np.zeros(len(examples), dtype=np.float32)
         if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
-            own = self._scorer(
-                queries, [example.positive for example in examples]
-            )  # positives may be missing from the index
+            own = self._scorer(queries, [example.positive for example in examples])  # perhaps not in the index
         numbered = zip(examples, own, range(len(examples)), strict=True)
         mined = [self._mined(example, float(score), ranking.hits(number)) for example, score, number in numbered]
         return [example for example in mined if len(example.negatives) == self._rule.negatives]
@@ -306,12 +302,11 @@ def teacher_scores(
         ModelError: a cross-encoder has several labels, or a score is not finite.
         VectorsError: the work in progress has other examples.
     """
+    arguments = locals()
     if isinstance(model, str | Path):
         model = load_scoring_model(model, kind, device)
     source, scorer = str(examples), make_scorer(model.eval())
-    settings = {"examples": source, "weights": checksum(model), "kind": type(model).__name__}
-    settings["inputs"] = fingerprint(source)
-
+    settings = settings_of(teacher_scores, arguments, {"model": checksum(model), "kind": type(model).__name__})
     change = partial(_scored, scorer=scorer)
     return rewrite(lambda: read_examples(source), output, settings, lambda work: change, title="teacher scores")
 
