@@ -52,7 +52,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("toys")
 
 
-LONG = {"test_break.py", "test_fuzz.py", "test_processes.py"}  # nothing is to wait for them at the end
+LONG = {"test_break.py", "test_fuzz.py", "test_distributed.py"}  # nothing is to wait for them at the end
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

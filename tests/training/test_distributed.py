@@ -49,12 +49,12 @@ from vocable.cli import silence
 
 silence()  # before the libraries are imported
 sys.path.insert(0, sys.argv[1])
-from test_processes import PRETRAIN, gradients
+from test_distributed import PRETRAIN, gradients
 from torch.nn.parallel import DistributedDataParallel
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.errors import CollapseError, DataError
-from vocable.training import processes, trainer
+from vocable.training import callbacks, distributed
 from vocable.training.detector import Monitor
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
@@ -99,8 +99,8 @@ def reason(call, *arguments, **options):
         return f"{type(error).__name__}: {error}"
 
 
-seen, evaluate_system = Monitor.see, trainer.evaluate_system
-trainer.evaluate_system = counted
+seen, evaluate_system = Monitor.see, callbacks.evaluate_system
+callbacks.evaluate_system = counted
 for who in (0, 0, 1):  # the second time it is the folder that says so
     spoil(who)
     said.append(reason(train, read_recipe(recipe), folder / f"spoiled-{who}"))
@@ -335,7 +335,7 @@ import os, sys, time
 from datetime import timedelta
 import torch
 from vocable.errors import LostProcessError
-from vocable.training import processes
+from vocable.training import distributed
 
 distributed.WAIT_FOR_STEP = timedelta(seconds=2)
 distributed.join()

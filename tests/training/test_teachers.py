@@ -55,7 +55,7 @@ def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, 
 
 
 def test_what_a_killed_run_embedded_is_not_made_again(dense, examples, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 4)
+    monkeypatch.setattr(module, "EMBEDDED_TOGETHER", 4)
     settings = TeacherSettings(models=[dense])
     [whole] = load_teachers(examples, ONE, settings, tmp_path)[1]
     shape = whole.vectors.shape
