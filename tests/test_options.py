@@ -1,0 +1,90 @@
+"""Arguments are checked by their type hints, options of a record among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import pytest
+from annotated_types import Gt, Lt
+from typing_extensions import Unpack
+
+from vocable.errors import ArgumentError
+from vocable.options import Count, CountOrZero, SearchOptions, check, check_arguments, check_fields, checked, values_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@checked
+def verb(
+    model: Tensor | str,
+    k: Count = 10,
+    *,
+    seed: CountOrZero = 0,
+    rate: Annotated[float, Gt(0), Lt(1)] | None = None,
+    factor: float | Literal["auto"] = 1.0,
+    sizes: Count | Sequence[Count | None] = (),
+    kind: Literal["a", "b", "c"] = "a",
+    flag: bool = False,
+    **options: Unpack[SearchOptions],
+) -> dict[str, Any]:
+    return {"k": k, "flag": flag, **options}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "k must be at least 1, not 0"),
+        ({"k": 2.0}, "k must be a whole number, not 2.0"),
+        ({"k": True}, "k must be a whole number, not True"),
+        ({"k": None}, "k must be a whole number, not None"),
+        ({"k": np.float32(2)}, "k must be a whole number, not 2.0"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"rate": 1}, "rate must be above 0 and below 1, not 1"),
+        ({"rate": float("nan")}, "rate must be a finite number, not nan"),
+        ({"rate": "0.5"}, "rate must be a number, not '0.5'"),
+        ({"factor": "most"}, "factor must be auto, not 'most'"),
+        ({"sizes": [5, 0]}, "sizes must be at least 1, not 0"),
+        ({"sizes": 0}, "sizes must be at least 1, not 0"),
+        ({"kind": "d"}, "kind must be one of a, b, c, not 'd'"),
+        ({"flag": "yes"}, "flag must be True or False, not 'yes'"),
+        ({"minimum_match": 1.5}, "minimum_match must be at least 0 and at most 1, not 1.5"),
+        ({"fusion": "reciprocal-rank"}, "`fusion` goes with `hybrid` or `weights`"),
+        ({"depth": 3}, "depth: no such option"),
+    ],
+)
+def test_what_a_hint_does_not_allow_is_refused(arguments: dict[str, Any], message: str) -> None:
+    for call in (lambda: verb("m", **arguments), lambda: check_arguments(verb, arguments)):
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert str(caught.value) == message
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    found = verb("m", np.int64(3), flag=np.True_, mass=np.float64(0.5), rate=None, factor="auto", sizes=[None, 2])
+    assert found == {"k": 3, "flag": True, "mass": 0.5}
+    assert [type(value) for value in found.values()] == [int, bool, float]
+
+
+def test_limits_have_a_short_form() -> None:
+    assert {name: values.short for name, values in values_of(verb).items() if values.limits}["rate"] == "> 0, < 1"
+
+
+def test_fields_of_a_dataclass_are_checked() -> None:
+    @dataclass
+    class Settings:
+        size: Count = 0
+
+    with pytest.raises(ArgumentError, match="size must be at least 1, not 0"):
+        check_fields(Settings())
+
+
+def test_a_rule_also_holds_for_records_that_extend_its_record() -> None:
+    class Further(SearchOptions, total=False):
+        run: str
+
+    with pytest.raises(ArgumentError, match="`fusion`"):
+        check(Further, {"run": "x", "fusion": "reciprocal-rank"})
