@@ -18,7 +18,7 @@ from typing import Any
 from vocable.options import values_of
 
 DERIVED = ("cloze", "pairs")  # source prefixes that derive data from another source
-INPUTS = "inputs"  # key of the fingerprint among the settings of an output
+INPUTS_KEY = "inputs"  # key of the fingerprint among the settings of an output
 IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a result
 
 
@@ -94,7 +94,7 @@ def settings_of(
         elif name not in IRRELEVANT | {*without, *others}:
             settings[name] = _json_value(name, arguments[name])
     named = [value for name, value in settings.items() if name not in words]
-    return {**settings, **others, INPUTS: fingerprint(*_texts(named))}
+    return {**settings, **others, INPUTS_KEY: fingerprint(*_texts(named))}
 
 
 def _json_value(name: str, value: Any) -> Any:

@@ -4,7 +4,7 @@
 hints of a function to its arguments; the command line reads the same hints.
 
 Options that several verbs share stand in a record, taken as `**options: Unpack[Encoding]`. Callers write plain
-keywords; an option that is left out has the default of the function that it is passed on to. A function in `RULES`
+keywords; an option that is left out has the default of the function that it is passed on to. A function in `RECORD_RULES`
 refuses combinations.
 
     @checked
@@ -13,15 +13,11 @@ refuses combinations.
 
 from __future__ import annotations
 
-import operator
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, signature
-from math import isfinite
 from os import PathLike
-from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -29,7 +25,6 @@ from typing import (
     ParamSpec,
     TypeAlias,
     TypeVar,
-    Union,
     cast,
     get_args,
     get_origin,
@@ -41,6 +36,7 @@ from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc, TypedDict
 
 from vocable.errors import ArgumentError
+from vocable.hints import Values
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -245,93 +241,13 @@ def _check_wacky(options: Mapping[str, Any]) -> None:
         raise ArgumentError("`wacky_share` goes with `wacky`")
 
 
-RULES: dict[Any, Callable[[Mapping[str, Any]], None]] = {
+RECORD_RULES: dict[Any, Callable[[Mapping[str, Any]], None]] = {
     RankingOptions: _check_fusion,
     EvaluationOptions: _check_evaluation,
     WackinessOptions: _check_bootstrap,
     ServiceOptions: _check_wacky,
 }
 UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 3.12
-SIGNS = {
-    "ge": (operator.ge, "at least", "≥"),
-    "gt": (operator.gt, "above", ">"),
-    "le": (operator.le, "at most", "≤"),
-    "lt": (operator.lt, "below", "<"),
-}
-
-
-@dataclass(frozen=True)
-class Values:
-    """The values of an argument: some words, numbers within limits, sequences of such items, and perhaps None.
-
-    >>> share = Values.of(Share | None)
-    >>> str(share), share.short
-    ('above 0 and at most 1', '> 0, ≤ 1')
-    """
-
-    words: tuple[object, ...] = ()
-    number: type[int] | type[float] | None = None
-    limits: tuple[tuple[str, float], ...] = ()  # names in `SIGNS`, and numbers
-    items: Values | None = None
-    optional: bool = False
-
-    @classmethod
-    def of(cls, hint: Any) -> Values | None:
-        """Return the values of a type hint; None for a hint that is not checked, as of texts and objects."""
-        kind, inner = get_origin(hint), get_args(hint)
-        if kind is Annotated:
-            found = cls.of(inner[0])
-            limits = tuple((sign, getattr(one, sign)) for one in inner[1:] for sign in SIGNS if hasattr(one, sign))
-            return found and replace(found, limits=found.limits + limits)
-        if kind in (Union, UnionType):
-            alternatives = [cls.of(one) for one in inner if one is not NoneType]
-            return _joined([one for one in alternatives if one], NoneType in inner) if all(alternatives) else None
-        if kind is Sequence:
-            found = cls.of(inner[0])
-            return cls(items=found) if found and found.limits else None
-        if hint is bool or kind is Literal:
-            return cls(words=inner or (True, False))
-        return cls(number=hint) if hint in (int, float) else None
-
-    def check(self, name: str, value: Any) -> Any:
-        """Return a value of the argument `name`, NumPy's numbers as Python's; `ArgumentError` for any other value."""
-        value = value.item() if getattr(value, "ndim", None) == 0 else value
-        if (value is None and self.optional) or (isinstance(value, str | int) and value in self.words):
-            return value
-        if self.items is not None and not isinstance(value, str | int | float | None):
-            for item in value:
-                self.items.check(name, item)
-            return value
-        if self.number is None or (self.words and isinstance(value, str)):
-            several = (
-                " or ".join(map(str, self.words))
-                if len(self.words) < 3
-                else "one of " + ", ".join(map(str, self.words))
-            )
-            raise ArgumentError(f"{name} must be {several or 'a list'}, not {value!r}")
-        if isinstance(value, bool) or not isinstance(value, int if self.number is int else int | float):
-            raise ArgumentError(f"{name} must be a {'whole ' if self.number is int else ''}number, not {value!r}")
-        if isinstance(value, float) and not isfinite(value):
-            raise ArgumentError(f"{name} must be a finite number, not {value}")
-        if not all(SIGNS[sign][0](value, limit) for sign, limit in self.limits):
-            raise ArgumentError(f"{name} must be {self}, not {value}")
-        return value
-
-    def __str__(self) -> str:
-        return " and ".join(f"{SIGNS[sign][1]} {limit:g}" for sign, limit in self.limits)
-
-    @property
-    def short(self) -> str:
-        """The limits in signs."""
-        return ", ".join(f"{SIGNS[sign][2]} {limit:g}" for sign, limit in self.limits)
-
-
-def _joined(alternatives: Sequence[Values], optional: bool) -> Values:
-    words = tuple(word for one in alternatives for word in one.words)
-    number = next((one.number for one in alternatives if one.number), None)
-    limits = tuple(limit for one in alternatives for limit in one.limits)
-    items = next((one.items for one in alternatives if one.items), None)
-    return Values(words, number, limits, items, optional or any(one.optional for one in alternatives))
 
 
 @cache
@@ -429,8 +345,8 @@ def check(record: type[T], options: Mapping[str, Any]) -> T:
         raise ArgumentError(f"{unknown}: no such option")
     found = {name: allowed[name].check(name, value) if name in allowed else value for name, value in options.items()}
     for one in _extended(record):
-        if one in RULES:
-            RULES[one](found)
+        if one in RECORD_RULES:
+            RECORD_RULES[one](found)
     return cast(T, found)
 
 

@@ -18,8 +18,8 @@ from vocable.errors import VectorsError
 from vocable.storage import force_to_disk, read_record, write_record
 
 SEAL = "seal.json"
-CHUNK = 1 << 20  # bytes that are read at once
-ZEROS = bytes(CHUNK)
+READ_BYTES = 1 << 20  # bytes that are read at once
+ZEROS = bytes(READ_BYTES)
 RESEAL = 1 << 26  # bytes digested by a check after which new times are recorded
 
 
@@ -110,7 +110,7 @@ def _digest(path: Path) -> str:
             digest.update(json.dumps(json.loads(path.read_bytes()), sort_keys=True).encode())
             return digest.hexdigest()
     with path.open("rb") as file:
-        while block := file.read(CHUNK):
+        while block := file.read(READ_BYTES):
             if block != ZEROS[: len(block)]:
                 digest.update(start.to_bytes(8, "big"))
                 digest.update(block)

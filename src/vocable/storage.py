@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from vocable.errors import ArgumentError, VectorsError, VocableError
-from vocable.fingerprint import INPUTS, fingerprint
+from vocable.fingerprint import INPUTS_KEY, fingerprint
 from vocable.locks import HAS_LOCKS, holding, lock_file, unlock_file
 
 T = TypeVar("T")
@@ -358,7 +358,7 @@ def _compare(place: Path, before: dict[str, Any], settings: Mapping[str, Any]) -
     """Raise `ArgumentError` if the settings `before` of a place are others."""
     settings = json.loads(json.dumps(dict(settings)))  # with lists for tuples, as they are read back
     others = set(_differing(before, settings))
-    if others == {INPUTS}:
+    if others == {INPUTS_KEY}:
         raise ArgumentError(f"{place} was made from inputs that have changed since then: {ANOTHER}")
     if others:
         raise ArgumentError(f"{place} was made with other settings ({', '.join(sorted(others))}): {ANOTHER}")

@@ -28,7 +28,7 @@ from scipy.sparse import csr_array, issparse
 from vocable.arrays import Ids, numbers, place_state, read_whole
 from vocable.data.slices import Span
 from vocable.errors import VectorsError
-from vocable.fingerprint import INPUTS
+from vocable.fingerprint import INPUTS_KEY
 from vocable.storage import SETTINGS, StrPath, read_record, regular, replacing
 
 CHECKED_ENTRIES = 1 << 22  # at a time
@@ -37,8 +37,8 @@ PROGRESS = "progress.json"  # of vocable encode
 SHARDS = "shards.json"  # plan of a folder of shards
 FORMAT = 1
 INT32S, FLOAT32S = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
-COLUMNS = {"id": pa.string(), "indices": INT32S, "values": FLOAT32S}
-SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in COLUMNS.items()])
+VECTOR_COLUMNS = {"id": pa.string(), "indices": INT32S, "values": FLOAT32S}
+SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in VECTOR_COLUMNS.items()])
 LEAVES = "id", "indices.list.element", "values.list.element"
 ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"), strict=True))
 
@@ -195,7 +195,7 @@ def _shards_of(place: Path) -> list[Path]:
     whole = read_record(place / SETTINGS, dict[str, Any])
     whole.pop("shards", None)  # their number
     for number, (shard, span) in enumerate(zip(shards, spans, strict=True), start=1):
-        planned = whole | {"shard": [number, len(spans)], INPUTS: span.digest}
+        planned = whole | {"shard": [number, len(spans)], INPUTS_KEY: span.digest}
         made = read_record(shard / SETTINGS, dict[str, Any])
         if other := sorted(name for name in planned.keys() | made.keys() if planned.get(name) != made.get(name)):
             raise VectorsError(f"{shard}: differs from the plan in {SHARDS}: {', '.join(other)}")

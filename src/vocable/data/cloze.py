@@ -17,7 +17,7 @@ from bm25s.stopwords import STOPWORDS_EN
 TEXT_WORDS = (50, 400)  # least and most words of a text
 SENTENCE_WORDS = (5, 60)  # of a query of sentences
 SPAN_WORDS = (25, 90)  # of a long query, at most half of the text
-WORD = re.compile(r"[a-z][a-z0-9-]{2,}")
+KEYWORD = re.compile(r"[a-z][a-z0-9-]{2,}")
 BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z(])")
 
 
@@ -43,7 +43,7 @@ def cloze(text: str) -> Cloze | None:
 
 def _keywords(text: str, rng: Random) -> Cloze | None:
     """Return a query of two to six words from the longer half, which are rarer."""
-    found = sorted({*WORD.findall(text.lower())} - {*STOPWORDS_EN}, key=lambda word: (-len(word), word))
+    found = sorted({*KEYWORD.findall(text.lower())} - {*STOPWORDS_EN}, key=lambda word: (-len(word), word))
     found = found[: max(6, len(found) // 2)]
     if len(found) < 2:
         return None

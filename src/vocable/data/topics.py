@@ -11,10 +11,10 @@ from vocable.data.lines import decode
 from vocable.data.records import MalformedError
 
 TOPIC = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*<top(?:ic)?(?=[\s>])", re.MULTILINE | re.IGNORECASE)
-NUMBER = re.compile(
+TOPIC_NUMBER = re.compile(
     r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)|<top(?:ic)?\s[^>]*?\b(?:number|id)\s*=\s*[\"']([^\"']+)", re.I
 )
-PREFIX = re.compile(r"\s*(?:Topic|Description)\s*:", re.IGNORECASE)
+LABEL = re.compile(r"\s*(?:Topic|Description)\s*:", re.IGNORECASE)
 ITEMS = ("title", "query", "desc", "description")  # the first with words is the query
 
 Lines = Callable[[], Iterator[tuple[int, bytes]]]
@@ -41,7 +41,7 @@ def topic_row(number: int, raw: bytes) -> Row:
     {'id': '51', 'text': 'Airbus Subsidies'}
     """
     topic = decode(number, raw)
-    found = NUMBER.search(topic)
+    found = TOPIC_NUMBER.search(topic)
     if found is None:
         raise MalformedError("a topic without a number")
     name = (found[1] or found[2]).strip()
@@ -51,7 +51,7 @@ def topic_row(number: int, raw: bytes) -> Row:
 
 def _item(topic: str, name: str) -> str:
     found = re.search(rf"<{name}>([^<]*)", topic, re.IGNORECASE)
-    return "" if found is None else _plain(PREFIX.sub("", found[1], count=1))
+    return "" if found is None else _plain(LABEL.sub("", found[1], count=1))
 
 
 def _plain(text: str) -> str:
