@@ -23,7 +23,8 @@ from typing_extensions import Doc, Unpack
 
 from vocable.cli.output import print_json, show
 from vocable.errors import ArgumentError, UnwrittenError
-from vocable.options import CountOrZero, Values, check_arguments
+from vocable.hints import Values
+from vocable.options import CountOrZero, check_arguments
 from vocable.tables import masked
 
 F = TypeVar("F", bound=Callable[..., Any])
