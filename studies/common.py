@@ -522,32 +522,36 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan: the runs, their cost, missing data")
     parser.add_argument("--toy", action="store_true", help="run on small random models and few texts")
-    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="of all recipes")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="change a key of all recipes"
+    )
     parser.add_argument(
         "--tflops", type=float, default=TFLOPS, help="10^12 operations per second of a GPU, of the plan"
     )
     parser.add_argument("--skip-bad", type=int, default=0, metavar="N", help="bad lines in the data to leave out")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     silence()
     hf_logging.disable_progress_bar()  # imported before `silence` could say so
     hf_logging.set_verbosity_error()
     try:
-        if not given.tflops > 0:
-            raise ArgumentError(f"--tflops must be above 0, not {given.tflops:g}")
-        if given.dry_run and given.toy:
+        if not options.tflops > 0:
+            raise ArgumentError(f"--tflops must be above 0, not {options.tflops:g}")
+        if options.dry_run and options.toy:
             raise ArgumentError("--toy needs no plan: leave out --dry-run")
-        if given.output is None and not given.dry_run:
+        if options.output is None and not options.dry_run:
             raise ArgumentError("--output: name a folder, or only plan with --dry-run")
         found: Plan | Reproduction
-        if given.dry_run:
-            found = make_plan(study, given.output or Path(name), given.only, given.override, tflops=given.tflops)
+        if options.dry_run:
+            found = make_plan(
+                study, options.output or Path(name), options.only, options.override, tflops=options.tflops
+            )
         else:
-            with tolerating(given.skip_bad):
-                found = reproduce(study, given.output, only=given.only, toy=given.toy, overrides=given.override)
+            with tolerating(options.skip_bad):
+                found = reproduce(study, options.output, only=options.only, toy=options.toy, overrides=options.override)
     except VocableError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     if distributed.is_first():
-        print(json.dumps(found.to_json(), indent=2) if given.json else found)
+        print(json.dumps(found.to_json(), indent=2) if options.json else found)
     return 0

@@ -203,6 +203,7 @@ def test_seeds_are_a_mean_and_a_deviation(tmp_path: Path) -> None:
     assert Cell([0.25], None).text(3) == "0.250"
 
 
+@pytest.mark.usefixtures("quiet_libraries")
 def test_the_command_prints_cells_beside_the_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = _cut("mlm_head_rescaling")
     assert main(study, ["--only", "table-1", "--toy", "-o", str(tmp_path / "out"), "--json"]) == 0

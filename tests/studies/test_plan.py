@@ -133,6 +133,7 @@ def test_an_exhibit_of_models_alone_needs_no_recipe() -> None:
         (["--dry-run", "--override", "training.step=2"], "training.step.*steps"),
     ],
 )
+@pytest.mark.usefixtures("quiet_libraries")
 def test_mistakes_are_one_line(arguments: list[str], facts: str, capsys: Any) -> None:
     assert main(study_of("esplade"), arguments) == 2
     [line] = capsys.readouterr().err.splitlines()
