@@ -128,7 +128,7 @@ FINDERS: dict[str, Callable[[PreTrainedTokenizerFast], TermFinder | None]] = {
 
 @pytest.fixture
 def repeated_texts(toy_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(windows, "BATCH", 20)
+    monkeypatch.setattr(windows, "TOKENIZED_TEXTS", 20)
     some = [*islice(cycle(toy_texts), 170)]
     return [*some[:50], "", "  ", " ".join(some[:9]), "Ünïcode \U0001f98a fox\u2003books", *some[50:]]
 
