@@ -1,4 +1,1 @@
-"""Search an index: the protocol and its engines, rankings and their fusion, explanations, collections on disk.
-
-Called, the package is the verb `vocable.retrieval.answers.search`.
-"""
+"""Retrieval: collections and engines, rankings and their fusion, explanations, and the verbs that use them."""
