@@ -51,11 +51,9 @@ LEVELS = [
 ]
 LEVEL = {part: number for number, parts in enumerate(LEVELS) for part in parts}
 # Numbers of faults that are tolerated: these lines go when the last of them is mended.
-RIDDLES = 37  # first lines of docstrings that begin with a question word; at the end 0
+RIDDLES = 3  # first lines of docstrings that begin with a question word; at the end 0
 SHARED_CLASSES = 3  # names of classes in several modules; at the end 0
-SHARED_CONSTANTS = 21  # names of constants with several values; at the end 0
-LONG_FILES = 0  # files of more than 450 lines; at the end 0
-WIDE_FUNCTIONS, WIDEST = 5, 14  # functions with more than ten parameters, and the most parameters; at the end 5 and 12
+SHARED_CONSTANTS = 16  # names of constants with several values; at the end 0
 
 
 def imports(module: str) -> set[str]:
@@ -139,7 +137,7 @@ def test_a_constant_has_one_value() -> None:
 def test_files_are_short() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_bytes().splitlines()) for path in ROOT.rglob("*.py")}
     long = {path: length for path, length in lengths.items() if length > 450}
-    assert len(long) <= LONG_FILES, long
+    assert not long
 
 
 def test_functions_have_few_parameters() -> None:
@@ -150,5 +148,5 @@ def test_functions_have_few_parameters() -> None:
         if not any(re.match("overload|triton.jit", ast.unparse(one)) for one in node.decorator_list):
             counts[f"{module}.{node.name}"] = len({*arguments} - {"self", "cls"})
     many = {name: count for name, count in counts.items() if count > 10}
-    assert len(many) <= WIDE_FUNCTIONS, many
-    assert max(counts.values()) <= WIDEST, many
+    assert len(many) <= 5, many
+    assert max(counts.values()) <= 12, many
