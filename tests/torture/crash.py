@@ -81,7 +81,7 @@ class WordVectors:
 
     truncated = windows_read = unknown = 0
 
-    def encode(self, texts: Sequence[str]) -> csr_array:
+    def encode(self, texts: Sequence[str], advance: object = None) -> csr_array:
         """The vectors [m, v] of m texts."""
         rows = [{crc32(word.encode()) % V: 1 + len(word) / 8 for word in set(text.split())} for text in texts]
         indptr = np.cumsum([0, *map(len, rows)]).astype(np.int32)

@@ -221,8 +221,8 @@ def check(folder: Path, must: set[str], may: set[str]) -> None:
     vectors = dict(zip(names, np.load(folder.parent / "vectors.npy"), strict=True))
     if index.documents(known) != [Document(identifier, texts[identifier]) for identifier in known]:
         raise DamageError("wrong: other documents")
-    if len(index) != len(ids) or index.lexicon["documents"] != len(ids):
-        raise DamageError(f"wrong: {len(ids)} documents, {len(index)} and {index.lexicon['documents']} counted")
+    if len(index) != len(ids) or index.statistics["documents"] != len(ids):
+        raise DamageError(f"wrong: {len(ids)} documents, {len(index)} and {index.statistics['documents']} counted")
     if not known:
         return
     expected = np.array([vectors[identifier] for identifier in known])
