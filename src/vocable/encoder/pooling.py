@@ -32,7 +32,7 @@ class Pooling:
 
     @property
     def stock(self) -> bool:
-        """Whether sentence-transformers' own SpladePooling has it."""
+        """True if SpladePooling of sentence-transformers has it."""
         return self.one_row is None
 
 
