@@ -174,7 +174,7 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
         patch.setattr("vocable.wackiness.study.write_report", killed)
         capsys.readouterr()
         assert main([*map(str, ["measure-wackiness", *arguments]), "--dtype", "float32"]) == 130
-        assert "the same command goes on from here" in capsys.readouterr().err
+        assert "the same command resumes" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
     assert (tmp_path / "report.partial" / "00" / "document" / "part-00000.parquet").is_file()
     assert "was made with other settings (k)" in unmeasured(capsys, *arguments, "-k", 2)
@@ -355,7 +355,7 @@ def test_what_does_not_go_together_is_refused(
     line = refused(capsys, "search", "index", QUERY, "--wacky", scores)
     assert line == "vocable: --wacky marks the terms that --explain shows: give both"
     line = refused(capsys, "explain", own_model, QUERY, "--wacky-share", 0.5)
-    assert line == "vocable: --wacky-share is of the scores in --wacky FILE: give both"
+    assert line == "vocable: --wacky-share goes with --wacky FILE"
     line = refused(capsys, "explain", backbones["roberta"], QUERY, "--wacky", scores)
     assert line == f"vocable: {scores}: the scores are of {own_model}, which has another vocabulary"
     line = refused(capsys, "explain", own_model, QUERY, "--wacky", report / "results.json")

@@ -208,6 +208,8 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
         info.metavar = info.metavar or next((METAVARS[one] for one in kinds if one in METAVARS), None)
         if bool in kinds and not default and info.default is ...:
             info.param_decls = (option(name),)  # without --no-NAME
+        elif len(name) == 1 and info.default is ...:
+            info.param_decls = (f"-{name}", option(name))
     default = ["all" if one is None else str(one) for one in default] if isinstance(default, tuple) else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
