@@ -22,7 +22,8 @@ from transformers import (
     RobertaTokenizer,
 )
 
-from vocable.adapt.alignment import CLASSES, Alignment, align
+from vocable.adapt.alignment import Alignment, align
+from vocable.encoder.tokens import CLASSES
 
 # Which tokens are special is not in a bare tokenizer.json: these are, where the vocabulary has them.
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}

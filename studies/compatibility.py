@@ -27,7 +27,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import as_vectors
 
 if TYPE_CHECKING:
-    from vocable.adapt.alignment import Surface
+    from vocable.encoder.tokens import Surface
 
     Normalizer = Callable[[Surface], Surface]
 
@@ -38,7 +38,7 @@ PORTER = Stemmer.Stemmer("porter")
 def case_folding(surface: Surface) -> Surface:
     """Return the surface in lower case.
 
-    >>> from vocable.adapt.alignment import Surface
+    >>> from vocable.encoder.tokens import Surface
     >>> case_folding(Surface("Naïve", True, "word")).text
     'naïve'
     """
@@ -48,7 +48,7 @@ def case_folding(surface: Surface) -> Surface:
 def accent_stripping(surface: Surface) -> Surface:
     """Return the surface without accents.
 
-    >>> from vocable.adapt.alignment import Surface
+    >>> from vocable.encoder.tokens import Surface
     >>> accent_stripping(Surface("Naïve", True, "word")).text
     'Naive'
     """
@@ -58,7 +58,7 @@ def accent_stripping(surface: Surface) -> Surface:
 def porter_stem(surface: Surface) -> Surface:
     """Return the Porter stem of a token that begins a word, in lower case; other tokens stay.
 
-    >>> from vocable.adapt.alignment import Surface
+    >>> from vocable.encoder.tokens import Surface
     >>> porter_stem(Surface("connections", True, "word")).text
     'connect'
     """
@@ -74,12 +74,12 @@ def coarse_graining(
     single bytes, unused ids) are classes of their own.
 
     Args:
-        surfaces: of the v tokens, from `vocable.adapt.alignment.token_surfaces`.
+        surfaces: of the v tokens, from `vocable.encoder.tokens.token_surfaces`.
         normalizers: `case_folding`, `accent_stripping`, `porter_stem`, or any function from surface to surface, applied
             in this order.
         size: v, if the vectors have more terms than the tokenizer has tokens; each of these is its own class.
 
-    >>> from vocable.adapt.alignment import Surface
+    >>> from vocable.encoder.tokens import Surface
     >>> words = [Surface(text, True, "word") for text in ("Café", "cafe", "cat")]
     >>> coarse_graining(words, case_folding, accent_stripping).tolist()
     [0, 0, 1]

@@ -10,9 +10,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from vocable.adapt.alignment import Surface, align, role_id, token_surfaces
+from vocable.adapt.alignment import align, role_id
 from vocable.data import pydocs
-from vocable.errors import ModelError
+from vocable.encoder.tokens import Surface, token_surfaces
 
 SIZE = 1200
 BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
@@ -194,12 +194,6 @@ def test_ids_without_a_token_and_added_tokens() -> None:
     alignment = align(tokenizer, tokenizer)
     assert alignment.source_of.tolist() == [0, 1, 2, 3, 4, -1, 6, -1, -1, 9]
     assert alignment.overlap == 2 / 7
-
-
-def test_a_tokenizer_that_does_not_mark_words_is_refused() -> None:
-    bare = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
-    with pytest.raises(ModelError, match="tokens of this WordLevel tokenizer do not tell where words begin"):
-        token_surfaces(bare)
 
 
 def test_new_ids_rise() -> None:

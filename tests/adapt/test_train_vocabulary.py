@@ -15,7 +15,6 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from vocable.adapt.alignment import token_surfaces
 from vocable.adapt.train_vocabulary import (
     ACCENTS,
     CASES,
@@ -28,6 +27,7 @@ from vocable.adapt.train_vocabulary import (
     train_tokenizer,
 )
 from vocable.encoder.terms import without_accents
+from vocable.encoder.tokens import token_surfaces
 from vocable.errors import ArgumentError, DataError
 
 SIZES = {"wordpiece": 150, "bpe": 320}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SparseEncoder
 
-from vocable.adapt.alignment import Surface
 from vocable.encoder.fuse import fuse
 from vocable.encoder.terms import terms
+from vocable.encoder.tokens import Surface
 from vocable.wackiness.expansions import TERM_KINDS, model_surfaces, proper_names, term_kind, word_surfaces
 
 

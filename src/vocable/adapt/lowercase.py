@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from vocable.adapt.stages import Inputs, Stage, register
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.provenance import record
-from vocable.encoder.terms import backend_of
+from vocable.encoder.tokens import backend_of
 
 
 def lowercased(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

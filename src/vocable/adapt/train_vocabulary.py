@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from vocable.adapt.alignment import token_surfaces
 from vocable.data.texts import iter_texts
 from vocable.encoder.terms import token_ids, without_accents
+from vocable.encoder.tokens import WORDPIECE, token_surfaces
 from vocable.errors import ArgumentError, DataError
 from vocable.options import Count, checked
 from vocable.progress import track
@@ -60,7 +60,6 @@ Corpus = Iterable[str] | Mapping[str, int]
 SPECIAL = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 NORMALIZER = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True)
 PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()  # cuts at punctuation, and between Chinese characters
-PREFIX = "##"  # of WordPiece tokens that continue a word
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as in BERT; words with others are [UNK]
 MIN_FREQUENCY = 2  # of a piece that becomes a token
 RARE = 100  # occurrences: a token with fewer is guessed less than 30 times at a masking rate of 0.3
@@ -228,15 +227,16 @@ def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     characters = _counts((character, times) for word, times in words.items() for character in word)
     alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])
     continuing = {character for word in words for character in word[1:]}
-    first = [*SPECIAL.values(), *alphabet, *(PREFIX + character for character in alphabet if character in continuing)]
+    mark = WORDPIECE.continuation_mark
+    first = [*SPECIAL.values(), *alphabet, *(mark + character for character in alphabet if character in continuing)]
     learner = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     options = _trainer_options(size, first, alphabet)
-    trainer = trainers.WordPieceTrainer(**options, limit_alphabet=len(alphabet), continuing_subword_prefix=PREFIX)
+    trainer = trainers.WordPieceTrainer(**options, limit_alphabet=len(alphabet), continuing_subword_prefix=mark)
     learner.train_from_iterator(_repeated(words), trainer)
     tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL["unk_token"]))
     tokenizer.pre_tokenizer = PRE_TOKENIZER
-    tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
+    tokenizer.decoder = decoders.WordPiece(prefix=mark)
     return tokenizer
 
 

@@ -25,7 +25,7 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.alignment import ROLES, Alignment, align, cut, role_id, token_surfaces
+from vocable.adapt.alignment import ROLES, Alignment, align, cut, role_id
 from vocable.adapt.initialization import (
     Init,
     barycentres,
@@ -42,6 +42,7 @@ from vocable.encoder.opening import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
 from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import has_bias, special_tokens
+from vocable.encoder.tokens import token_surfaces
 from vocable.errors import ArgumentError, ModelError
 from vocable.objectives import Settings
 from vocable.options import CountOrZero, checked

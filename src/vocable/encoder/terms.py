@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -26,7 +26,8 @@ from vocable.data.texts import as_texts
 from vocable.encoder.fuse import main_transformer
 from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, output_vocabulary
 from vocable.encoder.special_terms import special_columns, special_tokens
-from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.encoder.tokens import WORD_MARKS, backend_of
+from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import as_vectors, selected, token_names
 
 
@@ -44,16 +45,6 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Itera
     stream = iter(texts)
     while batch := list(islice(stream, TOKENIZED_TEXTS)):
         yield from tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-
-
-def backend_of(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Return the `tokenizers` object of a tokenizer; raise `ModelError` for one in Python."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(
-            f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast tokenizer"
-        )
-    return backend
 
 
 class Word(NamedTuple):
@@ -96,7 +87,6 @@ def normal_form(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], str]:
 Words = Literal["any", "words", "whitespace"]
 
 TOKENIZED_TEXTS = 1000  # at a time
-WORD_MARKS = ("", "Ġ", "▁")  # in front of a term that begins a word, by tokenizer family
 SPELLED = (re.compile(r"\w+|[^\w\s]"), re.compile(r"\S+"))
 CACHED_WORDS = 1 << 20
 
@@ -176,7 +166,7 @@ def _own_words(
     def columns_of(word: str) -> list[int]:
         """Return the terms of a word: with "any", of its spelling, in lower case, and without accents."""
         lower = word.lower()
-        spelled = [mark + form for form in (word, lower, without_accents(lower)) for mark in WORD_MARKS]
+        spelled = [mark + form for form in (word, lower, without_accents(lower)) for mark in ("", *WORD_MARKS)]
         return [column_of[form] for form in (spelled if words == "any" else [word]) if form in column_of]
 
     split = [splitter(tokenizer, name) for name in PATTERNS if words in ("any", name)]

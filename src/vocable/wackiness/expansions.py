@@ -17,13 +17,13 @@ from bm25s.stopwords import STOPWORDS_EN_PLUS
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.encode import encode
 from vocable.encoder.fuse import main_transformer
 from vocable.encoder.graph import exported
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.terms import Words, input_terms, special_terms, terms
+from vocable.encoder.tokens import Surface, token_surfaces
 from vocable.errors import VectorsError
 from vocable.evaluation.expanders import Expander
 from vocable.options import Count, checked

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from vocable.adapt.alignment import bare_marks
-from vocable.encoder.terms import CACHED_WORDS, WORD_MARKS, Splitter, normal_form, splitter, without_accents
+from vocable.encoder.terms import CACHED_WORDS, Splitter, normal_form, splitter, without_accents
+from vocable.encoder.tokens import CONTINUATION_MARKS, WORD_MARKS, bare_marks
 from vocable.errors import ModelError
 from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
 
@@ -22,7 +22,6 @@ TokenWindows: TypeAlias = Sequence[Sequence[int]]
 Offsets: TypeAlias = Sequence[Sequence[tuple[int, int]]]  # for each token its first and last character
 
 SPAN = 8  # tokens of a span that spells a term, at most
-CONTINUATION = "##"
 WHITE = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)  # none is beyond
 
 
@@ -110,10 +109,10 @@ class SpanFinder(TermFinder):
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(terms, tokenizer)
-        pieces = any(term.startswith(CONTINUATION) for term in terms)
-        marked = any(term[:1] in WORD_MARKS[1:] for term in terms)
-        self._beginnings = WORD_MARKS[::-1] if marked and not pieces else ("",)
-        self._continuations = (CONTINUATION,) if pieces else ("",) if marked else ()
+        pieces = any(term.startswith(CONTINUATION_MARKS) for term in terms)
+        marked = any(term.startswith(WORD_MARKS) for term in terms)
+        self._beginnings = (*WORD_MARKS[::-1], "") if marked and not pieces else ("",)
+        self._continuations = CONTINUATION_MARKS if pieces else ("",) if marked else ()
         self._number = {term: number for number, term in reversed([*enumerate(terms)])}
         self._number_of = lru_cache(CACHED_WORDS)(self._look_up)
 
