@@ -310,7 +310,7 @@ def input_cases(toys: Any) -> Iterator[Row]:
         command: tuple[object, ...] = ("evaluate", "FILE", "--dataset", f"beir:{toys.beir}", "--json")
         yield f"run: {name}", written("r.run", content + b"\n", *command), says, (lambda ran: True) if good else None
     for name, (content, says) in WORDS.items():
-        command = ("expand", toys.model, "--words", "FILE", "-o", "OUT")
+        command = ("expand-vocabulary", toys.model, "--words", "FILE", "-o", "OUT")
         yield f"words: {name}", written("w.txt", content, *command), says, None
     for name, (line, says, texts) in LINES.items():
         if texts is None and b"title" not in line and b'"f"' not in line:  # a query has no title and no fields
@@ -374,9 +374,9 @@ def argument_cases(toys: Any) -> Iterator[Row]:
         "explain": ["explain", toys.model, "a list", "the list of lists"],
         "compare": ["compare", toys.folder / "values.json"],
         "inspect": ["inspect", toys.model, "--texts", toys.corpus],
-        "logits": ["logits", toys.model, toys.corpus],
-        "term-weights": ["term-weights", toys.folder / "vectors"],
-        "postings": ["postings", toys.folder / "vectors"],
+        "logits": ["analyze-logits", toys.model, toys.corpus],
+        "term-weights": ["analyze-weights", toys.folder / "vectors"],
+        "postings": ["analyze-postings", toys.folder / "vectors"],
     }
     commands = {str(command[0]): command for command in valid.values()}
     for name, command in commands.items():

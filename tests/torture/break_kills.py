@@ -28,8 +28,20 @@ Step = Callable[..., object]  # called with whether a step is over, its name and
 
 MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a function, and what is there by then
     "while the third part is written": ("vectors", "vocable.encoder.stream", "write_vectors", 3, "part-00001.parquet"),
-    "while the first texts are written": ("index", "vocable.data.text_table", "replacing", 1, "part-00000.parquet"),
-    "before the index is made": ("index", "vocable.retrieval.engines.exact", "read_vectors", 1, "part-00000.arrow"),
+    "while the first texts are written": (
+        "index",
+        "vocable.data.text_table",
+        "replacing",
+        1,
+        "store/parts/part-00000.parquet",
+    ),
+    "before the index is made": (
+        "index",
+        "vocable.retrieval.engines.exact",
+        "read_vectors",
+        1,
+        "store/parts/part-00000.arrow",
+    ),
     "while its model encodes": ("mine", "vocable.encoder.stream", "write_vectors", 3, "index.partial"),
     "in the middle of the second chunk": ("mine", "vocable.training.mine", "Miner._mined", 24, "progress.json"),
     "before the second chunk": ("teacher-scores", "vocable.training.mine", "_scored", 2, "progress.json"),

@@ -37,7 +37,7 @@ def damage_cases(toys: Toys, flips: int, rng: random.Random) -> Iterator[Case]:
     readers: dict[str, Callable[[Path], list[object]]] = {
         "index": lambda path: ["search", path, *query],
         "store": lambda path: ["search", path, *query],
-        "vectors": lambda path: ["postings", path, "--json", "--model", toys.model],
+        "vectors": lambda path: ["analyze-postings", path, "--json", "--model", toys.model],
         "expanded": lambda path: ["encode", path, toys.corpus, "-o", path.parent / "out"],
     }
     truth = {}

@@ -113,7 +113,7 @@ class Toys:
         return {
             "index": ["index", self.model, self.corpus, "--bm25"],
             "vectors": ["encode", self.model, self.corpus],
-            "expanded": ["expand", self.model, "--texts", self.corpus, "--size", 20],
+            "expanded": ["expand-vocabulary", self.model, "--texts", self.corpus, "--size", 20],
             "values.json": ["evaluate", self.model, "--dataset", f"beir:{self.beir}"],
         }
 
@@ -128,13 +128,13 @@ class Toys:
             "make-testset": ["make-testset", self.pairs, "--queries", 9, "--clusters", 3, "--kind", "plain"],
             "rescale": ["rescale", self.model, "--factor", 2],
             "transfer": ["transfer", self.model, "--target", self.model, "--init", "mean", "--bias", "keep"],
-            "vocabulary": ["vocabulary", self.corpus, "--size", 60],
+            "vocabulary": ["train-vocabulary", self.corpus, "--size", 60],
             "pretrain": ["pretrain", self.model, self.corpus, "--steps", 6, "--save-every", 2, "--max-length", 16],
             "calibrate": ["calibrate", self.model, self.corpus, "--activation-rate", 0.1],
-            "inference-free": ["inference-free", self.model, "--texts", self.corpus],
+            "inference-free": ["make-inference-free", self.model, "--texts", self.corpus],
             "train": ["train", self.recipe],
             "wackiness": [
-                "wackiness",
+                "measure-wackiness",
                 self.model,
                 "--corpus",
                 f"beir:{self.beir}",
@@ -145,7 +145,7 @@ class Toys:
                 "-k",
                 5,
             ],
-            "removal": ["removal", self.model, f"beir:{self.beir}", "--thresholds", "2,5", "--draws", 2],
+            "removal": ["ablate", self.model, f"beir:{self.beir}", "--thresholds", "2,5", "--draws", 2],
         }
 
 
