@@ -160,7 +160,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["search", "i", "q", "--minimum-match", "nan"], "vocable: --minimum-match must be a finite number, not nan"),
         (["encode", "m", "file", "-o", "o", "--mass", "2"], "vocable: --mass must be above 0 and at most 1, not 2"),
         (["rescale", "m", "-o", "o", "--factor", "-1"], "vocable: --factor must be a number above 0"),
-        (["calibrate", "m", "t", "-o", "o", "--pooling", ""], "vocable: --pooling must not be empty"),
+        (["calibrate", "m", "t", "-o", "o", "--device", ""], "vocable: --device must not be empty"),
         (["compare", "\udcff"], "'\\udcff': an argument is text in UTF-8"),
         (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
         (["explain", "vocable-mini", "q", "--device", "cpuu"], "--device must be one that PyTorch has here (cpu"),

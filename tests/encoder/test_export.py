@@ -26,11 +26,10 @@ from vocable.adapt.rescale import rescale
 from vocable.encoder import export as exporting
 from vocable.encoder.asymmetric import asymmetric
 from vocable.encoder.encode import encode
-from vocable.encoder.export import ExportedModel, PooledTerms, export_model
+from vocable.encoder.export import POOLED, ExportedModel, PooledTerms, export_model
 from vocable.encoder.fuse import fuse, without_logits
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.encoder.pooling import POOLINGS
 from vocable.encoder.provenance import checksum, provenance
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
@@ -77,7 +76,7 @@ def traced(export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", POOLED)
 def test_every_pooling_is_that_of_the_head_and_padding_never_wins(
     backbones: dict[str, Path], pooling: str, activation: Any, side: str, texts: list[str]
 ) -> None:

@@ -24,7 +24,7 @@ from vocable.data import read_texts
 from vocable.data.texts import as_texts
 from vocable.encoder.fuse import pack, without_logits
 from vocable.encoder.head import TERM_BLOCK
-from vocable.encoder.pooling import POOLINGS, Activation, activate, pooling_of, rows_to_pool
+from vocable.encoder.pooling import POOLINGS, REDUCTIONS, Activation, activate, pooling_of, rows_to_pool
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import spread
 
@@ -273,7 +273,7 @@ def _vectors(
     found = [tokens[i] for i in range(len(texts))]
     hidden, offsets = torch.cat(found), [0, *accumulate(map(len, found))]
     hidden, offsets = rows_to_pool(hidden, offsets, pooling)
-    summed = POOLINGS[pooling].reduction == "sum"
+    reduction = REDUCTIONS[POOLINGS[pooling].reduction]
     weight, bias = decoder.weight, decoder.bias
     pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)
     above = 0
@@ -283,12 +283,11 @@ def _vectors(
         if bias is not None:
             logits += bias[block].float()
         above += int((logits > 0).sum())
-        if summed:
+        if not reduction.commutes:
             activate(logits, activation)
         for i, (start, end) in enumerate(pairwise(offsets)):
-            rows = logits[start:end]
-            pooled[i, block] = rows.sum(dim=0) if summed else rows.amax(dim=0)
-    vectors = pooled if summed else activate(pooled, activation)
+            pooled[i, block] = reduction.reduce(logits[start:end])
+    vectors = activate(pooled, activation) if reduction.commutes else pooled
     return vectors, above, len(hidden) * len(weight)
 
 

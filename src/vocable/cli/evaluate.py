@@ -13,6 +13,7 @@ from typing_extensions import Doc, Unpack
 import vocable as vo
 from vocable.cli.command import Outcome, command
 from vocable.cli.options import Device, Measures, Model, Output, Results, SkipBad, Vectors, texts_of
+from vocable.encoder.pooling import PoolingName
 from vocable.options import Count, CountOrZero, EvaluationOptions, Inference, Share
 
 
@@ -206,7 +207,7 @@ def export_model(
         Sequence[str], typer.Option(metavar="SOURCE", help="Texts to compare both with; by default of pydocs:.")
     ] = (),
     min_overlap: Annotated[Share, Doc("Least mean share of the largest terms that both have in common.")] = 0.8,
-    pooling: Annotated[str | None, Doc("max, sum, cls or mean-before-head; by default the model's own.")] = None,
+    pooling: Annotated[PoolingName | None, Doc("By default the model's own.")] = None,
     activation: Annotated[
         Literal["relu", "log1p_relu"] | None, Doc("relu or log1p_relu; by default the model's own (docs/head.md).")
     ] = None,

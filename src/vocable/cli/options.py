@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar, cast
 import typer
 from typing_extensions import Doc, TypedDict
 
+from vocable.encoder.pooling import PoolingName
 from vocable.errors import ArgumentError
 from vocable.options import Count, CountOrZero, DType, Share
 
@@ -59,7 +60,7 @@ ChangedModel: TypeAlias = Annotated[
 class Loading(TypedDict, total=False):
     """Options of `vocable.load`."""
 
-    pooling: Annotated[str | None, Doc("max, sum, cls or mean-before-head; by default the model's own (docs/head.md).")]
+    pooling: Annotated[PoolingName | None, Doc("By default the model's own (docs/head.md).")]
     activation: Annotated[
         Literal["relu", "log1p_relu"] | None,
         Doc("relu: log(1 + ReLU(x)); log1p_relu: the logarithm of 1 + that; by default the model's own."),

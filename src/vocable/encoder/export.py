@@ -194,6 +194,7 @@ def _with_graphs(model: SparseEncoder, work: Path, format: GraphFormat, int8: bo
     return made
 
 
+POOLED = ("max", "sum", "cls", "mean-before-head")  # poolings that `PooledTerms` computes
 RoleLimits = dict[Role, int | None]  # terms that are kept of a text, None for all
 
 
@@ -272,8 +273,8 @@ def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
 
 def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, limits: RoleLimits, path: Path) -> None:
     """Write a model with its pooling, with inputs of any size."""
-    if pooling not in ("max", "sum", "cls", "mean-before-head"):
-        raise ModelError(f"{pooling} pooling cannot be exported: export a model with max or sum pooling")
+    if pooling not in POOLED:
+        raise ModelError(f"{pooling} pooling cannot be exported, only {', '.join(POOLED)}")
     from onnx_ir.passes.common import DeduplicateInitializersPass
 
     mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()

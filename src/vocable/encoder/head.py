@@ -24,7 +24,6 @@ from torch.autograd.function import once_differentiable
 from vocable.encoder.cpu import filled, product, screened_logits
 from vocable.encoder.pooling import (
     Activation,
-    Reduction,
     activate,
     blocks,
     check_offsets,
@@ -45,14 +44,14 @@ def sparse_head(
     weight: Tensor,
     bias: Tensor | None,
     offsets: Sequence[int],
-    pooling: Reduction = "max",
+    pooling: str = "max",
     activation: Activation = "relu",
 ) -> Tensor:
     """Pool activations over each text's tokens: w_j = max_i (or sum_i) log(1 + ReLU(h_i . W_j + c_j)).
 
     `hidden` [n, d] holds the tokens of all texts one after the other, without padding: text i has the tokens offsets[i]
     to offsets[i + 1], at least one. `weight` [v, d] and `bias` [v] are the decoder's. SPLADE-max pools by the maximum,
-    the first SPLADE by the sum. The activation "log1p_relu" is log(1 + log(1 + ReLU(x))).
+    the first SPLADE by the sum; `pooling` is a name in `REDUCTIONS`. The activation "log1p_relu" is log(1 + log(1 + ReLU(x))).
 
     The result [b, v] is float32, not negative, and differentiable once in hidden, weight and bias. Raises
     `ArgumentError` for a text without a token.
@@ -63,12 +62,13 @@ def sparse_head(
             [0., 3.]])
     """
     check_offsets(offsets)
-    pools: tuple[Any, Any] = _MaxPool, _SumPool
+    reduction = REDUCTIONS[pooling]
     if _triton_serves(hidden.device, *_types(hidden, weight)):
         from vocable.encoder import triton
 
-        pools, (hidden, weight) = (triton.MaxPool, triton.SumPool), _autocast(hidden, weight)
-    pooled: Tensor = pools[pooling == "sum"].apply(hidden, weight, bias, tuple(offsets), activation)
+        if pooling in triton.REDUCTIONS:
+            reduction, (hidden, weight) = triton.REDUCTIONS[pooling], _autocast(hidden, weight)
+    pooled: Tensor = reduction.apply(hidden, weight, bias, tuple(offsets), activation)
     return pooled
 
 
@@ -215,6 +215,10 @@ class _SumPool(torch.autograd.Function):
             grad_weight[block] = grad.T @ hidden.float()
             grad_bias[block] = grad.sum(dim=0)
         return *_grads(ctx, grad_hidden, grad_weight, grad_bias), None, None
+
+
+# Each reduction of `pooling.REDUCTIONS` with its gradient.
+REDUCTIONS: dict[str, Any] = {"max": _MaxPool, "sum": _SumPool}
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -> Tensor:

@@ -17,8 +17,21 @@ from vocable.errors import ArgumentError
 if TYPE_CHECKING:
     from torch import Tensor
 
-Reduction: TypeAlias = Literal["max", "sum"]
 Activation: TypeAlias = Literal["relu", "log1p_relu"]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction of a text's activations to one weight of each term; `head.REDUCTIONS` has its gradient."""
+
+    reduce: Callable[[Tensor], Tensor]  # [rows, terms] -> [terms]
+    commutes: bool = False  # with the activation, so that logits are reduced first
+
+
+REDUCTIONS = {
+    "max": Reduction(lambda rows: rows.amax(dim=0), commutes=True),
+    "sum": Reduction(lambda rows: rows.sum(dim=0)),
+}
 
 
 @dataclass(frozen=True)
@@ -26,14 +39,10 @@ class Pooling:
     """A way to pool the tokens of a text into one vector."""
 
     name: str
-    reduction: Reduction  # of the activations over a text's rows, computed by `head.sparse_head`
+    reduction: str  # name of the reduction over a text's rows
     # Reduces the states of each text to one row, [n, d] and b + 1 offsets -> [b, d]; None: the rows are the tokens.
     one_row: Callable[[Tensor, list[int]], Tensor] | None = None
-
-    @property
-    def stock(self) -> bool:
-        """True if SpladePooling of sentence-transformers has it."""
-        return self.one_row is None
+    stock: bool = False  # SpladePooling of sentence-transformers has it
 
 
 def _means(hidden: Tensor, offsets: list[int]) -> Tensor:
@@ -45,8 +54,8 @@ def _means(hidden: Tensor, offsets: list[int]) -> Tensor:
 POOLINGS = {
     pooling.name: pooling
     for pooling in (
-        Pooling("max", "max"),  # the largest activation of each term over the tokens
-        Pooling("sum", "sum"),  # the sum of the activations over the tokens
+        Pooling("max", "max", stock=True),  # the largest activation of each term over the tokens
+        Pooling("sum", "sum", stock=True),  # the sum of the activations over the tokens
         Pooling("cls", "max", lambda hidden, offsets: hidden[offsets[:-1]]),  # the activations of the first token
         Pooling("mean-before-head", "max", _means),  # the activations of the mean state before the output layer
     )
