@@ -19,7 +19,7 @@ from vocable.adapt.train_vocabulary import (
     ACCENTS,
     CASES,
     RARE,
-    SPECIAL,
+    SPECIAL_TOKENS,
     count_words,
     fragmentation,
     redundancy,
@@ -39,8 +39,8 @@ def test_the_vocabulary_is_normalized_and_of_the_size_asked_for(model: str, toy_
     tokenizer = train_tokenizer(toy_texts, SIZES[model], algorithm=model)
     assert len(tokenizer) == len(tokenizer.get_vocab()) == SIZES[model]
     assert sorted(tokenizer.get_vocab().values()) == list(range(SIZES[model]))
-    assert [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL.values()] == list(range(5))
-    assert all(getattr(tokenizer, role) == token for role, token in SPECIAL.items())
+    assert [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS.values()] == list(range(5))
+    assert all(getattr(tokenizer, role) == token for role, token in SPECIAL_TOKENS.items())
     cased, plain = tokenizer("The Naïve FOX, Ålesund"), tokenizer("the naive fox, alesund")
     assert cased["input_ids"] == plain["input_ids"]
     assert cased["input_ids"][0] == tokenizer.cls_token_id
@@ -145,22 +145,12 @@ def test_impossible_sizes_are_refused(model: str, toy_texts: list[str]) -> None:
         train_tokenizer(toy_texts, 100, algorithm="unigram")
 
 
-SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-
-
 def wordpiece(pieces: list[str], *, lower: bool, strip: bool) -> PreTrainedTokenizerFast:
-    vocabulary = {piece: i for i, piece in enumerate(SPECIAL_TOKENS + pieces)}
+    vocabulary = {piece: i for i, piece in enumerate([*SPECIAL_TOKENS.values(), *pieces])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=strip)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL_TOKENS)
 
 
 LETTERS = [

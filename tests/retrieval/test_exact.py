@@ -72,21 +72,21 @@ def test_search_is_brute_force(search: tuple[np.ndarray, np.ndarray, int, list[s
 @pytest.mark.parametrize("k", [10, 700])
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_many_documents_over_several_windows(k: int, share: float) -> None:
-    n = 2 * kernels.WINDOW + 500  # not a multiple of a block
+    n = 2 * kernels.WINDOW_SIZE + 500  # not a multiple of a block
     documents, queries = random_vectors(n, 40, 0.1, seed=1), random_vectors(3, 40, 0.4, seed=2)
     index = ExactIndex(csr_array(documents))
     ranking = index.search(csr_array(queries), k, minimum_match=share)
     assert_same(ranking, brute_force(queries, documents, k, minimum_match=share))
-    assert (ranking.rows >= kernels.WINDOW).any()
+    assert (ranking.rows >= kernels.WINDOW_SIZE).any()
 
 
 def test_documents_come_back_from_several_windows(tmp_path: Path) -> None:
-    n = 2 * kernels.WINDOW + 500
+    n = 2 * kernels.WINDOW_SIZE + 500
     documents = csr_array(random_vectors(n, 40, 0.1, seed=1))
     ids = [f"{row:06}" for row in np.random.default_rng(0).permutation(n)]
     ExactIndex(documents, ids).save(tmp_path / "index")
     index = ExactIndex.load(tmp_path / "index")
-    rows = np.array([n - 1, 0, kernels.WINDOW, kernels.WINDOW - 1])
+    rows = np.array([n - 1, 0, kernels.WINDOW_SIZE, kernels.WINDOW_SIZE - 1])
     np.testing.assert_array_equal(index.get(rows).toarray(), documents[rows].toarray())
     assert (index.get() != documents).nnz == 0
     np.testing.assert_array_equal(index.document_frequency, np.bincount(documents.indices, minlength=40))
@@ -98,7 +98,7 @@ def test_documents_come_back_from_several_windows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("place", "wrong"), [(499, False), (500, True), (65_535, True)])
 def test_no_window_leads_beyond_the_last_document(place: int, wrong: bool) -> None:
-    n = kernels.WINDOW + 500
+    n = kernels.WINDOW_SIZE + 500
     vectors = csr_array((np.ones(3), ([0, n - 1, n - 1], [0, 0, 1])), shape=(n, 2))
     index = ExactIndex(vectors)
     arrays = {key: np.array(array) for key, array in index.arrays().items()}

@@ -35,7 +35,7 @@ from vocable.options import Count, checked
 
 Level = Literal["pooled", "token"]
 
-TEXTS = 32  # encoded at a time
+BATCH_SIZE = 32  # texts that are encoded at a time
 TOKENS, TERMS = 4096, 1024  # size of a block of logits
 HALF = 1 << 16  # number of values of 16 bits, one half of a float32
 
@@ -174,8 +174,8 @@ def _probe_logits(
     """The logits of every term on `texts`; those of single tokens are never held all at once."""
     rows = []
     with without_logits(mlm) as decoder:
-        for start in range(0, len(texts), TEXTS):
-            batch = list(texts[start : start + TEXTS])
+        for start in range(0, len(texts), BATCH_SIZE):
+            batch = list(texts[start : start + BATCH_SIZE])
             inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
             inputs = inputs.to(mlm.device)
             hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})

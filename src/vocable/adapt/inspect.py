@@ -36,7 +36,7 @@ from vocable.errors import ArgumentError, ModelError
 from vocable.options import CountOrZero, checked
 from vocable.tables import line_width, short, text_width
 
-BUILT_IN = "pydocs:"  # always available; English about programming, no substitute for the texts to be searched
+BUILT_IN_TEXTS = "pydocs:"  # always available; English about programming, no substitute for the texts to be searched
 TARGET = "bert-base-uncased"  # of Geng and Yang 2026
 
 
@@ -188,7 +188,7 @@ def inspect(
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
     target: str | Path | PreTrainedTokenizerBase | None = None,
-    texts: str | Path | Sequence[str] = BUILT_IN,
+    texts: str | Path | Sequence[str] = BUILT_IN_TEXTS,
     device: str | None = None,
     skip_bad: CountOrZero = 0,
 ) -> Inspection:

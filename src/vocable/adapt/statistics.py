@@ -126,7 +126,7 @@ def anisotropy(weight: Tensor) -> float:
 
 PAIR_WORDS = 8  # of a text at least: halves of shorter texts hardly share their topic
 PAIRS = 32  # of a batch
-TOGETHER = 8  # texts of similar length to encode together, since most are far shorter than the longest
+SIMILAR_TEXTS = 8  # texts of similar length to encode together, since most are far shorter than the longest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,8 +263,8 @@ def _vectors(
     """
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     tokens: dict[int, Tensor] = {}
-    for first in range(0, len(order), TOGETHER):
-        similar = order[first : first + TOGETHER]
+    for first in range(0, len(order), SIMILAR_TEXTS):
+        similar = order[first : first + SIMILAR_TEXTS]
         inputs = tokenizer(
             [texts[i] for i in similar], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
         ).to(mlm.device)
@@ -291,7 +291,7 @@ def _vectors(
     return vectors, above, len(hidden) * len(weight)
 
 
-TEXTS = 128  # of a probe; each makes a query and a document: four batches of 32
+MAX_PROBE_TEXTS = 128  # texts of a probe; each makes a query and a document: four batches of 32
 READ = 4096  # texts of a source that the probe is taken from
 
 
@@ -306,4 +306,4 @@ def probe_texts(texts: str | Path | Sequence[str]) -> list[str]:
     usable = [text for text in dict.fromkeys(first) if len(text.split()) >= PAIR_WORDS]
     if len(usable) < 2:
         raise DataError(f"a probe needs at least two different texts of {PAIR_WORDS} words or more", source=place)
-    return [usable[i] for i in spread(len(usable), TEXTS)]
+    return [usable[i] for i in spread(len(usable), MAX_PROBE_TEXTS)]

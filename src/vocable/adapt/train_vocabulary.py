@@ -57,7 +57,7 @@ def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
 Algorithm = Literal["wordpiece", "bpe"]
 Corpus = Iterable[str] | Mapping[str, int]
 
-SPECIAL = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+SPECIAL_TOKENS = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 NORMALIZER = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True)
 PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()  # cuts at punctuation, and between Chinese characters
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as in BERT; words with others are [UNK]
@@ -156,7 +156,7 @@ def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordp
     found = tokenizer.get_vocab_size()
     if found < size:
         raise DataError(f"the corpus gives a vocabulary of {found:,} tokens, not {size:,}: add texts or ask for fewer")
-    cls, sep = SPECIAL["cls_token"], SPECIAL["sep_token"]
+    cls, sep = SPECIAL_TOKENS["cls_token"], SPECIAL_TOKENS["sep_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{cls} $A {sep}",
         pair=f"{cls} $A {sep} $B:1 {sep}:1",
@@ -164,7 +164,7 @@ def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordp
     )
     # Without token types, which not every backbone takes.
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **SPECIAL
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **SPECIAL_TOKENS
     )
 
 
@@ -228,13 +228,17 @@ def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])
     continuing = {character for word in words for character in word[1:]}
     mark = WORDPIECE.continuation_mark
-    first = [*SPECIAL.values(), *alphabet, *(mark + character for character in alphabet if character in continuing)]
-    learner = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+    first = [
+        *SPECIAL_TOKENS.values(),
+        *alphabet,
+        *(mark + character for character in alphabet if character in continuing),
+    ]
+    learner = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"]))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     options = _trainer_options(size, first, alphabet)
     trainer = trainers.WordPieceTrainer(**options, limit_alphabet=len(alphabet), continuing_subword_prefix=mark)
     learner.train_from_iterator(_repeated(words), trainer)
-    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL["unk_token"]))
+    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL_TOKENS["unk_token"]))
     tokenizer.pre_tokenizer = PRE_TOKENIZER
     tokenizer.decoder = decoders.WordPiece(prefix=mark)
     return tokenizer
@@ -245,7 +249,7 @@ def _byte_pairs(words: Mapping[str, int], size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     spelling = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([PRE_TOKENIZER, spelling])
-    options = _trainer_options(size, list(SPECIAL.values()), pre_tokenizers.ByteLevel.alphabet())
+    options = _trainer_options(size, list(SPECIAL_TOKENS.values()), pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(_repeated(words), trainers.BpeTrainer(**options))
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

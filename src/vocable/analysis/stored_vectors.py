@@ -183,7 +183,7 @@ POSTING_BYTES, OFFSET_BYTES = 6, 8  # a document and a weight; the start of a po
 LIST_TEXTS = 65_536  # texts per list of a term, as in `retrieval.exact_kernels`, which would import numba
 
 
-class Lengths(NamedTuple):
+class PostingLengths(NamedTuple):
     """Mean, variance and standard deviation (of a population) of the lengths of `terms` postings lists.
 
     `gini` is their Gini coefficient: 0 if all are equally long, near 1 if few terms have nearly all postings.
@@ -209,8 +209,8 @@ class PostingStatistics:
     texts: int
     postings: int
     bytes: int
-    all_terms: Lengths
-    used_terms: Lengths
+    all_terms: PostingLengths
+    used_terms: PostingLengths
     l0: dict[str, float]
     longest: tuple[tuple[str | int, int], ...]
 
@@ -346,11 +346,11 @@ class _Counts:
         )
 
 
-def _spread(lengths: NDArray[np.int64]) -> Lengths:
+def _spread(lengths: NDArray[np.int64]) -> PostingLengths:
     if not len(lengths):
-        return Lengths(0, 0.0, 0.0, 0.0, 0.0)
+        return PostingLengths(0, 0.0, 0.0, 0.0, 0.0)
     variance = float(lengths.var())
-    return Lengths(len(lengths), float(lengths.mean()), variance, variance**0.5, gini(lengths))
+    return PostingLengths(len(lengths), float(lengths.mean()), variance, variance**0.5, gini(lengths))
 
 
 def gini(lengths: NDArray[np.int64]) -> float:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, pydocs
-from vocable.encoder.hub import BUILT_IN
+from vocable.encoder.hub import BUILT_IN_MODEL
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.evaluation.cost import TIMED_ANSWERS
@@ -39,11 +39,11 @@ QUESTIONS = (
 )
 EVERY = 3  # use one known item in three: enough to tell systems apart
 MEASURE = "nDCG@10"
-DEFAULT = "vocable-demo"
+DEFAULT_OUTPUT = "vocable-demo"
 DEPTH = 100
 
 
-def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
+def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
     """Print the results of each step; a second run reuses the index and the fine-tuned model in `output`.
 
     Args:
@@ -54,8 +54,8 @@ def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
     if serve:
         _serve(folder, console)
         return
-    with _step(console, f"1  Load the built-in model, {BUILT_IN}"):
-        model = load(BUILT_IN)
+    with _step(console, f"1  Load the built-in model, {BUILT_IN_MODEL}"):
+        model = load(BUILT_IN_MODEL)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         console.print(f"   {parameters / 1e6:.0f} million parameters, {len(terms(model)):,} output terms")
     with _step(console, "2  Encode and index the documentation of this Python"):
@@ -78,11 +78,11 @@ def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
     for line in verdict(systems):
         console.print(f"   {line}")
     console.print("\n[bold]Next[/bold]")
-    own = "" if folder == Path(DEFAULT) else f" -o {folder}"
+    own = "" if folder == Path(DEFAULT_OUTPUT) else f" -o {folder}"
     for command, what in (
         (f"vocable demo{own} --serve", "see it on a page, in a browser"),
         (f'vocable search {folder / "index"} "your own question" --explain', "search this index"),
-        (f"vocable index {BUILT_IN} my-documents.jsonl -o my-index", "index your own documents"),
+        (f"vocable index {BUILT_IN_MODEL} my-documents.jsonl -o my-index", "index your own documents"),
         (f'vocable search {folder / "index"} "your own question" --hybrid', "together with BM25"),
         ("vocable recipes pydocs", "the recipe of the fine-tuning"),
     ):
@@ -92,7 +92,7 @@ def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
 def _indexed(folder: Path) -> Collection:
     """Return the index in the folder, made if necessary."""
     if not (folder / "index").exists():
-        index(BUILT_IN, "pydocs:", folder / "index", bm25=True)
+        index(BUILT_IN_MODEL, "pydocs:", folder / "index", bm25=True)
     return open_index(folder / "index")
 
 

@@ -117,7 +117,7 @@ class _Shown(NamedTuple):
         return self.answer.to_json()
 
 
-class _Run(NamedTuple):
+class _RunSummary(NamedTuple):
     """The number of queries in a TREC run."""
 
     queries: int
@@ -181,7 +181,7 @@ def search(
     opened = vo.open_index(index, allow_changed_model=allow_changed_model, device=device)
     marked = wacky_terms(wacky, wacky_share, opened.loaded_model) if wacky or wacky_share else None
     if run is not None:  # all queries together: a run is one file
-        return Outcome(_Run(len(vo.search(opened, list(records), k, run=run, **options))), [run])
+        return Outcome(_RunSummary(len(vo.search(opened, list(records), k, run=run, **options))), [run])
 
     def answers() -> Iterator[Answer]:
         size = 1 if query == ["-"] else BATCH  # a line of stdin is answered before the next one is read

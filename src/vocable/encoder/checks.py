@@ -15,7 +15,7 @@ from torch import accelerator, nn
 from vocable.encoder.hub import locate
 from vocable.errors import ArgumentError, ModelError
 
-LARGEST = {"num_hidden_layers": 1000, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "vocab_size": 1 << 25}
+MAX_SIZES = {"num_hidden_layers": 1000, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "vocab_size": 1 << 25}
 
 
 def check_device(device: str | None) -> None:
@@ -51,7 +51,7 @@ def check_finite(name: str | Path, model: nn.Module) -> None:
 
 def check_sizes(name: str | Path, config: Any) -> Any:
     """Return a configuration; raise `ModelError` for absurd sizes: 10 million layers would be built for hours."""
-    for key, most in LARGEST.items():
+    for key, most in MAX_SIZES.items():
         size = getattr(config, key, 1)
         if isinstance(size, int) and not 0 < size <= most:
             raise ModelError(f"{name}: {key} {size} in config.json, which no model has")

@@ -21,7 +21,7 @@ from yaml import YAMLError
 
 from vocable.errors import ModelError
 
-BUILT_IN = "vocable-mini"
+BUILT_IN_MODEL = "vocable-mini"
 BY_LOOKUP = "vocable-mini-doc"  # its folder has the weights of queries; documents are encoded by the other model
 CARD = "README.md"
 MODEL_FILES = {".json", ".jsonl", ".safetensors", ".txt", ".model", ".onnx", ".xml"}  # that the libraries open
@@ -52,7 +52,7 @@ def trusting(remote_code: bool) -> Iterator[None]:
 
 def locate(name: str | Path) -> str:
     """Return the place of a model's files: a folder or a Hub id."""
-    if name in (BUILT_IN, BY_LOOKUP):
+    if name in (BUILT_IN_MODEL, BY_LOOKUP):
         return str(files("vocable") / "models" / str(name))
     text = str(name)
     if text.startswith("package:"):

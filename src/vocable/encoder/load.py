@@ -27,7 +27,7 @@ from transformers import (
 from vocable.encoder.checks import check_finite, check_settings, check_sizes
 from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
 from vocable.encoder.graph import EXPORTED, exported
-from vocable.encoder.hub import BUILT_IN, BY_LOOKUP, TRUSTING, locate, trusting
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, locate, trusting
 from vocable.encoder.opening import NEW_HEAD, open_model
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.pooling import Activation, pooling_of
@@ -43,7 +43,7 @@ MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a 
 
 
 def load(
-    name: str | Path = BUILT_IN,
+    name: str | Path = BUILT_IN_MODEL,
     *,
     pooling: str | None = None,
     activation: Activation | None = None,

@@ -25,7 +25,7 @@ from sentence_transformers import SparseEncoder
 from torch import nn
 
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.hub import BUILT_IN, BY_LOOKUP
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ModelError
@@ -41,7 +41,7 @@ def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
         names = [transformer.auto_model.name_or_path for transformer, _ in splade_modules(model)]
         return model_name(names[0]) if names and names[0] else "model"
     name = os.fspath(model)
-    return str(Path(name).resolve()) if name not in (BUILT_IN, BY_LOOKUP) and Path(name).is_dir() else name
+    return str(Path(name).resolve()) if name not in (BUILT_IN_MODEL, BY_LOOKUP) and Path(name).is_dir() else name
 
 
 def checksum(model: nn.Module, dtype: torch.dtype | None = None) -> str:

@@ -22,7 +22,7 @@ KEPT = "special_terms"  # in a model's configuration
 NEVER = -8192.0  # a bias below all logits, the same number in float32, float16 and bfloat16
 UNUSED = re.compile(r"[\[<]unused[ _-]?\d+[\]>]|madeupword\d+", re.IGNORECASE)
 # Common spellings of special tokens, for an output vocabulary, which does not list them.
-SPECIAL = re.compile(r"[\[<](cls|sep|pad|unk|mask|bos|eos|/?s|\d+)[\]>]|<\|.*\|>", re.IGNORECASE)
+SPECIAL_TOKEN = re.compile(r"[\[<](cls|sep|pad|unk|mask|bos|eos|/?s|\d+)[\]>]|<\|.*\|>", re.IGNORECASE)
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase, size: int | None = None) -> NDArray[np.int64]:
@@ -44,7 +44,7 @@ def special_columns(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
     layer = output_vocabulary(mlm)
     if layer is None:
         return special_tokens(tokenizer, output_layer(mlm).out_features)
-    spelled = [bool(SPECIAL.fullmatch(term) or UNUSED.fullmatch(term)) for term in layer.terms]
+    spelled = [bool(SPECIAL_TOKEN.fullmatch(term) or UNUSED.fullmatch(term)) for term in layer.terms]
     return np.flatnonzero(spelled)
 
 

@@ -15,8 +15,8 @@ CharacterSpan = tuple[int, int]
 
 OVERLAP = 8  # windows overlap by at most an eighth
 SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n")
-WORD = re.compile(r"\S+")
-INSIDE, TOKEN, WORD_START, SENTENCE_START = range(4)  # starts at a token's place; larger ones are preferred
+WORD_PATTERN = re.compile(r"\S+")
+INSIDE, TOKEN_START, WORD_START, SENTENCE_START = range(4)  # starts at a token's place; larger ones are preferred
 
 
 def windows(text: str, tokens: Sequence[CharacterSpan], room: int) -> list[CharacterSpan]:
@@ -45,13 +45,13 @@ def windows(text: str, tokens: Sequence[CharacterSpan], room: int) -> list[Chara
 
 def _begins(text: str, tokens: Sequence[CharacterSpan]) -> tuple[np.ndarray, np.ndarray]:
     """Return the start of each token after blanks, and the kind of start."""
-    words = {found.start() for found in WORD.finditer(text)}
+    words = {found.start() for found in WORD_PATTERN.finditer(text)}
     sentences = {found.end() for found in SENTENCE.finditer(text)}
     starts, begins, reached = list[int](), list[int](), 0
     for start, end in tokens:
         while start < end and text[start].isspace():
             start += 1
-        kind = SENTENCE_START if start in sentences else WORD_START if start in words else TOKEN
+        kind = SENTENCE_START if start in sentences else WORD_START if start in words else TOKEN_START
         starts.append(start)
         begins.append(kind if reached <= start < end else INSIDE)  # blanks, or a character that several tokens share
         reached = max(reached, end)

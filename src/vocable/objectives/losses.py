@@ -242,7 +242,7 @@ def top_k_mask(vectors: Tensor, k: int) -> Tensor:
 
 
 class Batch(NamedTuple):
-    """What a loss is computed from: vectors, and what the teachers say, empty where no loss needs it."""
+    """Input of a loss: vectors, and the scores and vectors of teachers, which are empty if no loss needs them."""
 
     queries: Tensor  # [b, v]
     documents: Tensor  # [n, v]

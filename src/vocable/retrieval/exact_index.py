@@ -116,7 +116,7 @@ class ExactIndex:
             values = self._values(weights[found[chosen, terms]])
             return csr_array((values, terms.astype(np.int32), indptr), shape=(len(rows), v))
         windows = kernels.windows_of(n)
-        first = np.tile(np.arange(windows, dtype=np.int32) * kernels.WINDOW, v)  # document of each list's window
+        first = np.tile(np.arange(windows, dtype=np.int32) * kernels.WINDOW_SIZE, v)  # document of each list's window
         documents = np.repeat(first, np.diff(starts)) + places
         vectors: csr_array = csc_array((self._values(weights), documents, starts[::windows]), shape=self.shape).tocsr()
         vectors = vectors[np.argsort(self._order)] if len(self._order) else vectors
@@ -243,7 +243,7 @@ class ExactIndex:
         (starts, places, weights), order = self._postings, self._order
         if starts[0] != 0 or (starts[1:] < starts[:-1]).any():  # a difference might overflow
             return 4
-        if wrong := wrong_entries((weights, places, starts), kernels.WINDOW) or _beyond(starts, places, len(self)):
+        if wrong := wrong_entries((weights, places, starts), kernels.WINDOW_SIZE) or _beyond(starts, places, len(self)):
             return wrong
         if len(order) and not 0 <= order.min() <= order.max() < len(self):
             return 5
@@ -315,7 +315,7 @@ def _beyond(starts: np.ndarray, places: np.ndarray, n: int) -> int:
     windows = kernels.windows_of(n)
     ends = starts[windows::windows]
     ends = ends[ends > starts[windows - 1 :: windows][: len(ends)]]  # of lists that are not empty
-    return int((places[ends - 1] >= n - (windows - 1) * kernels.WINDOW).any())
+    return int((places[ends - 1] >= n - (windows - 1) * kernels.WINDOW_SIZE).any())
 
 
 def _query_arrays(queries: csr_array, size: int) -> kernels.Sparse:

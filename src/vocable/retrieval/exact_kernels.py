@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-WINDOW = 65_536  # documents: 256 KiB of scores, and places of 16 bits
+WINDOW_SIZE = 65_536  # documents: 256 KiB of scores, and places of 16 bits
 BLOCK = 128  # documents whose scores are compared with the threshold at once: LLVM makes vectors of it, not of 64
 LOW = 0xFFFFFFFF  # the half of a key that is the document
 
@@ -36,12 +36,12 @@ def compiled(function: Function) -> Function:
 @compiled
 def windows_of(n: int) -> int:
     """The number of windows, one at least."""
-    return max(1, (n + WINDOW - 1) // WINDOW)
+    return max(1, (n + WINDOW_SIZE - 1) // WINDOW_SIZE)
 
 
 def room_of(n: int) -> int:
     """The documents of a window, in whole blocks."""
-    return -(-min(n, WINDOW) // BLOCK) * BLOCK
+    return -(-min(n, WINDOW_SIZE) // BLOCK) * BLOCK
 
 
 @compiled
@@ -73,8 +73,8 @@ def search(
         heap = [np.int64(0)]
         heap.clear()
         for number in range(windows):
-            base = number * WINDOW
-            width = min(WINDOW, n - base)
+            base = number * WINDOW_SIZE
+            width = min(WINDOW_SIZE, n - base)
             for j in range(len(terms)):
                 weight, here = term_weights[j], terms[j] * windows + number
                 for p in range(starts[here], starts[here + 1]):
@@ -100,7 +100,7 @@ def search(
 
 @compiled
 def in_order(matrix: Sparse, size: int) -> bool:
-    """Whether a matrix is as `vocable.vectors.as_vectors` leaves it: each row's columns rise, weights are positive."""
+    """Return True if the columns of each row ascend and all weights are positive, as `vocable.vectors.as_vectors` ensures."""
     starts, columns, weights = matrix
     if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(columns) or len(columns) != len(weights):
         return False
@@ -121,7 +121,7 @@ def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray,
     """Fill `counts` [q] with the number of documents that have `needed` [q] terms of a query, one at least."""
     starts, places, _ = postings
     query_starts, query_terms, _ = queries
-    windows, shared = windows_of(n), np.zeros(min(n, WINDOW), np.int32)
+    windows, shared = windows_of(n), np.zeros(min(n, WINDOW_SIZE), np.int32)
     for q in range(len(query_starts) - 1):
         terms, enough = query_terms[query_starts[q] : query_starts[q + 1]], max(1, needed[q])
         for number in range(windows):
@@ -139,7 +139,7 @@ def find_postings(postings: Sparse, n: int, chosen: np.ndarray, found: np.ndarra
     starts, places, _ = postings
     windows = windows_of(n)
     for m in range(len(chosen)):
-        number, place = divmod(chosen[m], WINDOW)
+        number, place = divmod(chosen[m], WINDOW_SIZE)
         for t in range(found.shape[1]):
             start, end = starts[t * windows + number], starts[t * windows + number + 1]
             p = start + np.searchsorted(places[start:end], place)
@@ -155,8 +155,8 @@ def cut(columns: Sparse, n: int, starts: np.ndarray, places: np.ndarray) -> None
     for term in range(len(column_starts) - 1):
         p, end = column_starts[term], column_starts[term + 1]
         for number in range(windows):
-            while p < end and documents[p] < (number + 1) * WINDOW:
-                places[p] = documents[p] - number * WINDOW
+            while p < end and documents[p] < (number + 1) * WINDOW_SIZE:
+                places[p] = documents[p] - number * WINDOW_SIZE
                 p += 1
             starts[term * windows + number + 1] = p
 

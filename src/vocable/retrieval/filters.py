@@ -30,9 +30,9 @@ MAX_PARTS = 256  # comparisons and brackets, as engines limit their queries
 MAX_NAMES = 100_000  # characters of the names of fields
 MAX_NUMBER = 400  # characters
 MAX_SHOWN = 80  # characters of a filter in a message
-WORD = re.compile(r"""[^\s'"!=<>(),]+""")  # such as the name of a field
-TOKEN = re.compile(
-    rf"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>{WORD.pattern}))"""
+BARE_WORD = re.compile(r"""[^\s'"!=<>(),]+""")  # such as the name of a field
+FILTER_TOKEN = re.compile(
+    rf"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>{BARE_WORD.pattern}))"""
 )
 NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
 
@@ -122,7 +122,7 @@ def check_fields(filter: Filter, known: Collection[str]) -> None:
     """Raise `ArgumentError`, with the nearest of the `known` names, for a field that no document has."""
     for name in _fields_of(filter):
         if name not in known:
-            folded = {one.casefold(): one for one in sorted(known) if WORD.fullmatch(one)}
+            folded = {one.casefold(): one for one in sorted(known) if BARE_WORD.fullmatch(one)}
             near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=1)]
             hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(folded.values()) or 'no fields'}"
             raise ArgumentError(f"filter: no document has the field {shown(name)!r}: {shown(hint)}")
@@ -184,7 +184,7 @@ class _Parser:
         self.text, self.position, self.parts = text, 0, 0
         self.tokens: list[tuple[str, str, int]] = []  # kind, text and place of each
         while self.position < len(text.rstrip()):
-            token = TOKEN.match(text, self.position)
+            token = FILTER_TOKEN.match(text, self.position)
             if token is None:
                 raise self._wrong("a quote is not closed" if text[self.position :].strip()[0] in "'\"" else "")
             kind = str(token.lastgroup)

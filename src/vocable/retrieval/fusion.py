@@ -13,7 +13,7 @@ from vocable.errors import ArgumentError
 from vocable.options import Count, CountOrZero, Fusion, checked
 from vocable.retrieval.ranking import Ranking, best
 
-MAX_WEIGHT = 1_000_000  # the smallest weight above 0 is its reciprocal
+MAX_FUSION_WEIGHT = 1_000_000  # the smallest weight above 0 is its reciprocal
 
 # Hits of each ranking that enter a fusion, at least. Scores are scaled over them, so searches and evaluations need the
 # same number. With 1,000 hits nDCG@10 differs by noise only (docs/benchmarks.md), but a store reads ten times as many.
@@ -124,8 +124,10 @@ def check_weights(weights: Sequence[float], count: int) -> Sequence[float]:
     """
     if len(weights) != count:
         raise ArgumentError(f"{len(weights)} weights for {count} rankings")
-    if not all(weight == 0 or 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT for weight in weights):
-        raise ArgumentError(f"weights must be 0, or between {1 / MAX_WEIGHT:g} and {MAX_WEIGHT:,}, not {list(weights)}")
+    if not all(weight == 0 or 1 / MAX_FUSION_WEIGHT <= weight <= MAX_FUSION_WEIGHT for weight in weights):
+        raise ArgumentError(
+            f"weights must be 0, or between {1 / MAX_FUSION_WEIGHT:g} and {MAX_FUSION_WEIGHT:,}, not {list(weights)}"
+        )
     return weights
 
 

@@ -11,7 +11,7 @@ COLOURS = {  # readable on a light and on a dark background
     "expansion": "#b3621c",
     "wacky": "repeating-linear-gradient(115deg, #b3621c 0 2px, transparent 2px 5px)",
 }
-LINES = {"text": "solid", "expansion": "dashed", "wacky": "double"}  # under a term in a text
+UNDERLINES = {"text": "solid", "expansion": "dashed", "wacky": "double"}  # under a term in a text
 BARS = 20  # terms that are listed
 SNIPPET = 300  # characters of a text
 
@@ -34,7 +34,9 @@ def marked(parts: Iterable[tuple[str, str | None, str | None]]) -> str:
     """Return a text from its parts (text, term, origin); a part without a term is plain text."""
     style = 'style="color:inherit;background:none;border-bottom:2px {} #3572b8" title="{}"'
     return "".join(
-        f"<mark {style.format(LINES[origin], escape(term))}>{escape(text)}</mark>" if term and origin else escape(text)
+        f"<mark {style.format(UNDERLINES[origin], escape(term))}>{escape(text)}</mark>"
+        if term and origin
+        else escape(text)
         for text, term, origin in parts
     )
 

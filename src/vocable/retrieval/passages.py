@@ -26,7 +26,7 @@ from vocable.retrieval.engines.base import UNBOUNDED, Vectors
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.records import Passage
 
-PLACE = "place in the text"  # field of a passage, which no filter can name: start, end, number of passages
+SPAN_FIELD = "place in the text"  # field of a passage, which no filter can name: start, end, number of passages
 
 
 def passages_of(document: Document, encoder: TextEncoder) -> list[Document]:
@@ -38,7 +38,7 @@ def passages_of(document: Document, encoder: TextEncoder) -> list[Document]:
             f"{document.id}\t{number}",
             document.text[start:end],
             title,
-            {**document.fields, PLACE: [start, end, len(spans)]},
+            {**document.fields, SPAN_FIELD: [start, end, len(spans)]},
         )
         for number, (start, end) in enumerate(spans)
     ]
@@ -46,7 +46,7 @@ def passages_of(document: Document, encoder: TextEncoder) -> list[Document]:
 
 def passage(stored: Document) -> Passage:
     """Return a stored passage as a record."""
-    start, end, _ = stored.fields[PLACE]
+    start, end, _ = stored.fields[SPAN_FIELD]
     return Passage(start, end, stored.text)
 
 
@@ -96,7 +96,7 @@ class PassageCollection(Collection):
             for one in filter(None, self.store.documents(names)):
                 found.append(one)
                 name = document_of(one.id)
-                until[name] = max(until[name], one.fields[PLACE][2] + 1)
+                until[name] = max(until[name], one.fields[SPAN_FIELD][2] + 1)
         return found
 
     def _documents_of(self, hits: list[tuple[str, float]]) -> list[tuple[str, float]]:

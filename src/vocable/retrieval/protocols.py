@@ -17,9 +17,9 @@ from vocable.errors import ArgumentError
 from vocable.retrieval import engines as package
 from vocable.storage import path_name, read_record
 
-PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
+ENGINE_PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
 STORE = "store.json"  # in the folder of a collection
-DEFAULT = "edge"  # engine of a plain folder
+DEFAULT_ENGINE = "edge"  # engine of a plain folder
 Space = str  # kind of vectors of a document: "sparse" and "bm25" are sparse [n, v]; "dense" is float32 [n, d]
 
 
@@ -65,11 +65,11 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
         ArgumentError: unknown engine.
     """
     text, known = path_name(place, "a place"), engines()
-    found = PLACE.match(text)
+    found = ENGINE_PLACE.match(text)
     if found is None or (found["name"] not in known and found["server"] == ":"):
-        name = DEFAULT
+        name = DEFAULT_ENGINE
         if (record := Path(text, STORE)).is_file():
-            name = read_record(record, dict[str, Any]).get("engine", DEFAULT)
+            name = read_record(record, dict[str, Any]).get("engine", DEFAULT_ENGINE)
         if name not in known:
             raise ArgumentError(f"{record}: unknown engine {name!r}: the engines are {', '.join(known)}")
         return known[name], text
@@ -85,6 +85,6 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
 def holds_index(place: str | os.PathLike[str]) -> bool:
     """Return whether a place names an engine, or is the folder of a collection."""
     text = path_name(place, "a place")
-    found = PLACE.match(text)
+    found = ENGINE_PLACE.match(text)
     named = found is not None and (found["server"] != ":" or found["name"] in engines())
     return named or Path(text, STORE).is_file()

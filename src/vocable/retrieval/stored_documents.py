@@ -43,7 +43,7 @@ from vocable.tables import counted, masked
 
 logger = logging.getLogger(__name__)
 
-STATISTICS = "statistics.sqlite"  # in the folder of a collection that changes
+STATISTICS_FILE = "statistics.sqlite"  # in the folder of a collection that changes
 
 
 class StoredDocuments:
@@ -71,7 +71,7 @@ class StoredDocuments:
         if store.folder is not None and store.about.changes:
             counts = self._searched_count(), settings.statistics
             words = settings.bm25 and not store.about.weighs_words
-            self.statistics = Statistics(store.folder / STATISTICS, *counts, size=self.meta.size, words=words)
+            self.statistics = Statistics(store.folder / STATISTICS_FILE, *counts, size=self.meta.size, words=words)
             if self.statistics.recover:
                 self._recount()
             elif settings.whole and self.statistics.drifted > DRIFT:

@@ -2,7 +2,7 @@
 
 from vocable.options import ServiceLimits
 
-TOKEN = "VOCABLE_TOKEN"  # environment variable that the service and its clients read
+TOKEN_VARIABLE = "VOCABLE_TOKEN"  # environment variable that the service and its clients read
 
 DEFAULT_LIMITS: ServiceLimits = {
     "max_body": 2_000_000,

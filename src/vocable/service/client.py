@@ -20,7 +20,7 @@ from vocable.errors import ArgumentError, ServiceError, require_extra
 from vocable.options import SearchOptions
 from vocable.retrieval.explain import Expansion, Explanation
 from vocable.retrieval.records import Answer, Changed, Hit
-from vocable.service import TOKEN
+from vocable.service import TOKEN_VARIABLE
 from vocable.service.schemas import Info, SearchAnswer, SparseValue, WrittenDocument
 
 httpx: Any = require_extra("httpx", "serve")
@@ -28,7 +28,7 @@ httpx: Any = require_extra("httpx", "serve")
 CHANGED = TypeAdapter(Changed)
 DOCUMENTS = TypeAdapter(list[WrittenDocument | None])
 EXPLAINED: TypeAdapter[Explanation | Expansion] = TypeAdapter(Explanation | Expansion)
-VECTORS = TypeAdapter(list[list[SparseValue]])
+SPARSE_VECTORS = TypeAdapter(list[list[SparseValue]])
 LOCAL = ("allow_changed_model", "device", "wacky", "wacky_share", "run")  # settings of a local index alone
 
 
@@ -66,7 +66,7 @@ class Client:
     def embed(self, texts: Texts, role: str = "document") -> list[list[SparseValue]]:
         """Return the vectors of texts; long texts are truncated."""
         body = {"inputs": as_texts(texts), "truncate": True, "prompt_name": role}
-        return VECTORS.validate_json(self._request("POST", "/embed_sparse", body))
+        return SPARSE_VECTORS.validate_json(self._request("POST", "/embed_sparse", body))
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -119,7 +119,7 @@ def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Itera
     if local := next((name for name in LOCAL if settings.pop(name, None)), None):
         raise ArgumentError(f"{local} is for an index on this machine: a service has its own")
     settings = {name: value for name, value in settings.items() if name not in LOCAL}
-    with Client(url, token=os.environ.get(TOKEN)) as client:
+    with Client(url, token=os.environ.get(TOKEN_VARIABLE)) as client:
         for query in queries:
             hits = client.search(query.text, **settings) if query.text else ()  # a blank line of stdin has none
             yield Answer(query, tuple(hits))

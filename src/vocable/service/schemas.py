@@ -14,7 +14,7 @@ from vocable.options import Pruning, SearchOptions, check, select
 from vocable.retrieval.explain import Explanation
 from vocable.retrieval.records import Hit, Passage
 
-MAX_WEIGHT = 1e6
+MAX_TERM_WEIGHT = 1e6
 MAX_ID = 1024  # characters
 R = TypeVar("R")
 T = TypeVar("T", bound=BaseModel)
@@ -75,7 +75,7 @@ class SparseValue(BaseModel):
     """A term of a vector by its column, and its weight."""
 
     index: int = Field(ge=0, lt=2**31)
-    value: float = Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)
+    value: float = Field(gt=0, le=MAX_TERM_WEIGHT, allow_inf_nan=False)
 
 
 class EmbedSparseRequest(JSONBody):

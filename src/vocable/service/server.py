@@ -25,7 +25,7 @@ from vocable.options import Count, ServiceLimits, ServiceOptions, checked, selec
 from vocable.progress import without_progress
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import open_index
-from vocable.service import DEFAULT_LIMITS, TOKEN
+from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE
 from vocable.tables import counted, shortened
 from vocable.wackiness.measure import WACKY_SHARE, read_wacky_terms
 
@@ -209,14 +209,14 @@ def _opened(settings: WorkerSettings) -> ServedIndex:
 def _token(file: str | os.PathLike[str] | None) -> str | None:
     """Return the token of a file or of the environment; messages never contain it."""
     if file is None:
-        token = os.environ.get(TOKEN)
+        token = os.environ.get(TOKEN_VARIABLE)
     else:
         with open(file, encoding="latin-1") as opened:  # decodes any bytes, and ASCII as ASCII
             token = opened.read(MAX_TOKEN).strip()
     if token is None:
         return None
     if not token.isascii() or not token.isprintable() or not token or " " in token:
-        where = TOKEN if file is None else f"token_file {file}"
+        where = TOKEN_VARIABLE if file is None else f"token_file {file}"
         raise ArgumentError(f"{where}: a token is one word of printable ASCII")
     return token
 

@@ -41,7 +41,7 @@ QUERY_TERMS = 200  # that are listed
 MAX_CHARACTERS = 5000  # of a document
 MAX_POSTINGS = 10_000  # whose weights are read
 BINS = 24
-HEAVIEST = 10  # documents of a term
+SHOWN_DOCUMENTS = 10  # documents of a term
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
     index = getattr(collection.store, "postings", None)
-    heaviest = collection.documents([identifier for identifier, _ in hits[:HEAVIEST]])
+    heaviest = collection.documents([identifier for identifier, _ in hits[:SHOWN_DOCUMENTS]])
     return TermPostings(
         term,
         documents=len(hits) if index is None else int(index.document_frequency[column[0]]),
@@ -231,6 +231,6 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
         counts=np.histogram(weights, BINS, (0.0, largest or 1.0))[0].tolist(),
         heaviest=[
             TermDocument(identifier, "" if document is None else document.title, weight)
-            for (identifier, weight), document in zip(hits[:HEAVIEST], heaviest, strict=True)
+            for (identifier, weight), document in zip(hits[:SHOWN_DOCUMENTS], heaviest, strict=True)
         ],
     )

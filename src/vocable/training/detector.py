@@ -22,8 +22,8 @@ from vocable.adapt.statistics import RULES, BatchLoss
 from vocable.objectives.losses import InfoNCE, info_nce
 from vocable.training.settings import TrainingSettings
 
-FALL = 0.75  # a smaller share of the active terms of WINDOW steps before is a fall
-WINDOW = 20
+FALL = 0.75  # a smaller share of the active terms of the COMPARED_STEPS before is a fall
+COMPARED_STEPS = 20
 
 
 class CollapseKind(StrEnum):
@@ -59,7 +59,7 @@ class CollapseDetector:
             for part in (parts.query, parts.document)
         ]
         self._running: Counter[CollapseKind] = Counter()
-        self._terms: deque[tuple[float, float]] = deque(maxlen=2 * WINDOW)
+        self._terms: deque[tuple[float, float]] = deque(maxlen=2 * COMPARED_STEPS)
         self._first: BatchStatistics | None = None
 
     def state(self) -> dict[str, Any]:
@@ -92,8 +92,10 @@ class CollapseDetector:
         unstable = not batch.stable
         shares = (batch.query_terms / batch.terms, batch.document_terms / batch.terms)
         shrinking = False
-        if len(self._terms) == 2 * WINDOW:
-            halves = [(fmean(side[:WINDOW]), fmean(side[WINDOW:])) for side in zip(*self._terms, strict=True)]
+        if len(self._terms) == 2 * COMPARED_STEPS:
+            halves = [
+                (fmean(side[:COMPARED_STEPS]), fmean(side[COMPARED_STEPS:])) for side in zip(*self._terms, strict=True)
+            ]
             limit = RULES["shrinking"].threshold
             shrinking = any(now < limit and now <= FALL * before for before, now in halves)
         conditions = {

@@ -25,9 +25,9 @@ from vocable.training import distributed
 T = TypeVar("T")
 Tokens: TypeAlias = dict[str, Any]  # of texts: input_ids and attention_mask [b, s], and what else the model takes
 
-# Tokens, padding included, of a part on a CPU; every part has gradients of all weights.
-TOGETHER = 2048
-LEAST = 1024  # tokens of a part where threads make parts smaller, and of a batch that is worth threads
+# Tokens of a part on a CPU, padding included. Larger parts are fewer, and each adds to the gradients of all weights.
+PART_TOKENS = 2048
+MIN_PART_TOKENS = 1024  # tokens of a part where threads make parts smaller, and of a batch that is worth threads
 MEMORY = 2**31  # bytes for gradients, of which every thread has its own
 
 
@@ -68,13 +68,13 @@ def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:
     """
     learning = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     threads = torch.get_num_threads()
-    return tokens > LEAST and parts >= threads and 4 * learning * threads <= MEMORY
+    return tokens > MIN_PART_TOKENS and parts >= threads and 4 * learning * threads <= MEMORY
 
 
 def part_size(tokens: int) -> int:
     """Return the tokens of a part, padding included: fewer where each thread gets one."""
     share = tokens // torch.get_num_threads()
-    return share if LEAST <= share <= TOGETHER else TOGETHER
+    return share if MIN_PART_TOKENS <= share <= PART_TOKENS else PART_TOKENS
 
 
 def by_length(batch: Tokens, size: int) -> Iterator[tuple[Tensor, Tokens]]:

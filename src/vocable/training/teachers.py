@@ -127,7 +127,7 @@ def _kind(place: str) -> ModelKind:
     raise ModelError(f"{place}: its configuration has {found}: `kind` must be cross, dense or sparse")
 
 
-VECTORS = "vectors of a sparse teacher"
+TEACHER_VECTORS = "vectors of a sparse teacher"
 EMBEDDED_TOGETHER = 1024  # texts; an interruption loses at most as many
 
 
@@ -319,9 +319,11 @@ def _encoded(
             title = f"sparse teacher: {role}"
             encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
             made = read_vectors(parts).matrix
-            save_arrays(finished, VECTORS, {"values": made.data, "terms": made.indices, "offsets": made.indptr}, {})
+            save_arrays(
+                finished, TEACHER_VECTORS, {"values": made.data, "terms": made.indices, "offsets": made.indptr}, {}
+            )
             shutil.rmtree(parts)
-        arrays, _ = load_arrays(finished, VECTORS, verify=False)
+        arrays, _ = load_arrays(finished, TEACHER_VECTORS, verify=False)
         shape = len(texts), len(terms(teacher))
         matrix = csr_array((arrays["values"], arrays["terms"], arrays["offsets"]), shape=shape)
         found += [(matrix, column) for column in places.T]

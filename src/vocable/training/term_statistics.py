@@ -1,6 +1,6 @@
 """Statistics of terms that regularizers of one side need, computed while a model is trained.
 
-A new statistic is a class here with its entry in `STATISTICS`, and its name in `objectives.regularizers`.
+A new statistic is a class here with its entry in `TERM_STATISTICS`, and its name in `objectives.regularizers`.
 
 Letters: n documents of a batch, v terms.
 """
@@ -103,7 +103,7 @@ class InverseDocumentFrequencies(TermStatistic):
         return self.idf
 
 
-class Wackiness(TermStatistic):
+class TermWackiness(TermStatistic):
     """The wackiness [v] of each term as an expansion of one side's texts, measured every `every` steps; first 0."""
 
     scores: Tensor
@@ -177,10 +177,10 @@ def _inverse_document_frequencies(inputs: StatisticInputs) -> TermStatistic:
 def _wackiness(inputs: StatisticInputs) -> TermStatistic:
     settings = cast(WackinessFlops, inputs.settings)
     sample = WackinessSample(inputs.examples, settings.sample, cast(Role, inputs.side), settings.k, inputs.seed)
-    return Wackiness(len(terms(inputs.model)), settings.every, sample.scores)
+    return TermWackiness(len(terms(inputs.model)), settings.every, sample.scores)
 
 
-STATISTICS: dict[Statistic, Callable[[StatisticInputs], TermStatistic]] = {
+TERM_STATISTICS: dict[Statistic, Callable[[StatisticInputs], TermStatistic]] = {
     "document_frequencies": _document_frequencies,
     "idf": _inverse_document_frequencies,
     "wackiness": _wackiness,
@@ -192,7 +192,7 @@ def term_statistics(
 ) -> dict[str, TermStatistic]:
     """Return the statistic of each side whose active regularizer needs one."""
     return {
-        side: STATISTICS[part.needs](StatisticInputs(model, side, part, examples, folder, seed))
+        side: TERM_STATISTICS[part.needs](StatisticInputs(model, side, part, examples, folder, seed))
         for side, part in settings.active.items()
         if isinstance(part, OneSide) and part.needs is not None
     }

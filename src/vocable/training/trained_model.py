@@ -24,14 +24,14 @@ logger.setLevel(logging.INFO)  # the outcome of a training is shown to everybody
 ENOUGH_PAIRS = 8  # held-out pairs, for an accuracy to be reported
 
 
-class Lengths(NamedTuple):
+class MaxLengths(NamedTuple):
     """Tokens that a model reads of a query and of a document; None for the model's maximum."""
 
     query: int | None
     document: int | None
 
 
-def prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
+def prepare(model: SparseEncoder, settings: TrainingSettings) -> MaxLengths:
     """Set dropout and lengths of the model for its training; return the lengths that it had."""
     set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
@@ -81,7 +81,7 @@ def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> No
         weight.lerp_(before[name].to(weight), share)
 
 
-def save(model: SparseEncoder, saved: SavedSettings, own: Lengths, folder: str) -> None:
+def save(model: SparseEncoder, saved: SavedSettings, own: MaxLengths, folder: str) -> None:
     """Write a model with the lengths and limits of the recipe, by default its own."""
     _set_lengths(model, saved.query_length or own.query, saved.document_length or own.document)
     limits = {"query": saved.query_terms, "document": saved.document_terms}
@@ -97,11 +97,11 @@ def save(model: SparseEncoder, saved: SavedSettings, own: Lengths, folder: str) 
     model.save_pretrained(folder)
 
 
-def _lengths(model: SparseEncoder) -> Lengths:
+def _lengths(model: SparseEncoder) -> MaxLengths:
     (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
     table = static_embedding(model, "query")
     query = queries.query_length if table is None else table.tokenizer.model_max_length
-    return Lengths(query, documents.document_length)
+    return MaxLengths(query, documents.document_length)
 
 
 def _set_lengths(model: SparseEncoder, query: int | None, document: int | None) -> None:

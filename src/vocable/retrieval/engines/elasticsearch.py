@@ -14,7 +14,7 @@ from vocable.retrieval.engines.server import Server
 from vocable.retrieval.protocols import Space
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
-LINES = "application/vnd.elasticsearch+x-ndjson; compatible-with=9"
+JSON_LINES = "application/vnd.elasticsearch+x-ndjson; compatible-with=9"
 
 
 class Elasticsearch(LuceneStore):
@@ -39,7 +39,7 @@ class Elasticsearch(LuceneStore):
 
     def _request(self, method: str, path: str, body: Any) -> Any:
         headers = {"accept": JSON} | (
-            {} if body is None else {"content-type": LINES if isinstance(body, list) else JSON}
+            {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
         )
         return self._client.perform_request(method, path, headers=headers, body=body).body
 

@@ -38,7 +38,7 @@ from vocable.retrieval.ranking import Ranking
 from vocable.storage import ANOTHER, regular
 from vocable.vectors import VectorsMeta, read_vectors, write_vectors
 
-TEXTS = "texts.arrow"
+TEXTS_FILE = "texts.arrow"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class ExactStore(FolderStore):
         record = cls.read(folder)
         store = cls(folder, record.spaces, record.settings)
         store.files = record.files
-        if TEXTS in store.files:
+        if TEXTS_FILE in store.files:
             postings, words, ids = store.postings, store.words, Ids(store.texts.column("id").cast(pa.large_string()))
             if ids != postings.ids or (words is not None and ids != words.ids):
                 counts = f"{len(postings)} vectors, {len(ids)} texts"
@@ -118,11 +118,11 @@ class ExactStore(FolderStore):
     @cached_property
     def texts(self) -> pa.Table:
         """The documents, a table of `TEXT_SCHEMA`."""
-        return self._read_texts(self.folder / TEXTS)
+        return self._read_texts(self.folder / TEXTS_FILE)
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
         """Add a part of the documents, which are all different; it counts after the next `configure`."""
-        if TEXTS in self.files:
+        if TEXTS_FILE in self.files:
             self._refuse_change()
         documents, vectors = self._checked(documents, vectors)
         (self.folder / "parts").mkdir(exist_ok=True)
@@ -135,17 +135,17 @@ class ExactStore(FolderStore):
     def optimize(self) -> None:
         """Make the indexes of all parts, and remove the parts."""
         parts = self.folder / "parts"
-        if TEXTS in self.files or not self.files:
+        if TEXTS_FILE in self.files or not self.files:
             return
         stored = read_vectors([parts / name.replace(".arrow", ".parquet") for name in self.files])
         options = self.settings.get("engine_options", {})
         self.index(stored.matrix, stored.ids, stored.meta, **options).save(self.folder / "postings")
-        write_texts(self.folder / TEXTS, (self._read_texts(parts / name) for name in self.files))
+        write_texts(self.folder / TEXTS_FILE, (self._read_texts(parts / name) for name in self.files))
         if self.settings.get("bm25"):
-            table = self._read_texts(self.folder / TEXTS, known=False)
+            table = self._read_texts(self.folder / TEXTS_FILE, known=False)
             texts = [document.full for document in documents_of(table)]
             BM25Index(texts, table.column("id").to_pylist()).save(self.folder / "bm25")
-        self.files = {TEXTS: file_checksum(self.folder / TEXTS)}
+        self.files = {TEXTS_FILE: file_checksum(self.folder / TEXTS_FILE)}
         self.configure(self.settings)
         shutil.rmtree(parts)
 
@@ -153,7 +153,7 @@ class ExactStore(FolderStore):
         self._refuse_change()
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
-        if TEXTS not in self.files:
+        if TEXTS_FILE not in self.files:
             return [None] * len(ids)
         rows = self._ids.rows(ids)
         found = dict(zip(rows[rows >= 0].tolist(), documents_of(self.texts.take(rows[rows >= 0])), strict=True))
@@ -192,7 +192,7 @@ class ExactStore(FolderStore):
         """Do nothing: the files are memory-mapped."""
 
     def __len__(self) -> int:
-        return len(self.texts) if TEXTS in self.files else 0
+        return len(self.texts) if TEXTS_FILE in self.files else 0
 
     @property
     def _meta(self) -> VectorsMeta:

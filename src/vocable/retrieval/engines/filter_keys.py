@@ -19,7 +19,7 @@ from vocable.retrieval.filters import Comparison, Every, Filter, Not, shown, tim
 
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LARGEST = float(np.finfo(np.float64).max)
+MAX_FLOAT = float(np.finfo(np.float64).max)
 EXACT = 2**53  # whole numbers up to here are exact in float64
 
 
@@ -121,7 +121,7 @@ def _number(value: Any) -> float | None:
     if isinstance(value, str):
         time = time_of(value)
         return None if time is None else float((time - EPOCH) // timedelta(microseconds=1))
-    return float(max(-LARGEST, min(LARGEST, value)))
+    return float(max(-MAX_FLOAT, min(MAX_FLOAT, value)))
 
 
 def _digest(*parts: Any) -> str:

@@ -29,7 +29,7 @@ from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
 
 LONGEST_ID = 32_766  # bytes of a keyword
-HEAVIEST = 64  # weight of a term in a linear query
+MAX_QUERY_WEIGHT = 64  # weight of a term in a linear query
 PORTS = {"http": 9200, "https": 9200}
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
@@ -156,7 +156,7 @@ class LuceneStore(ServerStore):
         conditions = [] if filter is None else [_condition(filter)]
         for columns, weights in rows:
             # A linear query takes no weight above 64; a power of two changes only the exponent of a score.
-            scale = 2.0 ** max(0, math.ceil(math.log2(weights.max(initial=1) / HEAVIEST)))
+            scale = 2.0 ** max(0, math.ceil(math.log2(weights.max(initial=1) / MAX_QUERY_WEIGHT)))
             query = {"must": [self._query_of(space, _features(columns, weights / scale))], "filter": conditions}
             body = {
                 "size": k,

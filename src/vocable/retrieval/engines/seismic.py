@@ -28,7 +28,7 @@ from vocable.retrieval.ranking import Ranking, best
 from vocable.vectors import VectorsMeta, as_vectors
 
 HEAP_FACTOR = 0.9  # clusters are skipped if their summary scores less than this share of the k-th hit's bound
-HEAVIEST = float(np.finfo(np.float16).max)
+MAX_STORED_WEIGHT = float(np.finfo(np.float16).max)
 SMALL = 1 << 16  # largest number of columns of Seismic's small form
 SUFFIX = ".index.seismic"  # which it appends to the name of a file
 
@@ -42,11 +42,11 @@ class SeismicIndex(ExactIndex):
         """Index `vectors` [n, v] as `ExactIndex` does; `ArgumentError` for a weight beyond float16."""
         self._seismic = require_extra("seismic", "seismic")
         vectors = as_vectors(vectors, "the documents")
-        if vectors.data.max(initial=0) > HEAVIEST:
+        if vectors.data.max(initial=0) > MAX_STORED_WEIGHT:
             row = int(np.searchsorted(vectors.indptr, vectors.data.argmax(), side="right")) - 1
             name = row if ids is None else ids[row]
             raise ArgumentError(
-                f"document {name!r}: a weight of {vectors.data.max():.6g}, Seismic stores {HEAVIEST:.0f}"
+                f"document {name!r}: a weight of {vectors.data.max():.6g}, Seismic stores {MAX_STORED_WEIGHT:.0f}"
             )
         super().__init__(vectors, ids, meta)
         documents = self._kind("Dataset")(vectors.shape[1])

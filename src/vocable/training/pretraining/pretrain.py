@@ -125,7 +125,7 @@ def pretrain(
     distributed.join()
     distributed.shared(checked.batch_size)
     with nullcontext(Path(work)) if work is not None else distributed.common_folder() as folder:
-        return _Run(model, texts, checked, folder, seed).result()
+        return _Pretraining(model, texts, checked, folder, seed).result()
 
 
 def pretrain_folder(
@@ -180,7 +180,7 @@ def check_settings(**settings: Any) -> PretrainSettings:
         raise ArgumentError(": ".join([*map(str, keys), message])) from error
 
 
-class _Run:
+class _Pretraining:
     """One pre-training in `folder`."""
 
     def __init__(
