@@ -20,7 +20,7 @@ from vocable.training.term_statistics import (
     REFRESH,
     DocumentFrequencies,
     InverseDocumentFrequencies,
-    Wackiness,
+    TermWackiness,
     WackinessSample,
     term_statistics,
 )
@@ -113,7 +113,7 @@ def test_the_regularizer_weighs_terms_by_their_wackiness() -> None:
     rng = np.random.default_rng(1)
     queries, scores = np.maximum(rng.normal(size=(6, 9)), 0), rng.random(9)
     side = {"name": "wackiness_flops", "weight": 2.0, "ramp": "constant", "threshold": 4}
-    statistic = Wackiness(9, 100, lambda model: torch.zeros(9))
+    statistic = TermWackiness(9, 100, lambda model: torch.zeros(9))
     regularizers = WeightedRegularizers(settings(query=side), 10, {"query": statistic})
     free = regularizers(torch.tensor(queries), torch.ones(2, 9), 0, learn=True)
     assert float(free["query_regularizer_loss"]) == 0  # nothing is measured yet
