@@ -86,7 +86,13 @@ class QueryEncoding(Pruning, total=False):
     ]
 
 
-class RankingOptions(TypedDict, total=False):
+class Matching(TypedDict, total=False):
+    """Conditions on hits by their terms; an engine declares those that it applies itself."""
+
+    minimum_match: Annotated[float, Ge(0), Le(1), Doc("Share of a query's terms that a hit must contain.")]
+
+
+class RankingOptions(Matching, total=False):
     """Ranking of documents for encoded queries."""
 
     hybrid: Annotated[bool, Doc("Also use BM25 and dense scores, if the index has them.")]
@@ -95,7 +101,6 @@ class RankingOptions(TypedDict, total=False):
     ]
     fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
     filter: Annotated[str | None, Doc("Filter on document fields, as 'lang=de and year>=2020'.")]
-    minimum_match: Annotated[float, Ge(0), Le(1), Doc("Share of a query's terms that a hit must contain.")]
 
 
 class SearchOptions(RankingOptions, QueryEncoding, total=False):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from vocable.arrays import Ids
 from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError, VectorsError
+from vocable.options import Matching
 from vocable.pruning import prune
 from vocable.retrieval.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.retrieval.ranking import Ranking
@@ -98,16 +99,16 @@ class BM25Index(ExactIndex):
         queries: Texts | csr_array,
         k: int = 10,
         *,
-        minimum_match: float = 0.0,
         allowed: np.ndarray | None = None,
         threads: int | None = None,
+        **matching: Unpack[Matching],
     ) -> Ranking:
         """Return the k best documents for each of q queries; a document that shares no term is never a hit.
 
         `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
         """
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(as_texts(queries, "queries"))
-        return super().search(vectors, k, minimum_match=minimum_match, allowed=allowed, threads=threads)
+        return super().search(vectors, k, allowed=allowed, threads=threads, **matching)
 
     def query_vectors(self, texts: Texts) -> csr_array:
         """Count the known words of q texts, csr_array [q, v]."""

@@ -19,7 +19,7 @@ from vocable.encoder.provenance import describe
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
-from vocable.options import Count, QueryEncoding, SearchOptions, checked, select
+from vocable.options import Count, Matching, QueryEncoding, SearchOptions, check, checked, select
 from vocable.retrieval.engines.base import Vectors
 from vocable.retrieval.filters import Filter, check_fields, parse_filter
 from vocable.retrieval.fusion import aligned, fused, fusion_depth, parse_weights
@@ -85,7 +85,7 @@ class Collection(StoredDocuments):
             list(weights),
             vectors=vectors,
             filter=parse_filter(filter) if isinstance(filter, str) else filter,
-            minimum_match=options.get("minimum_match", 0.0),
+            **select(Matching, options),
         )
         if len(weights) == 1:
             return next(iter(found.values()))
@@ -110,17 +110,17 @@ class Collection(StoredDocuments):
         *,
         vectors: csr_array | None = None,
         filter: Filter | None = None,
-        minimum_match: float = 0.0,
+        **matching: Unpack[Matching],
     ) -> dict[Space, Ranking]:
         """Return the k best documents in each of `spaces`, with one list of ids.
 
-        `vectors` are the sparse vectors of the queries [q, v]; `minimum_match` applies to them only.
+        `vectors` are the sparse vectors of the queries [q, v]; `matching` applies to them only.
         """
         found = []
         for space in spaces:
             if space == "sparse":
                 sparse = self.query_encoder().encode(queries) if vectors is None else vectors
-                found.append(self.rank(sparse, k, filter=filter, minimum_match=minimum_match))
+                found.append(self.rank(sparse, k, filter=filter, **matching))
             else:
                 encoded = self.lexical_queries(queries) if space == "bm25" else self.dense_queries(queries)
                 found.append(self.rank(encoded, k, space=space, filter=filter))
@@ -133,34 +133,36 @@ class Collection(StoredDocuments):
         *,
         space: Space = "sparse",
         filter: Filter | None = None,
-        minimum_match: float = 0.0,
+        **matching: Unpack[Matching],
     ) -> Ranking:
         """Return the k best documents that pass the filter for each of `queries` [q, columns], in one space.
 
         For an engine that does not count shared terms, more hits are requested until k have enough of the query's
-        terms.
+        terms. Raises `ArgumentError` for another option of `matching` that the engine does not support.
         """
-        if not 0 <= minimum_match <= 1:
-            raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
+        conditions = {name: value for name, value in check(Matching, matching).items() if value}
         if space not in self.spaces:
             raise ArgumentError(f"{self.place}: it was made without {space} vectors")
         if filter is not None:
             self.check_filter(filter)
-        matching = minimum_match > 0 and not isinstance(queries, np.ndarray)
-        if self.limits.long_documents != "passages" and (self.store.about.minimum_match or not matching):
-            return self.store.search(queries, k, space=space, filter=filter, minimum_match=minimum_match)
-        found = []
+        if isinstance(queries, np.ndarray):  # dense vectors have no terms
+            conditions = {}
+        if self.limits.long_documents != "passages" and conditions.keys() <= {*self.store.about.matching}:
+            return self.store.search(queries, k, space=space, filter=filter, **select(Matching, conditions))
+        found, share = [], conditions.pop("minimum_match", 0.0)
         for row in range(queries.shape[0]):
             query: Any = queries[[row]]
-            needed = int(np.ceil(query.nnz * minimum_match - 1e-9)) if matching else 0
-            found.append(self._hits(query, k, needed, space, filter))
+            needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
+            found.append(self._hits(query, k, needed, space, filter, select(Matching, conditions)))
         return ranking_of(found, k)
 
-    def _hits(self, query: Any, k: int, needed: int, space: Space, filter: Filter | None) -> list[tuple[str, float]]:
+    def _hits(
+        self, query: Any, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
+    ) -> list[tuple[str, float]]:
         """Return the k best hits of one query [1, columns] that have at least `needed` of its terms."""
         depth = 4 * k
         while True:
-            hits = enough = self.store.search(query, depth, space=space, filter=filter).hits(0)
+            hits = enough = self.store.search(query, depth, space=space, filter=filter, **matching).hits(0)
             if needed and hits:
                 stored = csr_array(self.store.vectors([identifier for identifier, _ in hits], space))
                 shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)

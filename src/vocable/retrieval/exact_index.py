@@ -19,17 +19,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from annotated_types import Ge, Le
 from scipy.sparse import csc_array, csr_array
 
 from vocable.arrays import Ids, load_arrays, numbers, read_header, save_arrays
 from vocable.errors import ArgumentError, VectorsError
-from vocable.options import Count, checked
+from vocable.options import Count, Matching, checked
 from vocable.retrieval import exact_kernels as kernels
 from vocable.retrieval.ranking import Ranking, best
 from vocable.storage import StrPath
@@ -132,13 +131,13 @@ class ExactIndex:
         queries: csr_array,
         k: Count = 10,
         *,
-        minimum_match: Annotated[float, Ge(0), Le(1)] = 0.0,
         allowed: np.ndarray | None = None,
         threads: Count | None = None,
+        **matching: Unpack[Matching],
     ) -> Ranking:
         """Return the k documents with the highest dot product for each of `queries` [q, v].
 
-        `minimum_match` is the share of a query's terms that a hit must have: the Boolean model with a static term
+        In `matching`, `minimum_match` is the share of a query's terms that a hit must have: the Boolean model with a static term
         overlap threshold. `allowed`, bool [n], marks the documents that may be hits. `threads` defaults to all cores;
         the result does not depend on it. Raises `VectorsError` if the queries are not of the index's vocabulary size.
 
@@ -148,7 +147,7 @@ class ExactIndex:
         """
         starts, terms, weights = _query_arrays(queries, self.shape[1])
         arrays = starts, terms, weights if self._unit == 1 else _frozen(weights * np.float32(self._unit), np.float32)
-        needed = _needed(arrays, minimum_match)
+        needed = _needed(arrays, matching.get("minimum_match", 0.0))
         if allowed is not None and allowed.shape != (len(self),):
             raise ArgumentError(f"allowed must have the shape ({len(self)},), not {allowed.shape}")
         passing = np.ones(0, bool) if allowed is None else allowed[self._order] if len(self._order) else allowed

@@ -40,7 +40,7 @@ class About:
     changes: bool = True  # documents can be added, replaced and deleted after the collection is made
     durable: bool = False  # added documents survive a kill of the process that added them
     filters: bool = False  # a search can be limited by fields
-    minimum_match: bool = False  # counts the terms that a query and a document share
+    matching: tuple[str, ...] = ()  # options of `vocable.options.Matching` that it applies itself
     in_folder: bool = False  # its address is a local folder, which is whole or absent
     weighs_words: bool = False  # computes BM25 from the texts
     spaces: tuple[Space, ...] = ("sparse",)

@@ -14,13 +14,14 @@ from dataclasses import fields
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.options import Matching
 from vocable.retrieval.filters import Filter
 from vocable.retrieval.protocols import STORE, About, Space
 from vocable.retrieval.ranking import Ranking, ranking_of
@@ -98,14 +99,14 @@ class Store(ABC):
         *,
         space: Space = "sparse",
         filter: Filter | None = None,
-        minimum_match: float = 0.0,
+        **matching: Unpack[Matching],
     ) -> Ranking:
         """Return the k best documents that pass the filter for each of `queries` [q, columns], by the dot product.
 
-        `minimum_match`, the share of a query's terms that a hit must have, is for engines that declare it.
+        Options of `matching` are for engines that declare them.
 
         Raises:
-            ArgumentError: unknown space, k out of range, or more terms in a query than the engine takes.
+            ArgumentError: an option that the engine does not declare, unknown space, k out of range, or more terms in a query than the engine takes.
             VectorsError: the queries have another number of columns.
         """
 
@@ -265,10 +266,10 @@ class RowStore(Store):
         *,
         space: Space = "sparse",
         filter: Filter | None = None,
-        minimum_match: float = 0.0,
+        **matching: Unpack[Matching],
     ) -> Ranking:
-        if minimum_match:
-            raise ArgumentError(f"minimum_match: the {self.about.engine} engine does not count shared terms")
+        if name := next((name for name, value in matching.items() if value), None):
+            raise ArgumentError(f"{name}: not supported by the {self.about.engine} engine")
         rows = list(rows_of(self._checked_queries(queries, k, space)))
         with self._errors():
             hits = [hits for some in pages(rows, self.page) for hits in self._query(some, k, space, filter)]

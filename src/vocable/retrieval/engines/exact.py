@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, Self
+from typing import Any, ClassVar, Literal, NoReturn, Self, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from vocable.arrays import Ids, read_whole
 from vocable.data import Document
 from vocable.data.text_table import TEXT_SCHEMA, documents_of, file_checksum, text_table, write_texts
 from vocable.errors import ArgumentError, VectorsError
-from vocable.options import check_fields
+from vocable.options import Matching, check_fields
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.engines.base import FolderStore, Vectors
 from vocable.retrieval.exact_index import ExactIndex
@@ -63,7 +63,7 @@ class ExactStore(FolderStore):
         exact=True,
         changes=False,
         filters=True,
-        minimum_match=True,
+        matching=("minimum_match",),
         in_folder=True,
         weighs_words=True,
         spaces=("sparse", "bm25"),
@@ -172,10 +172,10 @@ class ExactStore(FolderStore):
         *,
         space: Space = "sparse",
         filter: Filter | None = None,
-        minimum_match: float = 0.0,
+        **matching: Unpack[Matching],
     ) -> Ranking:
         allowed = None if filter is None else self._passing(filter)
-        return self._index(space).search(csr_array(queries), k, minimum_match=minimum_match, allowed=allowed)
+        return self._index(space).search(csr_array(queries), k, allowed=allowed, **matching)
 
     def query_vectors(self, texts: Sequence[str]) -> csr_array:
         """Return the vectors [q, words] of texts as queries in the space bm25."""

@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError, require_extra
-from vocable.options import Count, checked
+from vocable.options import Count, Matching, checked
 from vocable.retrieval.engines.exact import ExactStore
 from vocable.retrieval.exact_index import ExactIndex, typed
 from vocable.retrieval.protocols import About
@@ -61,16 +61,16 @@ class SeismicIndex(ExactIndex):
         queries: csr_array,
         k: Count = 10,
         *,
-        minimum_match: float = 0.0,
         allowed: np.ndarray | None = None,
         threads: Count | None = None,
+        **matching: Unpack[Matching],
     ) -> Ranking:
         """Return the k best documents that Seismic finds; scores are of weights in float16.
 
-        Raises `ArgumentError` for a `minimum_match` or `allowed` documents, which Seismic does not support.
+        Raises `ArgumentError` for `allowed` documents or an option of `matching`, which Seismic does not support.
         """
-        if allowed is not None or minimum_match:
-            name = "minimum_match" if minimum_match else "a filter"
+        conditions = {"a filter": allowed is not None, **matching}
+        if name := next((name for name, value in conditions.items() if value), None):
             raise ArgumentError(f"{name}: not supported by the seismic engine: index to exact:FOLDER")
         queries = as_vectors(queries, "the queries")
         if queries.shape[1] != self.shape[1]:
