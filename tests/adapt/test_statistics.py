@@ -151,8 +151,8 @@ def test_short_and_repeated_texts_make_no_pair() -> None:
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
-        (None, {"temperature": 0}, "temperature must be finite and above 0, not 0"),
-        (None, {"temperature": float("nan")}, "temperature must be finite and above 0, not nan"),
+        (None, {"temperature": 0}, "temperature must be above 0, not 0"),
+        (None, {"temperature": float("nan")}, "temperature must be a finite number, not nan"),
         (None, {"batch_size": 1}, "batch_size must be at least 2, not 1"),
         (None, {"pooling": "mean"}, "pooling must be one of max, sum, cls, mean-before-head, not 'mean'"),
         (["", "\n"], {}, "at least two different texts of 8 words or more"),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.ipc as ipc
 import pytest
 import torch
 from scipy.sparse import csr_array
@@ -218,10 +217,7 @@ def test_damaged_progress_is_named(
         encode_stream(encoder, documents, tmp_path / "out", model="toy")
 
 
-def test_texts_are_kept_beside_their_vectors(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
-    encode_stream(encoder, documents, tmp_path / "out", model="toy", keep_texts=True)
-    parts = [ipc.open_file(path).read_all() for path in sorted((tmp_path / "out").glob("part-*.arrow"))]
-    rows = [row for part in parts for row in part.to_pylist()]
-    assert rows == [{"id": d.id, "title": d.title, "text": d.text, "fields": ""} for d in documents]
+def test_settings_name_type_and_shard(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    encode_stream(encoder, documents, tmp_path / "out", model="toy")
     settings = json.loads((tmp_path / "out" / "settings.json").read_text(encoding="utf-8"))
-    assert (settings["texts"], settings["dtype"], settings["shard"]) == (True, "torch.float32", [1, 1])
+    assert (settings["dtype"], settings["shard"]) == ("torch.float32", [1, 1])

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -27,6 +29,7 @@ from vocable.encoder.head import TERM_BLOCK
 from vocable.encoder.pooling import POOLINGS, REDUCTIONS, Activation, activate, pooling_of, rows_to_pool
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import spread
+from vocable.options import checked
 
 
 @dataclass(frozen=True)
@@ -167,15 +170,16 @@ class Start(BatchLoss):
         return enough and self.accuracy >= first.accuracy - RULES["lost_accuracy"].threshold
 
 
+@checked
 @torch.inference_mode()
 def measure_start(
     mlm: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str],
     *,
-    temperature: float = 1.0,
+    temperature: Annotated[float, Gt(0)] = 1.0,
     max_length: int = 128,
-    batch_size: int = PAIRS,
+    batch_size: Annotated[int, Ge(2)] = PAIRS,
     pooling: str = "max",
     activation: Activation = "relu",
 ) -> Start:
@@ -192,10 +196,6 @@ def measure_start(
         ModelError: no masked-language-model head, or one that cannot be bypassed.
     """
     texts = as_texts(texts)
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ArgumentError(f"temperature must be finite and above 0, not {temperature}")
-    if batch_size < 2:
-        raise ArgumentError(f"batch_size must be at least 2, not {batch_size}")
     pooling_of(pooling)
     pairs = halves(texts)
     if len(pairs) < 2:

@@ -38,7 +38,7 @@ def write_texts(path: Path, tables: Iterable[pa.Table]) -> None:
             writer.write_table(table)
 
 
-def file_checksum(path: Path, before: int = 0) -> int:
-    """Return the CRC-32 of a file, continued from `before`, the checksum of the files in front of it."""
+def file_checksum(path: Path) -> int:
+    """Return the CRC-32 of a file."""
     with pa.memory_map(str(regular(path))) as file:
-        return zlib.crc32(file.read_buffer(), before)
+        return zlib.crc32(file.read_buffer())

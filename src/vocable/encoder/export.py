@@ -137,8 +137,6 @@ def export_model(
         ModelError: the model cannot be written in this format, or the graph does not agree with it.
         ArgumentError: the output exists already, there are no texts, or the format is unknown.
     """
-    if format not in GRAPHS:
-        raise ArgumentError(f"format must be {' or '.join(GRAPHS)}, not {format!r}")
     compared = read_texts("pydocs:") if texts is None else iter_texts(texts)
     refuse_exported(model)
     made_from = {"model": model_name(model), "weights": checksum(model), "format": format, "int8": int8}

@@ -30,8 +30,10 @@ from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.terms import input_terms, special_terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
+from vocable.options import checked
 
 
+@checked
 def make_inference_free(
     model: SparseEncoder,
     texts: Iterable[str] | None = None,
@@ -62,7 +64,7 @@ def make_inference_free(
         ArgumentError: an IDF or means without texts, texts without either, no text, or an unknown formula.
     """
     texts = None if texts is None else iter_texts(texts)
-    if weights not in ("idf", "mean", "ones") or (weights == "ones") != (texts is None):
+    if (weights == "ones") != (texts is None):
         raise ArgumentError("give either `texts`, for weights idf or mean, or `weights` ones")
     refuse_exported(model)
     tokenizer = _document_encoder(model).tokenizer

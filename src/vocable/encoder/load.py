@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any
 
 from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
@@ -34,6 +34,7 @@ from vocable.encoder.pooling import Activation, pooling_of
 from vocable.encoder.special_terms import KEPT
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
+from vocable.options import checked
 from vocable.storage import replacing_folder
 from vocable.vectors import VectorsMeta, vocabulary_fingerprint
 
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a saved SparseEncoder
 
 
+@checked
 def load(
     name: str | Path = BUILT_IN_MODEL,
     *,
@@ -77,9 +79,6 @@ def load(
     """
     if pooling is not None:
         pooling_of(pooling)
-    if activation is not None and activation not in get_args(Activation):
-        raise ArgumentError(f"activation must be one of {', '.join(get_args(Activation))}, not {activation!r}")
-
     if name == BY_LOOKUP:
         given: dict[str, Any] = {"pooling": pooling, "activation": activation, "new_head": new_head}
         return _by_lookup(load(**given, special_terms=special_terms, device=device))

@@ -19,7 +19,6 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from vocable.data import Document
-from vocable.data.text_table import file_checksum, text_table, write_texts
 from vocable.encoder.provenance import checksum, describe
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import VectorsError
@@ -46,7 +45,6 @@ class StreamProgress:
     windows: int = 0  # of the texts that were read in windows
     seconds: float = 0.0  # of encoding and writing
     last_id: str = ""
-    texts_crc32: int | None = None  # of the files of texts, one after the other
 
 
 def encode_stream(
@@ -58,7 +56,6 @@ def encode_stream(
     source: str = "",
     inputs: str | None = None,
     shard: tuple[int, int] = (1, 1),
-    keep_texts: bool = False,
     title: str = "encode",
     total: int | None = None,
 ) -> StreamProgress:
@@ -72,7 +69,6 @@ def encode_stream(
         model, source: names of the model and of the corpus, stored in the settings.
         inputs: changes when the documents do; by default the fingerprint of a local corpus' files.
         shard: (i, m) for the i-th of m shards, stored in the settings.
-        keep_texts: also store the documents, as `part-*.arrow`.
         title, total: of the progress bar.
 
     Raises:
@@ -80,7 +76,7 @@ def encode_stream(
         VectorsError: the work in progress was made from other documents, or is damaged.
     """
     meta = describe(encoder, model)
-    settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard, keep_texts=keep_texts)
+    settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard)
     if finished(folder, settings):
         return read_progress(folder)
     with resumable(folder, settings) as work, progress(title, total) as advance:
@@ -103,9 +99,6 @@ def encode_stream(
                 state.write()
                 raise
             write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
-            if keep_texts:
-                write_texts(work / f"{name}.arrow", [text_table(part)])
-                done.texts_crc32 = file_checksum(work / f"{name}.arrow", done.texts_crc32 or 0)
             done.parts += 1
             done.texts += len(part)
             done.truncated += encoder.truncated - before[0]
@@ -170,7 +163,6 @@ def stream_settings(
     *,
     inputs: str | None = None,
     shard: tuple[int, int] = (1, 1),
-    keep_texts: bool = False,
 ) -> dict[str, Any]:
     """Return everything that determines the vectors, as JSON values."""
     return {
@@ -183,7 +175,6 @@ def stream_settings(
         "min_weight": encoder.min_weight,
         "mass": encoder.mass,
         "dtype": str(encoder.model.dtype),
-        "texts": keep_texts,
         "long_documents": encoder.long_documents,
     }
 

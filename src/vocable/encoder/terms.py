@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -28,6 +28,7 @@ from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, ou
 from vocable.encoder.special_terms import special_columns, special_tokens
 from vocable.encoder.tokens import WORD_MARKS, backend_of
 from vocable.errors import ArgumentError, VectorsError
+from vocable.options import checked
 from vocable.vectors import as_vectors, selected, token_names
 
 
@@ -91,6 +92,7 @@ SPELLED = (re.compile(r"\w+|[^\w\s]"), re.compile(r"\S+"))
 CACHED_WORDS = 1 << 20
 
 
+@checked
 def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "any") -> csr_array:
     """Count each output term of `model` in each text, beyond the model's length, too.
 
@@ -106,8 +108,6 @@ def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "a
         [m, v] csr_array of float32 counts.
     """
     texts = as_texts(texts)
-    if words not in get_args(Words):
-        raise ArgumentError(f"words must be one of {', '.join(get_args(Words))}, not {words!r}")
     transformer = main_transformer(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
     ids: Iterable[Iterable[int]]
