@@ -87,12 +87,14 @@ def settings_of(
     {'source': 'hf:a', 'size': 2, 'mass': 0.5, 'inputs': ''}
     """
     words = {name for name, values in values_of(function).items() if values.words}
-    settings: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
-            settings |= arguments[name]
-        elif name not in IRRELEVANT | {*without, *others}:
-            settings[name] = _json_value(name, arguments[name])
+            given |= {option: value for option, value in arguments[name].items() if value is not None}
+        else:
+            given[name] = arguments[name]
+    left_out = IRRELEVANT | {*without, *others}
+    settings = {name: _json_value(name, value) for name, value in given.items() if name not in left_out}
     named = [value for name, value in settings.items() if name not in words]
     return {**settings, **others, INPUTS_KEY: fingerprint(*_texts(named))}
 

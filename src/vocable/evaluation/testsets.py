@@ -24,7 +24,7 @@ from typing_extensions import Unpack
 from vocable.data import BadLines, Example, read_examples
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
-from vocable.fingerprint import fingerprint
+from vocable.fingerprint import settings_of
 from vocable.options import CountOrZero, Difficulty, TestsetOptions, checked
 from vocable.progress import track
 from vocable.retrieval.words import words as words_in_order
@@ -279,8 +279,7 @@ def make_testset(
         DataError: the log cannot be read, or no query is suitable.
         ModelError: the embedding model cannot be read.
     """
-    made_from = {"log": log, "seed": seed, "embedding": embedding, "skip_bad": skip_bad, "inputs": fingerprint(log)}
-    made_from |= asdict(DrawSettings(**options))
+    made_from = settings_of(make_testset, locals(), asdict(DrawSettings(**options)), without=("train_output",))
     done = finished(output, made_from)
     if not done:
         refuse_taken(Path(output))

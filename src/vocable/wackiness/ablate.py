@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
@@ -29,7 +29,7 @@ from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
-from vocable.fingerprint import fingerprint
+from vocable.fingerprint import fingerprint, settings_of
 from vocable.html import RESULTS
 from vocable.options import Count, CountOrZero, ExpansionStudy, checked
 from vocable.progress import track
@@ -43,7 +43,7 @@ from vocable.wackiness.ablation import (
     DatasetAblation,
     ThresholdResult,
 )
-from vocable.wackiness.expansions import as_setting, expansion_data, proper_names, stored_vectors
+from vocable.wackiness.expansions import expansion_data, proper_names, stored_vectors
 from vocable.wackiness.measure import WackinessSettings, read_wackiest, wackiness_of, write_scores
 from vocable.wackiness.report import AblationReport
 
@@ -92,8 +92,8 @@ def ablate(
         VectorsError: scores or stored vectors have another vocabulary, or are damaged.
         MissingExtraError: matplotlib is not installed.
     """
-    output, measures = Path(output), list(measures or ABLATION_MEASURES)
-    sources = [datasets] if isinstance(datasets, str) else list(datasets)
+    measures, sources = list(measures or ABLATION_MEASURES), [datasets] if isinstance(datasets, str) else list(datasets)
+    arguments, output = locals() | {"datasets": sources}, Path(output)
     vectors, query_vectors, seed = options.get("vectors"), options.get("query_vectors"), options.get("seed", 0)
     dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
     _check_thresholds(thresholds)
@@ -106,13 +106,10 @@ def ablate(
         load_dataset(source, documents=False)  # errors of the last one are found before hours of work on the others
     encoder, name = load_model(model, options.get("device")), model_name(model)
     names = terms(encoder)
-    ranking = None if scores is None else zlib.crc32(read_wackiest(scores, names).tobytes())
-    settings: dict[str, Any] = {"model": name, "weights": checksum(encoder), "datasets": sources}
-    settings |= {"scores": scores and str(scores), "ranking": ranking, "role": role, "measures": measures}
-    settings |= {"dtype": dtype, "max_length": max_length, "thresholds": sorted(set(thresholds)), "draws": draws}
-    settings |= {"seed": seed, "vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
-    settings["inputs"] = fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
-    settings["control"] = control
+    if scores is not None:
+        read_wackiest(scores, names)  # raises an error for another vocabulary
+    others: dict[str, object] = {"model": name, "weights": checksum(encoder), "thresholds": sorted(set(thresholds))}
+    settings = settings_of(ablate, arguments, others | {"dtype": dtype, "max_length": max_length, "seed": seed})
     if not finished(output, settings):
         with resumable(output, settings) as work:
             whole, found = work / "whole", []

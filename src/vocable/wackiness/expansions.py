@@ -5,7 +5,6 @@ Letters: m inputs, n documents of the collection, v terms, k retrieved documents
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections import Counter
@@ -29,7 +28,7 @@ from vocable.evaluation.expanders import Expander
 from vocable.options import Count, checked
 from vocable.retrieval.bm25 import count_words
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.vectors import Sources, read_vectors, vocabulary_fingerprint
+from vocable.vectors import Sources, places_of, read_vectors, vocabulary_fingerprint
 from vocable.wackiness.score import without_itself
 
 NO_COLUMNS = np.empty(0, dtype=np.int64)
@@ -110,7 +109,7 @@ def stored_vectors(sources: Sources, model: SparseEncoder, ids: Sequence[str]) -
     Raises:
         VectorsError: they are damaged, made by a model with another vocabulary, or miss a text.
     """
-    stored, places = read_vectors(sources), ", ".join(as_setting(sources))
+    stored, places = read_vectors(sources), ", ".join(map(str, places_of(sources)))
     if stored.meta.vocabulary != vocabulary_fingerprint(terms(model)):
         raise VectorsError(f"{places}: made by {stored.meta.model}, which has another vocabulary")
     rows = {name: row for row, name in enumerate(stored.ids)}
@@ -118,12 +117,6 @@ def stored_vectors(sources: Sources, model: SparseEncoder, ids: Sequence[str]) -
     if missing is not None:
         raise VectorsError(f"{places}: no vector of the text {missing!r}")
     return stored.matrix[[rows[name] for name in ids]]
-
-
-def as_setting(sources: Sources | None) -> list[str]:
-    """Return the paths as JSON values."""
-    paths = [sources] if isinstance(sources, str | os.PathLike) else sources or []
-    return [os.fspath(path) for path in paths]
 
 
 def word_surfaces(words: Sequence[str]) -> list[Surface]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -28,14 +28,13 @@ from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.expanders import expander_class, open_expander
-from vocable.fingerprint import fingerprint
+from vocable.fingerprint import settings_of
 from vocable.html import RESULTS
 from vocable.options import Count, CountOrZero, WackinessOptions, checked
 from vocable.storage import finish, finished, read_record, resumable
 from vocable.vectors import read_vectors
 from vocable.wackiness.expansions import (
     ExpansionData,
-    as_setting,
     expansion_data,
     output_rows,
     proper_names,
@@ -87,7 +86,7 @@ def measure_wackiness(
         VectorsError: stored vectors have another vocabulary, or miss a text.
         MissingExtraError: matplotlib is not installed.
     """
-    output = Path(output)
+    arguments, output = locals(), Path(output)
     fields = WackinessSettings.__dataclass_fields__
     settings = WackinessSettings(**{name: value for name, value in options.items() if name in fields})  # type: ignore[arg-type]
     several = [models] if isinstance(models, str | SparseEncoder) else list(models)
@@ -109,14 +108,10 @@ def measure_wackiness(
         for one, expander in zip(several, expanders, strict=True)
     ]
     draws, seed = options.get("bootstrap", 100), options.get("seed", 0)
-    run: dict[str, Any] = {"models": places, "weights": ["" if one is None else checksum(one) for one in opened]}
-    run |= {**asdict(settings), "bootstrap": draws, "seed": seed, "sensitivity": sensitivity}
-    run |= {"splitter": options.get("splitter", "any"), "dtype": options.get("dtype", "auto")}
-    run |= {"max_length": options.get("max_length"), "queries": queries, "corpus": corpus}
-    run |= {"names": names, "role": role, "limit": limit}
-    run |= {"vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
-    sources = filter(None, (corpus, queries, names))
-    run["inputs"] = fingerprint(*sources, *run["vectors"], *run["query_vectors"])
+    others = {**asdict(settings), "bootstrap": draws, "seed": seed, "splitter": options.get("splitter", "any")}
+    others |= {"models": places, "weights": ["" if one is None else checksum(one) for one in opened]}
+    others |= {"dtype": options.get("dtype", "auto"), "max_length": options.get("max_length")}
+    run = settings_of(measure_wackiness, arguments, others, without=("card",))
     if not finished(output, run):
         texts = _read(queries, corpus, role, limit, seed)
         known_names = proper_names(chain((one.full for one in texts.documents), read_texts(names) if names else ()))
