@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, signature
 from os import PathLike
@@ -32,7 +33,7 @@ from typing import (
 )
 
 import typing_extensions
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc, TypedDict
 
 from vocable.errors import ArgumentError
@@ -157,6 +158,69 @@ class TestsetOptions(TypedDict, total=False):
     negatives: Annotated[int, Ge(1), Doc("Hard negatives per query, at most 10 by default.")]
     min_overlap: Annotated[float, Gt(0), Le(1), Doc("Least share of a query's words in a hard negative; 0.5.")]
     distractors: Annotated[int, Ge(0), Doc("Further queries of each cluster whose documents are added; 0.")]
+
+
+class NegativeOptions(TypedDict, total=False):
+    """Rule for the hits of a query that are its negatives."""
+
+    negatives: Annotated[Count, Doc("Number of negatives per example; 8 by default.")]
+    from_rank: Annotated[Count, Doc("First rank of a negative, positives included; 1 by default.")]
+    to_rank: Annotated[Count, Doc("Last rank of a negative; 100 by default.")]
+    margin: Annotated[float | None, Doc("Negatives must score this much less than the positive.")]
+    relative_margin: Annotated[
+        float | None, Ge(0), Lt(1), Doc("Negatives must score less than (1 - this) of the positive's score.")
+    ]
+
+
+class PretrainOptions(TypedDict, total=False):
+    """Settings of a pre-training, all but the number of steps."""
+
+    batch_size: Annotated[Count, Doc("Texts per batch; 32 by default.")]
+    gradient_accumulation: Annotated[Count, Doc("Batches per step; 1 by default.")]
+    learning_rate: Annotated[float, Gt(0), Doc("Largest learning rate, after the warm-up; 3e-4 by default.")]
+    weight_decay: Annotated[float, Ge(0), Doc("Weight decay of AdamW; 0.01 by default.")]
+    dropout: Annotated[float, Ge(0), Lt(1), Doc("Share of activations to drop; 0 by default.")]
+    warmup_share: Annotated[
+        float, Ge(0), Lt(1), Doc("Share of the steps with a rising learning rate; 0.06 by default.")
+    ]
+    dtype: Annotated[DType, Doc("Number type of products; auto is bfloat16 where the device has it natively.")]
+    log_every: Annotated[Count, Doc("Steps between lines of the log; 10 by default.")]
+    save_every: Annotated[Count, Doc("Steps between checkpoints; 200 by default.")]
+    max_length: Annotated[int, Ge(8), Doc("Tokens per window, special tokens included; 128 by default.")]
+    masking: Annotated[
+        Literal["uniform", "overlap-aware", "whole-word", "longest-span"],
+        Doc(
+            "Tokens to mask: uniform (default); overlap-aware: new tokens of a transferred model more often; "
+            "whole-word: words of an expanded vocabulary; longest-span: terms of a new head, continuations included."
+        ),
+    ]
+    masking_rate: Annotated[
+        float, Gt(0), Le(1), Doc("Share of tokens to mask; default: 0.3, for words and terms 0.15.")
+    ]
+    new_token_weight: Annotated[
+        float, Gt(0), Doc("overlap-aware: how often a new token is masked per shared one; 2 by default.")
+    ]
+    teacher: Annotated[
+        str | None, Doc("Learn the largest logits of this sparse model of the same terms, without masks.")
+    ]
+    classes: Annotated[
+        int | None,
+        Ge(2),
+        Doc("With a dense teacher: learn which of this many clusters of its embeddings a text is in."),
+    ]
+    trainable: Annotated[
+        Literal["all", "embeddings"], Doc("Parameters to train; the others are frozen; all by default.")
+    ]
+    train_bias: Annotated[bool, Doc("With --trainable embeddings: train the output bias, too.")]
+    held_out: Annotated[CountOrZero, Doc("Windows held out for the report, at most a tenth; 256 by default.")]
+    passes: Annotated[
+        Count | None, Doc("Largest number of passes over a text, each with other masks; unlimited by default.")
+    ]
+    schedule: Annotated[Literal["cosine", "linear"], Doc("Decay of the learning rate; cosine by default.")]
+    schedule_steps: Annotated[
+        Count | None, Doc("Steps after which the learning rate would be 0, if more than --steps.")
+    ]
+    seed: Annotated[CountOrZero, Doc("Seed of the order of texts, masks, dropout and held-out windows; 0 by default.")]
 
 
 class ExpansionStudy(Inference, total=False):
@@ -347,7 +411,8 @@ def check(record: type[T], options: Mapping[str, Any]) -> T:
     """
     known, allowed = _hints(record), values_of(cast(Any, record))
     if unknown := next((name for name in options if name not in known), None):
-        raise ArgumentError(f"{unknown}: no such option")
+        near = get_close_matches(unknown, known, 1)
+        raise ArgumentError(f"{unknown}: no such option" + (f"; did you mean {near[0]}" if near else ""))
     found = {name: allowed[name].check(name, value) if name in allowed else value for name, value in options.items()}
     for one in _extended(record):
         if one in RECORD_RULES:

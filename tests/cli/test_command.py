@@ -64,9 +64,9 @@ def arguments(function: Any) -> dict[str, Any]:
             found[name] = parameter.default
         elif "Unpack" in parameter.annotation:
             found |= dict.fromkeys(get_type_hints(get_args(eval(parameter.annotation, names))[0]), "option")
-        elif name == "settings":  # the keys of a recipe
-            fields = PretrainSettings.model_fields.items()
-            found |= {key: inspect.Parameter.empty if one.is_required() else one.default for key, one in fields}
+            if name == "settings":  # also the keys of a recipe
+                fields = PretrainSettings.model_fields.items()
+                found |= {key: one.default for key, one in fields if not one.is_required()}
     return found
 
 

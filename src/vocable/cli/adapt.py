@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Gt, Lt
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command
-from vocable.cli.options import Device, Loading, Model, Output, Seed, SkipBad, Texts, part_of, texts_of
+from vocable.cli.options import Device, Loading, Model, Output, Seed, SkipBad, Texts, texts_of
 from vocable.errors import ArgumentError, DataError
-from vocable.options import Count, CountOrZero, DType
+from vocable.options import Count, PretrainOptions, select
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
@@ -42,28 +42,24 @@ def inspect(
     return Outcome(vo.inspect(model, target=target, texts=texts, device=device, skip_bad=skip_bad))
 
 
-def _adapted(output: Path, settings: Mapping[str, Any], adapt: Callable[[], SparseEncoder]) -> SparseEncoder:
-    """Return the model that `adapt` makes, written to the output folder, or the model there, made with these settings."""
+def _adapted(
+    verb: Callable[..., Outcome], arguments: Mapping[str, Any], adapt: Callable[[], SparseEncoder], *without: str
+) -> SparseEncoder:
+    """Return the model that `adapt` makes, written to the output folder, or the model there, made with these arguments.
+
+    `without` are arguments that do not change the model.
+    """
     from vocable.encoder.load import save_model
+    from vocable.fingerprint import settings_of
     from vocable.storage import finished, refuse_taken
 
-    made_from = _made_from(settings)
+    output, made_from = arguments["output"], settings_of(verb, arguments, without=without)
     if finished(output, made_from):
         return vo.load(output)
     refuse_taken(output)
     adapted = adapt()
     save_model(adapted, output, made_from)
     return adapted
-
-
-def _made_from(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of an output as JSON values, with a fingerprint of all inputs that they name."""
-    from vocable.fingerprint import fingerprint
-
-    values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    values.pop("device", None)
-    names = [name for value in values.values() for name in (value if isinstance(value, list) else [value])]
-    return values | {"inputs": fingerprint(*(name for name in names if isinstance(name, str)))}
 
 
 @command("Adapt", reads=True)
@@ -81,7 +77,7 @@ def rescale(
 
     Example: vocable rescale answerdotai/ModernBERT-base -o out --factor auto
     """
-    number: float | Literal["auto"] = "auto"
+    arguments, number = locals(), cast(float | Literal["auto"], "auto")
     if factor != "auto":
         number = 0.0
         with suppress(ValueError):
@@ -95,7 +91,7 @@ def rescale(
         probe = probe_texts(texts) if number == "auto" else None
         return vo.rescale(vo.load(model, **options), number, texts=probe)
 
-    adapted = _adapted(output, {"model": model, "factor": factor, "texts": texts, **options}, adapt)
+    adapted = _adapted(rescale, arguments, adapt)
     return Outcome(vo.provenance(adapted)[-1], [output], f"vocable inspect {output}")
 
 
@@ -143,14 +139,13 @@ def transfer(
 
     Example: vocable transfer MODEL --target bert-base-uncased -o out
     """
-    settings: dict[str, Any] = {"head_only": head_only, "init": init, "bias": bias, "norm": norm, "seed": seed}
+    arguments = locals()
 
     def adapt() -> SparseEncoder:
-        read = texts_of(texts) if texts else None
-        return vo.transfer(vo.load(model, **options), target, texts=read, **settings)
+        read, loaded = texts_of(texts) if texts else None, vo.load(model, **options)
+        return vo.transfer(loaded, target, head_only=head_only, init=init, bias=bias, norm=norm, texts=read, seed=seed)
 
-    made_from = {"model": model, "target": target, "texts": list(texts), **settings, **options}
-    result: Any = vo.provenance(_adapted(output, made_from, adapt))[-1]
+    result: Any = vo.provenance(_adapted(transfer, arguments, adapt, "neighbours"))[-1]
     if neighbours:
         from vocable.adapt import transfer as transferring
 
@@ -192,21 +187,22 @@ def expand_vocabulary(
 
     Example: vocable expand-vocabulary vocable-mini --texts texts.txt -o out
     """
+    arguments = locals()
     if (not texts) == (words is None):
         raise ArgumentError("give either --texts, for their most frequent words, or --words, a file of words")
     if words is not None and not (size is None and min_count is None):
         raise ArgumentError("--size and --min-count go with --texts: all words of a file are taken")
     if (init == "semantic") != (target is not None):
         raise ArgumentError("--init semantic and --target go together")
-    settings: dict[str, Any] = {"words": words, "splitter": splitter, "init": init, "target": target, "seed": seed}
-    settings |= {} if size is None else {"size": size}
-    settings |= {} if min_count is None else {"min_count": min_count}
+    limits = {name: limit for name, limit in (("size", size), ("min_count", min_count)) if limit is not None}
 
     def adapt() -> SparseEncoder:
-        read = texts_of(texts) if texts else None
-        return vo.expand_vocabulary(vo.load(model, **options), texts=read, **settings)
+        read, loaded = texts_of(texts) if texts else None, vo.load(model, **options)
+        return vo.expand_vocabulary(
+            loaded, words, texts=read, splitter=splitter, init=init, target=target, seed=seed, **limits
+        )
 
-    adapted = _adapted(output, {"model": model, "texts": list(texts), **settings, **options}, adapt)
+    adapted = _adapted(expand_vocabulary, arguments, adapt)
     following = f"vocable pretrain {output} TEXTS -o DIR --steps 500 --masking whole-word"
     return Outcome(vo.provenance(adapted)[-1], [output], following)
 
@@ -234,55 +230,8 @@ def train_vocabulary(
     return Outcome(result, [output], f"vocable transfer MODEL --target {output} --init subtoken -o DIR")
 
 
-class PretrainOptions(Loading, total=False):
-    """Settings of the pre-training, and options of `vocable.load`."""
-
-    batch_size: Annotated[Count, Doc("Texts per batch; 32 by default.")]
-    gradient_accumulation: Annotated[Count, Doc("Batches per step; 1 by default.")]
-    learning_rate: Annotated[float, Gt(0), Doc("Largest learning rate, after the warm-up; 3e-4 by default.")]
-    weight_decay: Annotated[float, Ge(0), Doc("Weight decay of AdamW; 0.01 by default.")]
-    dropout: Annotated[float, Ge(0), Lt(1), Doc("Share of activations to drop; 0 by default.")]
-    warmup_share: Annotated[
-        float, Ge(0), Lt(1), Doc("Share of the steps with a rising learning rate; 0.06 by default.")
-    ]
-    dtype: Annotated[DType, Doc("Number type of products; auto is bfloat16 where the device has it natively.")]
-    log_every: Annotated[Count, Doc("Steps between lines of the log; 10 by default.")]
-    save_every: Annotated[Count, Doc("Steps between checkpoints; 200 by default.")]
-    max_length: Annotated[int, Ge(8), Doc("Tokens per window, special tokens included; 128 by default.")]
-    masking: Annotated[
-        Literal["uniform", "overlap-aware", "whole-word", "longest-span"],
-        Doc(
-            "Tokens to mask: uniform (default); overlap-aware: new tokens of a transferred model more often; "
-            "whole-word: words of an expanded vocabulary; longest-span: terms of a new head, continuations included."
-        ),
-    ]
-    masking_rate: Annotated[
-        float, Gt(0), Le(1), Doc("Share of tokens to mask; default: 0.3, for words and terms 0.15.")
-    ]
-    new_token_weight: Annotated[
-        float, Gt(0), Doc("overlap-aware: how often a new token is masked per shared one; 2 by default.")
-    ]
-    teacher: Annotated[
-        str | None, Doc("Learn the largest logits of this sparse model of the same terms, without masks.")
-    ]
-    classes: Annotated[
-        int | None,
-        Ge(2),
-        Doc("With a dense teacher: learn which of this many clusters of its embeddings a text is in."),
-    ]
-    trainable: Annotated[
-        Literal["all", "embeddings"], Doc("Parameters to train; the others are frozen; all by default.")
-    ]
-    train_bias: Annotated[bool, Doc("With --trainable embeddings: train the output bias, too.")]
-    held_out: Annotated[CountOrZero, Doc("Windows held out for the report, at most a tenth; 256 by default.")]
-    passes: Annotated[
-        Count | None, Doc("Largest number of passes over a text, each with other masks; unlimited by default.")
-    ]
-    schedule: Annotated[Literal["cosine", "linear"], Doc("Decay of the learning rate; cosine by default.")]
-    schedule_steps: Annotated[
-        Count | None, Doc("Steps after which the learning rate would be 0, if more than --steps.")
-    ]
-    seed: Annotated[CountOrZero, Doc("Seed of the order of texts, masks, dropout and held-out windows; 0 by default.")]
+class LoadingAndPretraining(Loading, PretrainOptions, total=False):
+    """Options of `vocable.load` and `vocable.pretrain`."""
 
 
 @command("Adapt", resumable=True, reads=True)
@@ -291,7 +240,7 @@ def pretrain(
     texts: Texts,
     output: Output,
     steps: Annotated[Count, Doc("Number of optimizer steps.")],
-    **options: Unpack[PretrainOptions],
+    **options: Unpack[LoadingAndPretraining],
 ) -> Outcome:
     """Adapt a model by masked language modelling.
 
@@ -304,17 +253,17 @@ def pretrain(
 
     Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """
+    arguments = locals()
+    from vocable.fingerprint import settings_of
     from vocable.storage import finished
     from vocable.training.pretraining.pretrain import check_settings, pretrain_folder
 
-    loading = part_of(Loading, options)
-    settings: dict[str, Any] = {name: value for name, value in options.items() if name not in loading}
-    seed = settings.pop("seed", 0)
-    complete = check_settings(steps=steps, **settings).model_dump(mode="json") | {"texts": list(texts), "seed": seed}
-    made_from = _made_from({"model": model, **loading, **complete})
+    loading, settings = select(Loading, options), select(PretrainOptions, options)
+    complete = check_settings(steps, settings).model_dump(mode="json", exclude={"texts", "teacher"})
+    made_from = settings_of(pretrain, arguments, complete | {"seed": settings.get("seed", 0)})
     finished(output, made_from)  # refuses an output of other settings before the texts are opened
     adapted = pretrain_folder(
-        output, made_from, lambda: vo.load(model, **loading), texts_of(texts), steps=steps, seed=seed, **settings
+        output, made_from, lambda: vo.load(model, **loading), texts_of(texts), steps=steps, **settings
     )
     following = f"vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
     return Outcome(vo.provenance(adapted)[-1], [output], following)
@@ -340,18 +289,20 @@ def calibrate(
 
     Example: vocable calibrate adapted texts.txt -o out --activation-rate 0.05
     """
+    arguments = locals()
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("give either --activation-rate or --shift")
-    settings: dict[str, Any] = {"activation_rate": activation_rate, "shift": shift, "level": level}
-    settings |= {"max_length": max_length, "count": count}
 
     def adapt() -> SparseEncoder:
         probe = list(islice((text for text in texts_of(texts) if text.strip()), count))
         if not probe:
             raise DataError("no text to probe with", source=" ".join(texts))
-        return vo.calibrate(vo.load(model, **options), probe, **settings)
+        rate, loaded = activation_rate, vo.load(model, **options)
+        return vo.calibrate(
+            loaded, probe, activation_rate=rate, shift=shift, level=level, max_length=max_length, count=count
+        )
 
-    adapted = _adapted(output, {"model": model, "texts": list(texts), **settings, **options}, adapt)
+    adapted = _adapted(calibrate, arguments, adapt)
     return Outcome(vo.provenance(adapted)[-1], [output], f"vocable inspect {output}")
 
 
@@ -380,15 +331,16 @@ def make_inference_free(
 
     Example: vocable make-inference-free vocable-mini --texts pydocs: -o out
     """
-    settings: dict[str, Any] = {"weights": weights, "formula": formula, "trainable": trainable}
+    arguments = locals()
 
     def adapt() -> SparseEncoder:
         read = texts_of(texts) if texts else None
         if weights == "mean" and texts:
             streams = [vo.read_examples(source) for source in texts]
             read = (example.query for stream in streams for example in stream)
-        return vo.make_inference_free(vo.load(model, **options), read, **settings)
+        loaded = vo.load(model, **options)
+        return vo.make_inference_free(loaded, read, weights=weights, formula=formula, trainable=trainable)
 
-    adapted = _adapted(output, {"model": model, "texts": list(texts), **settings, **options}, adapt)
+    adapted = _adapted(make_inference_free, arguments, adapt)
     following = f"vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
     return Outcome(vo.provenance(adapted)[-1], [output], following)

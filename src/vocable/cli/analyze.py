@@ -12,7 +12,7 @@ from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command
-from vocable.cli.options import Device, Measures, Model, Output, SkipBad, Texts, Vectors, texts_of
+from vocable.cli.options import Device, Measures, Model, Output, SkipBad, Texts, Vectors, keywords, texts_of
 from vocable.options import Count, CountOrZero, ExpansionStudy, WackinessOptions
 
 MaxTerms = Annotated[
@@ -40,17 +40,7 @@ def analyze_logits(
 
     Example: vocable analyze-logits bert-base-uncased texts.txt --clusters 50
     """
-    result = vo.analyze_logits(
-        model,
-        texts_of(texts),
-        top_k=top_k,
-        limit=limit,
-        max_length=max_length,
-        clusters=clusters,
-        embedding=embedding,
-        device=device,
-    )
-    return Outcome(result)
+    return Outcome(vo.analyze_logits(**locals() | {"texts": texts_of(texts)}))
 
 
 @command("Analyze")
@@ -111,20 +101,7 @@ def measure_wackiness(
 
     Example: vocable measure-wackiness MODEL --queries q.tsv --corpus d.tsv -o w
     """
-    result = vo.measure_wackiness(
-        models,
-        corpus,
-        output,
-        queries=queries,
-        role=role,
-        limit=limit,
-        names=names,
-        sensitivity=sensitivity,
-        card=card,
-        skip_bad=skip_bad,
-        **options,
-    )
-    return Outcome(result, [output])
+    return Outcome(vo.measure_wackiness(**keywords(locals())), [output])
 
 
 @command("Analyze", resumable=True)
@@ -154,17 +131,4 @@ def ablate(
 
     Example: vocable ablate vocable-mini beir:scifact -o removed
     """
-    result = vo.ablate(
-        model,
-        datasets,
-        output,
-        scores=scores,
-        thresholds=thresholds,
-        measures=measures,
-        draws=draws,
-        control=control,
-        role=role,
-        skip_bad=skip_bad,
-        **options,
-    )
-    return Outcome(result, [output])
+    return Outcome(vo.ablate(**keywords(locals())), [output])

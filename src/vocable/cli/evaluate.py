@@ -12,7 +12,7 @@ from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command
-from vocable.cli.options import Device, Measures, Model, Output, Results, SkipBad, Vectors, texts_of
+from vocable.cli.options import Device, Measures, Model, Output, Results, SkipBad, Vectors, keywords, texts_of
 from vocable.encoder.pooling import PoolingName
 from vocable.options import Count, CountOrZero, EvaluationOptions, Inference, Share
 
@@ -48,20 +48,7 @@ def evaluate(
 
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """
-    result = vo.evaluate(
-        list(systems),
-        dataset,
-        measures,
-        bm25=bm25,
-        grid=grid,
-        figure=figure,
-        per_query=per_query,
-        output=output,
-        time_queries=time_queries,
-        skip_bad=skip_bad,
-        **options,
-    )
-    return Outcome(result, [figure, per_query, output])
+    return Outcome(vo.evaluate(**keywords(locals())), [figure, per_query, output])
 
 
 @command("Search", markdown=True)
@@ -113,19 +100,7 @@ def select(
 
     Example: vocable select vocable-mini my-model --dataset beir:scifact
     """
-    result = vo.select(
-        list(systems),
-        dataset,
-        measures,
-        grid=grid,
-        max_p95=max_p95,
-        max_bytes_per_document=max_bytes_per_document,
-        convention=convention,
-        output=output,
-        skip_bad=skip_bad,
-        **options,
-    )
-    return Outcome(result, [output])
+    return Outcome(vo.select(**keywords(locals())), [output])
 
 
 @command("Search", markdown=True)
@@ -148,19 +123,7 @@ def check_engine(
 
     Example: vocable check-engine postgresql://localhost/mine?table=check
     """
-    return Outcome(
-        vo.check_engine(
-            place,
-            model=model,
-            corpus=corpus,
-            topics=topics,
-            documents=documents,
-            queries=queries,
-            k=k,
-            device=device,
-            skip_bad=skip_bad,
-        )
-    )
+    return Outcome(vo.check_engine(**locals()))
 
 
 LUCENE = (

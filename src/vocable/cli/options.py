@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 from typing_extensions import Doc, TypedDict
 
 from vocable.encoder.pooling import PoolingName
 from vocable.errors import ArgumentError
-from vocable.options import Count, CountOrZero, DType, Share
+from vocable.options import Count, CountOrZero, Share
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
-
-T = TypeVar("T")
 
 Model: TypeAlias = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")]
 Texts: TypeAlias = Annotated[Sequence[str], typer.Argument(help="Sources of texts, such as a file or pydocs:.")]
@@ -40,10 +38,6 @@ Measures: TypeAlias = Annotated[
 Source: TypeAlias = Annotated[str | None, typer.Option(metavar="SOURCE")]
 Device: TypeAlias = Annotated[
     str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")
-]
-MaxLength: TypeAlias = Annotated[Count | None, Doc("Tokens per text; by default the model's own maximum.")]
-ModelDType: TypeAlias = Annotated[
-    DType, Doc("Number type of the model; auto is bfloat16 where the device has it natively.")
 ]
 Seed: TypeAlias = Annotated[CountOrZero, Doc("Seed of the random choices.")]
 SkipBad: TypeAlias = Annotated[CountOrZero, Doc("Number of malformed lines to skip; one more is an error.")]
@@ -70,9 +64,9 @@ class Loading(TypedDict, total=False):
     device: Device
 
 
-def part_of(record: type[T], options: Mapping[str, object]) -> T:
-    """Return those options that are fields of a record."""
-    return cast(T, {name: options[name] for name in record.__annotations__ if name in options})
+def keywords(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a command, its `locals()`, as the keywords of a verb with the same parameters and record."""
+    return {**{name: value for name, value in arguments.items() if name != "options"}, **arguments["options"]}
 
 
 def read_text(text: str) -> str:

@@ -24,6 +24,7 @@ from vocable.cli.options import (
     Vectors,
     Wacky,
     WackyShare,
+    keywords,
     read_text,
     wacky_terms,
 )
@@ -254,18 +255,7 @@ def encode(
 
     Example: vocable encode vocable-mini corpus.jsonl -o vectors
     """
-    made = vo.encode(
-        model,
-        texts,
-        role,
-        output=output,
-        shards=shards,
-        shard=shard,
-        workers=workers,
-        scheduler=scheduler,
-        skip_bad=skip_bad,
-        **options,
-    )
+    made = vo.encode(**keywords(locals()))
     complete = role == "document" and shard is None
     return Outcome(made, [output], f"vocable index {output} CORPUS -o INDEX" if complete else "")
 

@@ -11,7 +11,7 @@ from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import command
-from vocable.cli.options import Place
+from vocable.cli.options import Place, keywords
 from vocable.options import Count, ServiceOptions
 
 
@@ -35,4 +35,4 @@ def serve(
 
     Example: vocable serve my-index --port 8000
     """
-    vo.serve(index, model, host=host, port=port, workers=workers, token_file=token_file, **options)
+    vo.serve(**keywords(locals()))

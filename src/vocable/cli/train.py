@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from annotated_types import Ge, Lt
-from typing_extensions import Doc, TypedDict, Unpack
+from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command
-from vocable.cli.options import Device, Lines, Loading, Model, Output, Seed, SkipBad, part_of
-from vocable.options import Count, TestsetOptions
+from vocable.cli.options import Device, Lines, Loading, Model, Output, Seed, SkipBad, keywords
+from vocable.options import NegativeOptions, TestsetOptions, select
 
 Examples = Annotated[str, typer.Argument(help="Source of queries, positives, and negatives, if any.")]
 
@@ -87,18 +86,6 @@ def recipes(
     return Outcome(vo.recipes(name))
 
 
-class NegativeOptions(TypedDict, total=False):
-    """The choice of negatives."""
-
-    negatives: Annotated[Count, Doc("Number of negatives per example; 8 by default.")]
-    from_rank: Annotated[Count, Doc("First rank of a negative, positives included; 1 by default.")]
-    to_rank: Annotated[Count, Doc("Last rank of a negative; 100 by default.")]
-    margin: Annotated[float | None, Doc("Negatives must score this much less than the positive.")]
-    relative_margin: Annotated[
-        float | None, Ge(0), Lt(1), Doc("Negatives must score less than (1 - this) of the positive's score.")
-    ]
-
-
 class MineOptions(Loading, NegativeOptions, total=False):
     """Options of `vocable.load` and `vocable.mine`."""
 
@@ -125,9 +112,9 @@ def mine(
     """
     from vocable.training.mine import NegativeRule
 
-    rule = part_of(NegativeOptions, options)
+    rule = select(NegativeOptions, options)
     NegativeRule(**rule)  # refuses impossible ranks before the model is loaded
-    loaded = vo.load(model, **part_of(Loading, options))
+    loaded = vo.load(model, **select(Loading, options))
     result = vo.mine(
         loaded, examples, output, corpus=corpus, index=index, with_scores=with_scores, skip_bad=skip_bad, **rule
     )
@@ -152,8 +139,7 @@ def teacher_scores(
 
     Example: vocable teacher-scores my-teacher hard.jsonl -o scored.jsonl
     """
-    result = vo.teacher_scores(model, examples, output, kind=kind, device=device, skip_bad=skip_bad)
-    return Outcome(result, [output])
+    return Outcome(vo.teacher_scores(**locals()), [output])
 
 
 @command("Train")
@@ -176,14 +162,5 @@ def make_testset(
 
     Example: vocable make-testset clicks.jsonl -o test-set --queries 300
     """
-    result = vo.make_testset(
-        log,
-        output,
-        embedding=embedding,
-        device=device,
-        seed=seed,
-        train_output=train_output,
-        skip_bad=skip_bad,
-        **options,
-    )
-    return Outcome(result, [output, train_output], f"vocable evaluate vocable-mini --dataset beir:{output}")
+    made = vo.make_testset(**keywords(locals()))
+    return Outcome(made, [output, train_output], f"vocable evaluate vocable-mini --dataset beir:{output}")

@@ -14,7 +14,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Lt
 from sentence_transformers import SparseEncoder
+from typing_extensions import Unpack
 
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
@@ -31,7 +32,7 @@ from vocable.encoder.provenance import checksum
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.fingerprint import settings_of
-from vocable.options import Count, CountOrZero, check_fields, checked
+from vocable.options import Count, CountOrZero, NegativeOptions, check_fields, checked
 from vocable.progress import progress, track
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import build, open_index
@@ -165,13 +166,9 @@ def mine(
     *,
     corpus: str | None = None,
     index: str | Path | None = None,
-    negatives: Count = 8,
-    from_rank: Count = 1,
-    to_rank: Count = 100,
-    margin: float | None = None,
-    relative_margin: Annotated[float, Ge(0), Lt(1)] | None = None,
     with_scores: bool = False,
     skip_bad: CountOrZero = 0,
+    **options: Unpack[NegativeOptions],
 ) -> ExampleCounts:
     """Write the examples with the hardest negatives that the model retrieves, as JSON lines.
 
@@ -184,13 +181,9 @@ def mine(
         output: output file (written atomically).
         corpus: source of the documents; by default the positives of the examples.
         index: a folder of `vocable index`, in place of `corpus`.
-        negatives: negatives per example.
-        from_rank: lowest rank of a negative, counted from 1, positives included.
-        to_rank: highest rank of a negative.
-        margin: a negative must score below the positive's score minus this.
-        relative_margin: a negative must score below (1 - this) of the positive's score.
         with_scores: write the model's scores of the positive and of each negative, too.
         skip_bad: bad lines to skip in the examples and the corpus; one more is an error.
+        options: rule for negatives, the fields of `vocable.options.NegativeOptions`.
 
     Raises:
         ArgumentError: an argument is out of its range, both a corpus and an index are given, the examples come from
@@ -204,13 +197,13 @@ def mine(
     source = str(examples)
     if source == "-":
         raise ArgumentError("`examples` are read more than once: give a file instead of standard input")
-    rule = NegativeRule(negatives, from_rank, to_rank, margin, relative_margin)
+    rule = NegativeRule(**options)
     # A missing source is an error before any work is done.
     read_examples(source)
     if corpus is not None:
         read_corpus(corpus)
     encoder = TextEncoder(model, "document")
-    settings = settings_of(mine, arguments, {"model": checksum(model)})
+    settings = settings_of(mine, arguments, {"model": checksum(model), **asdict(rule)})
     opened = None if index is None else open_index(index)
     if opened is not None:
         opened.query_encoder(model)  # raises an error for another vocabulary

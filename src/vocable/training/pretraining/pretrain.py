@@ -31,6 +31,7 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.trainer_callback import PrinterCallback
+from typing_extensions import Unpack
 
 from vocable.data.texts import iter_texts
 from vocable.encoder.asymmetric import positions
@@ -43,7 +44,7 @@ from vocable.encoder.special_terms import has_bias
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.objectives import first_mistake
-from vocable.options import CountOrZero, checked
+from vocable.options import Count, PretrainOptions, checked
 from vocable.storage import finish, finished, resumable
 from vocable.training import distributed
 from vocable.training.callbacks import (
@@ -83,9 +84,9 @@ def pretrain(
     model: SparseEncoder,
     texts: Iterable[str],
     *,
+    steps: Count,
     work: str | Path | None = None,
-    seed: CountOrZero = 0,
-    **settings: Any,
+    **settings: Unpack[PretrainOptions],
 ) -> SparseEncoder:
     """Adapt a model to `texts` by masked language modelling or by a teacher, on all processes that `torchrun` started.
 
@@ -103,9 +104,8 @@ def pretrain(
         texts: read once, cut into windows and kept as tokens in `work`; a resumed run does not read them again.
         work: folder of checkpoints, tokens and `log.jsonl`, the same for all processes; a run continues from the
             checkpoint that it finds there. By default a temporary folder.
-        seed: decides the order of the texts, the masks, dropout, and the held-out windows.
-        settings: the fields of `vocable.training.settings.PretrainSettings` but `texts` (docs/recipe-keys.md); `steps`
-            is required.
+        steps: number of optimizer steps.
+        settings: the fields of `vocable.options.PretrainOptions`.
 
     Returns:
         a new model. Its last step of provenance has the settings that are not defaults, `held_out` before and after
@@ -121,11 +121,11 @@ def pretrain(
         DataError: there is no text, or not enough text for these steps and passes or for these classes.
     """
     texts = iter_texts(texts)
-    checked = check_settings(**settings)
+    checked = check_settings(steps, settings)
     distributed.join()
     distributed.shared(checked.batch_size)
     with nullcontext(Path(work)) if work is not None else distributed.common_folder() as folder:
-        return _Pretraining(model, texts, checked, folder, seed).result()
+        return _Pretraining(model, texts, checked, folder, settings.get("seed", 0)).result()
 
 
 def pretrain_folder(
@@ -134,8 +134,8 @@ def pretrain_folder(
     load_model: Callable[[], SparseEncoder],
     texts: Iterable[str],
     *,
-    seed: int = 0,
-    **settings: Any,
+    steps: int,
+    **settings: Unpack[PretrainOptions],
 ) -> SparseEncoder:
     """Pre-train a model into a folder, or load what an earlier call with the same settings has left there.
 
@@ -145,19 +145,19 @@ def pretrain_folder(
         output: output folder (written atomically).
         made_from: everything that decides the result, as JSON values.
         load_model: called unless the result is there already.
-        texts, seed, settings: as for `pretrain`, with its errors.
+        texts, steps, settings: as for `pretrain`, with its errors.
 
     Raises:
         ArgumentError: the output is something else, or was begun with other settings.
     """
     if finished(output, made_from):
         return load(output)
-    check_settings(**settings)  # before the model is read
+    check_settings(steps, settings)  # before the model is read
     model = load_model()
     with resumable(output, made_from) as work:
         run, result = work / "run", work / "result"
         try:
-            adapted = pretrain(model, texts, work=run, seed=seed, **settings)
+            adapted = pretrain(model, texts, steps=steps, work=run, **settings)
         except (CollapseError, DataError):  # the same call would fail again: nothing is worth keeping
             shutil.rmtree(run, ignore_errors=True)  # of several processes one is the first
             raise
@@ -170,9 +170,9 @@ def pretrain_folder(
     return adapted
 
 
-def check_settings(**settings: Any) -> PretrainSettings:
+def check_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
     """Return the settings of `pretrain` as a record; `ArgumentError` for one that is unknown or out of its range."""
-    given = {key: value for key, value in settings.items() if not (key == "masking_rate" and value is None)}
+    given = {"steps": steps} | {key: value for key, value in settings.items() if key != "seed"}
     try:
         return PretrainSettings.model_validate({**given, "texts": ["-"]})
     except ValidationError as error:
