@@ -15,6 +15,7 @@ import typer
 from typer.main import get_command
 
 import vocable
+from tests.changes import TITLE, bounds
 from vocable.cli import program
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -151,3 +152,13 @@ def test_commands_are_found_where_a_page_has_them() -> None:
     text = "    vocable train a.yaml \\\n        -o out\n\n```console\n$ vocable search i q\n```\n\n`prune --wacky`\n"
     assert commands(text) == ["vocable train a.yaml -o out", "vocable search i q", "vocable prune --wacky"]
     assert isinstance(GROUP, typer.core.TyperGroup)
+
+
+def test_the_table_of_changes_names_files_and_bounds() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text.partition(TITLE)[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| an? .*\| (\d+) \| (\d+) \|$", table, re.MULTILINE)
+    assert len(bounds(text)) == len(rows) > 0
+    assert all(int(tried) <= int(most) for most, tried in rows)
+    files = [name for name in re.findall(r"`([\w/]+\.py)`", table) if "NAME" not in name]
+    assert [name for name in files if not (ROOT / "src" / "vocable" / name).is_file()] == []
