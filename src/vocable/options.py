@@ -23,6 +23,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NamedTuple,
     ParamSpec,
     TypeAlias,
     TypeVar,
@@ -49,6 +50,12 @@ DType: TypeAlias = Literal["auto", "float32", "bfloat16"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
 Difficulty: TypeAlias = Literal["hard", "plain"]
+
+
+class Default(NamedTuple):
+    """Metadata of a field: the default of a flag that is on, which the command line turns off by --no-NAME."""
+
+    value: bool
 
 
 class Pruning(TypedDict, total=False):
@@ -243,7 +250,7 @@ class WackinessOptions(ExpansionStudy, total=False):
 
     k: Annotated[int, Ge(1), Doc("Documents that an input retrieves; 100 by default.")]
     idf: Annotated[Literal["log", "bm25"], Doc("log (the default) is log(n / df); bm25 is BM25's IDF, never 0.")]
-    special: Annotated[bool, Doc("Count special tokens such as [CLS] as expansions, too; the default.")]
+    special: Annotated[bool, Default(True), Doc("Count special tokens such as [CLS] as expansions, too; the default.")]
     splitter: Annotated[
         Literal["any", "words", "whitespace"], Doc("Words of a text, for models whose terms are whole words.")
     ]

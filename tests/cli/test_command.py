@@ -106,3 +106,9 @@ def test_a_command_function_has_few_parameters() -> None:
         for name, command in COMMANDS.items()
     }
     assert {name: count for name, count in own.items() if count > 10} == {}
+
+
+def test_a_flag_of_a_record_that_is_on_can_be_turned_off() -> None:
+    parameters = {one.name: one for one in get_command(program()).commands["measure-wackiness"].params}
+    assert parameters["special"].secondary_opts == ["--no-special"]
+    assert parameters["whole_vocabulary"].secondary_opts == []

@@ -24,7 +24,7 @@ from typing_extensions import Doc, Unpack
 from vocable.cli.output import print_json, show
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.hints import Values
-from vocable.options import CountOrZero, check_arguments
+from vocable.options import CountOrZero, Default, check_arguments
 from vocable.tables import masked
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -206,7 +206,7 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
         info.metavar = info.metavar or name.upper()
     else:
         info.metavar = info.metavar or next((METAVARS[one] for one in kinds if one in METAVARS), None)
-        if bool in kinds and not default and info.default is ...:
+        if bool in kinds and not default and Default(True) not in metadata and info.default is ...:
             info.param_decls = (option(name),)  # without --no-NAME
         elif len(name) == 1 and info.default is ...:
             info.param_decls = (f"-{name}", option(name))
