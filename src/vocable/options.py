@@ -46,6 +46,9 @@ T = TypeVar("T")
 Count: TypeAlias = Annotated[int, Ge(1)]
 CountOrZero: TypeAlias = Annotated[int, Ge(0)]
 Share: TypeAlias = Annotated[float, Gt(0), Le(1)]
+Device: TypeAlias = Annotated[
+    str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")
+]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
@@ -71,7 +74,7 @@ class Inference(TypedDict, total=False):
 
     dtype: Annotated[DType, Doc("Number type of the model; auto is bfloat16 where the device has it natively.")]
     max_length: Annotated[int | None, Ge(1), Doc("Tokens per text; by default the model's own maximum.")]
-    device: Annotated[str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")]
+    device: Device
 
 
 class Encoding(Inference, Pruning, total=False):
@@ -304,7 +307,7 @@ class ServiceOptions(ServiceLimits, total=False):
     browser: Annotated[bool, Doc("Show the page in a browser.")]
     log_queries: Annotated[bool, Doc("Write the text of queries into the log.")]
     allow_changed_model: Annotated[bool, Doc("Serve even if the model's weights are not the ones that made the index.")]
-    device: Annotated[str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")]
+    device: Device
 
 
 def _check_fusion(options: Mapping[str, Any]) -> None:

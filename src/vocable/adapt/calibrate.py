@@ -211,8 +211,7 @@ def _describe(step: Step) -> list[str]:
 
 
 def _adapt(model: SparseEncoder, settings: CalibrateSettings, inputs: Inputs) -> SparseEncoder:
-    texts = (text for text in inputs.texts([settings.texts]) if text.strip())
-    return calibrate(model, list(islice(texts, settings.count)), **settings.model_dump(exclude={"texts"}))
+    return calibrate(model, inputs.texts([settings.texts]), **settings.model_dump(exclude={"texts"}))
 
 
 register(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 from annotated_types import Gt, Lt
@@ -15,12 +15,9 @@ from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command
-from vocable.cli.options import Device, Loading, Model, Output, Seed, SkipBad, Texts, texts_of
+from vocable.cli.options import Loading, Model, Output, Seed, SkipBad, Texts, texts_of
 from vocable.errors import ArgumentError, DataError
-from vocable.options import Count, PretrainOptions, select
-
-if TYPE_CHECKING:
-    from sentence_transformers import SparseEncoder
+from vocable.options import Count, Device, PretrainOptions, select
 
 ProbeTexts = Annotated[str, typer.Option(metavar="SOURCE", help="Probe texts, best from your own corpus.")]
 
@@ -43,11 +40,20 @@ def inspect(
 
 
 def _adapted(
-    verb: Callable[..., Outcome], arguments: Mapping[str, Any], adapt: Callable[[], SparseEncoder], *without: str
-) -> SparseEncoder:
-    """Return the model that `adapt` makes, written to the output folder, or the model there, made with these arguments.
+    verb: Callable[..., Outcome],
+    arguments: Mapping[str, Any],
+    texts: Callable[[], Iterable[str] | None],
+    following: str,
+    without: tuple[str, ...] = (),
+) -> Outcome:
+    """Return the last step of the model in the output folder, made unless it is there, made with these arguments.
 
-    `without` are arguments that do not change the model.
+    Args:
+        verb: the command, whose arguments are those of the function of its name in `vocable`.
+        arguments: its `locals()`.
+        texts: opens the texts of the function; it is called unless the model is there.
+        following: a command that may follow.
+        without: arguments that the function does not have.
     """
     from vocable.encoder.load import save_model
     from vocable.fingerprint import settings_of
@@ -55,11 +61,15 @@ def _adapted(
 
     output, made_from = arguments["output"], settings_of(verb, arguments, without=without)
     if finished(output, made_from):
-        return vo.load(output)
-    refuse_taken(output)
-    adapted = adapt()
-    save_model(adapted, output, made_from)
-    return adapted
+        adapted = vo.load(output)
+    else:
+        refuse_taken(output)
+        left_out = {"model", "output", "options", "texts", *without}
+        own = {name: value for name, value in arguments.items() if name not in left_out and value is not None}
+        opened, loaded = texts(), vo.load(arguments["model"], **arguments["options"])
+        adapted = getattr(vo, verb.__name__)(loaded, texts=opened, **own)
+        save_model(adapted, output, made_from)
+    return Outcome(vo.provenance(adapted)[-1], [output], following)
 
 
 @command("Adapt", reads=True)
@@ -85,14 +95,12 @@ def rescale(
         if not 0 < number < math.inf:
             raise ArgumentError(f"factor must be a number above 0, or auto, not {factor!r}")
 
-    def adapt() -> SparseEncoder:
+    def probe() -> list[str] | None:
         from vocable.adapt.statistics import probe_texts
 
-        probe = probe_texts(texts) if number == "auto" else None
-        return vo.rescale(vo.load(model, **options), number, texts=probe)
+        return probe_texts(texts) if number == "auto" else None
 
-    adapted = _adapted(rescale, arguments, adapt)
-    return Outcome(vo.provenance(adapted)[-1], [output], f"vocable inspect {output}")
+    return _adapted(rescale, arguments | {"factor": number}, probe, f"vocable inspect {output}")
 
 
 class _Transferred(NamedTuple):
@@ -140,21 +148,16 @@ def transfer(
     Example: vocable transfer MODEL --target bert-base-uncased -o out
     """
     arguments = locals()
-
-    def adapt() -> SparseEncoder:
-        read, loaded = texts_of(texts) if texts else None, vo.load(model, **options)
-        return vo.transfer(loaded, target, head_only=head_only, init=init, bias=bias, norm=norm, texts=read, seed=seed)
-
-    result: Any = vo.provenance(_adapted(transfer, arguments, adapt, "neighbours"))[-1]
-    if neighbours:
-        from vocable.adapt import transfer as transferring
-
-        made = transferring.neighbours(vo.load(model, **options), target, neighbours, init=init)
-        result = _Transferred(result, made)
     following = f"vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware"
     if head_only:  # there is nothing to pre-train
         following = f"vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
-    return Outcome(result, [output], following)
+    outcome = _adapted(transfer, arguments, lambda: texts_of(texts) if texts else None, following, ("neighbours",))
+    if not neighbours:
+        return outcome
+    from vocable.adapt import transfer as transferring
+
+    made = transferring.neighbours(vo.load(model, **options), target, neighbours, init=init)
+    return outcome._replace(result=_Transferred(outcome.result, made))
 
 
 @command("Adapt", reads=True)
@@ -194,17 +197,8 @@ def expand_vocabulary(
         raise ArgumentError("--size and --min-count go with --texts: all words of a file are taken")
     if (init == "semantic") != (target is not None):
         raise ArgumentError("--init semantic and --target go together")
-    limits = {name: limit for name, limit in (("size", size), ("min_count", min_count)) if limit is not None}
-
-    def adapt() -> SparseEncoder:
-        read, loaded = texts_of(texts) if texts else None, vo.load(model, **options)
-        return vo.expand_vocabulary(
-            loaded, words, texts=read, splitter=splitter, init=init, target=target, seed=seed, **limits
-        )
-
-    adapted = _adapted(expand_vocabulary, arguments, adapt)
     following = f"vocable pretrain {output} TEXTS -o DIR --steps 500 --masking whole-word"
-    return Outcome(vo.provenance(adapted)[-1], [output], following)
+    return _adapted(expand_vocabulary, arguments, lambda: texts_of(texts) if texts else None, following)
 
 
 @command("Adapt", reads=True)
@@ -293,17 +287,13 @@ def calibrate(
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("give either --activation-rate or --shift")
 
-    def adapt() -> SparseEncoder:
-        probe = list(islice((text for text in texts_of(texts) if text.strip()), count))
-        if not probe:
+    def probe() -> list[str]:
+        found = list(islice((text for text in texts_of(texts) if text.strip()), count))
+        if not found:
             raise DataError("no text to probe with", source=" ".join(texts))
-        rate, loaded = activation_rate, vo.load(model, **options)
-        return vo.calibrate(
-            loaded, probe, activation_rate=rate, shift=shift, level=level, max_length=max_length, count=count
-        )
+        return found
 
-    adapted = _adapted(calibrate, arguments, adapt)
-    return Outcome(vo.provenance(adapted)[-1], [output], f"vocable inspect {output}")
+    return _adapted(calibrate, arguments, probe, f"vocable inspect {output}")
 
 
 @command("Adapt", reads=True)
@@ -333,14 +323,11 @@ def make_inference_free(
     """
     arguments = locals()
 
-    def adapt() -> SparseEncoder:
-        read = texts_of(texts) if texts else None
+    def read() -> Iterator[str] | None:
         if weights == "mean" and texts:
             streams = [vo.read_examples(source) for source in texts]
-            read = (example.query for stream in streams for example in stream)
-        loaded = vo.load(model, **options)
-        return vo.make_inference_free(loaded, read, weights=weights, formula=formula, trainable=trainable)
+            return (example.query for stream in streams for example in stream)
+        return texts_of(texts) if texts else None
 
-    adapted = _adapted(make_inference_free, arguments, adapt)
     following = f"vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
-    return Outcome(vo.provenance(adapted)[-1], [output], following)
+    return _adapted(make_inference_free, arguments, read, following)

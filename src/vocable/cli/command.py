@@ -244,29 +244,21 @@ def _option_type(hint: Any) -> Any:
     return chosen | None if NoneType in kinds else chosen
 
 
-def _number_parser(hint: Any) -> Callable[[list[str]], list[int] | list[int | None]] | None:
+def _number_parser(hint: Any) -> Callable[[list[str]], list[int | None]] | None:
     """Return the parser of a sequence of whole numbers; None of any other hint."""
     for part in _alternatives(hint):
         if get_origin(part) is Sequence and int in (kinds := _alternatives(get_args(part)[0])):
-            return numbers_or_all if NoneType in kinds else numbers
+            others = ("all",) if NoneType in kinds else ()
+            return lambda words: numbers(words, others)
     return None
 
 
-def numbers(words: list[str]) -> list[int]:
-    """Return the numbers of an option that may be repeated and holds several, separated by commas.
+def numbers(words: list[str], others: Sequence[str] = ()) -> list[int | None]:
+    """Return the numbers of an option that may be repeated and holds several, separated by commas; None for `others`.
 
-    >>> numbers(["5,20", "10"])
-    [5, 20, 10]
+    >>> numbers(["5,all", "10"], others=["all"])
+    [5, None, 10]
     """
-    return [number for number in _numbers(words) if number is not None]
-
-
-def numbers_or_all(words: list[str]) -> list[int | None]:
-    """Return the numbers as `numbers` does, and None for the word "all"."""
-    return _numbers(words, ("all",))
-
-
-def _numbers(words: list[str], others: tuple[str, ...] = ()) -> list[int | None]:
     parts = [part.strip() for word in words for part in word.split(",")]
     if not all(part.isdecimal() or part in others for part in parts):
         raise typer.BadParameter("numbers with commas between, as 10,100")

@@ -12,9 +12,9 @@ from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command
-from vocable.cli.options import Device, Measures, Model, Output, Results, SkipBad, Vectors, keywords, texts_of
+from vocable.cli.options import Measures, Model, Output, Results, SkipBad, Vectors, keywords, texts_of
 from vocable.encoder.pooling import PoolingName
-from vocable.options import Count, CountOrZero, EvaluationOptions, Inference, Share
+from vocable.options import Count, CountOrZero, Device, EvaluationOptions, Inference, Share
 
 
 @command("Search", markdown=True)

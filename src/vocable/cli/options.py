@@ -12,7 +12,7 @@ from typing_extensions import Doc, TypedDict
 
 from vocable.encoder.pooling import PoolingName
 from vocable.errors import ArgumentError
-from vocable.options import Count, CountOrZero, Share
+from vocable.options import Count, CountOrZero, Device, Share
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
@@ -36,9 +36,6 @@ Measures: TypeAlias = Annotated[
     ),
 ]
 Source: TypeAlias = Annotated[str | None, typer.Option(metavar="SOURCE")]
-Device: TypeAlias = Annotated[
-    str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")
-]
 Seed: TypeAlias = Annotated[CountOrZero, Doc("Seed of the random choices.")]
 SkipBad: TypeAlias = Annotated[CountOrZero, Doc("Number of malformed lines to skip; one more is an error.")]
 Wacky: TypeAlias = Annotated[

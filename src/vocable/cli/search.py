@@ -15,7 +15,6 @@ from vocable.cli.command import Outcome, command
 from vocable.cli.options import (
     ChangedModel,
     Corpus,
-    Device,
     Model,
     Output,
     Place,
@@ -29,7 +28,7 @@ from vocable.cli.options import (
     wacky_terms,
 )
 from vocable.errors import ArgumentError
-from vocable.options import Count, Encoding, Pruning, SearchOptions
+from vocable.options import Count, Device, Encoding, Pruning, SearchOptions
 from vocable.tables import line_width, shortened
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command
-from vocable.cli.options import Device, Lines, Loading, Model, Output, Seed, SkipBad, keywords
-from vocable.options import NegativeOptions, TestsetOptions, select
+from vocable.cli.options import Lines, Loading, Model, Output, Seed, SkipBad, keywords
+from vocable.options import Device, NegativeOptions, TestsetOptions, select
 
 Examples = Annotated[str, typer.Argument(help="Source of queries, positives, and negatives, if any.")]
 

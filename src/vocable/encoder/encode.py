@@ -78,19 +78,15 @@ class EncodedCorpus(NamedTuple):
         lines = [counted(self.texts, "text") + speed]
         if self.shards > 1:
             lines = [f"{counted(self.texts, 'text')} in {self.shards} shards{speed}{' a process' if speed else ''}"]
-        if self.windows:
-            lines.append(f"{counted(self.windows, 'window')} of at most {self.max_length} tokens")
-        if self.truncated:
-            lines.append(f"{counted(self.truncated, 'text')} cut at {self.max_length} tokens")
-        if self.empty:
-            lines.append(f"{counted(self.empty, 'text')} without an active term")
-        if self.unknown:
-            lines.append(f"{counted(self.unknown, 'text')} mostly unknown to the vocabulary")
-        if self.bad_lines:
-            lines.append(f"{counted(self.bad_lines, 'bad line')} left out, the first: {self.first_bad}")
-        if self.repeated:
-            lines.append(f"{counted(self.repeated, 'repeated line')} passed over")
-        return "\n".join(lines)
+        counts = (
+            (self.windows, "window", f"of at most {self.max_length} tokens"),
+            (self.truncated, "text", f"cut at {self.max_length} tokens"),
+            (self.empty, "text", "without an active term"),
+            (self.unknown, "text", "mostly unknown to the vocabulary"),
+            (self.bad_lines, "bad line", f"left out, the first: {self.first_bad}"),
+            (self.repeated, "repeated line", "passed over"),
+        )
+        return "\n".join([*lines, *(f"{counted(count, noun)} {rest}" for count, noun, rest in counts if count)])
 
 
 @checked

@@ -19,7 +19,7 @@ from vocable.encoder.idf import idf
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError, VocableError
-from vocable.fingerprint import fingerprint
+from vocable.fingerprint import fingerprint, settings_of
 from vocable.options import checked
 from vocable.progress import track
 from vocable.pruning import quantize
@@ -98,8 +98,8 @@ def export(
     if query_idf is not None and documents is None:
         raise ArgumentError("`query_idf` goes with `documents`")
     places, counted = places_of(vectors), [] if documents is None else places_of(documents)
-    settings = {"format": format, "scale": scale, "query_idf": query_idf, "inputs": fingerprint(*places)}
-    settings |= {"documents": fingerprint(*counted)} if counted else {}
+    contents = {"vectors": fingerprint(*places), "documents": fingerprint(*counted)}
+    settings = settings_of(export, locals(), contents)
     folder = Path(output)
     if finished(folder, settings):
         return Exported(**read_record(folder / RECORD, dict[str, Any]))
