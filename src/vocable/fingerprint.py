@@ -73,8 +73,8 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the settings of an output as JSON values: all arguments of the function that makes it, and its inputs.
 
-    Every parameter is a setting, also one that is added later. The content of all local files and folders that the
-    arguments name is in the fingerprint `inputs`.
+    Every parameter is a setting, also one that is added later, and every option of `**options` that is not None. The
+    content of all local files and folders that the arguments name is in the fingerprint `inputs`.
 
     Args:
         function: the verb.

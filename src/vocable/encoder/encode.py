@@ -83,7 +83,7 @@ class EncodedCorpus(NamedTuple):
             (self.truncated, "text", f"cut at {self.max_length} tokens"),
             (self.empty, "text", "without an active term"),
             (self.unknown, "text", "mostly unknown to the vocabulary"),
-            (self.bad_lines, "bad line", f"left out, the first: {self.first_bad}"),
+            (self.bad_lines, "bad line", f"skipped, the first: {self.first_bad}"),
             (self.repeated, "repeated line", "passed over"),
         )
         return "\n".join([*lines, *(f"{counted(count, noun)} {rest}" for count, noun, rest in counts if count)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -33,7 +33,7 @@ from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid,
 from vocable.evaluation.quality import DEFAULT_DEPTH
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.figures import save_figure
-from vocable.fingerprint import fingerprint
+from vocable.fingerprint import settings_of
 from vocable.html import RESULTS
 from vocable.options import CountOrZero, DType, Inference, checked
 from vocable.storage import finish, finished, read_record, resumable, write_record
@@ -84,7 +84,7 @@ def select(
         ModelError: no such model.
         MissingExtraError: there is an output, and matplotlib is not installed.
     """
-    budget = parse_budget(max_p95, max_bytes_per_document)
+    arguments, budget = locals(), parse_budget(max_p95, max_bytes_per_document)
     named, measures = named_systems(systems), list(measures or SELECTION_MEASURES)
     settings = list(dict.fromkeys([Setting(), *parse_grid(grid or SELECTION_GRID)]))
     if any(setting.rescore for setting in settings):
@@ -109,14 +109,11 @@ def select(
     measure = partial(_measure, models, places, judged, settings, measures, dtype, max_length)
     if output is None:
         return replace(measure(), budget=budget)
-    made_from: dict[str, Any] = {
-        "models": places,
-        "weights": [checksum(model) for model in models.values()],
-        "dataset": judged.name,
-    }
-    made_from |= {"inputs": fingerprint(judged.name), "measures": measures, "grid": list(map(str, settings))}
-    made_from |= {"dtype": dtype, "max_length": max_length, "device": device}
-    made_from["convention"] = judged.convention
+    others: dict[str, object] = {"systems": places, "weights": [checksum(model) for model in models.values()]}
+    others |= {"measures": measures, "grid": list(map(str, settings)), "convention": judged.convention}
+    others |= {"dtype": dtype, "max_length": max_length, "device": device}
+    arguments["dataset"] = judged.name
+    made_from = settings_of(select, arguments, others, without=("max_p95", "max_bytes_per_document"))
     if not finished(output, made_from):
         with resumable(output, made_from) as work:
             _write(replace(measure(keep=work / "vectors"), budget=budget), work)
