@@ -111,7 +111,7 @@ def test_what_cannot_be_sorted_is_refused(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], dense: str, corpus: Path, tmp_path: Path
 ) -> None:
     command = ["pretrain", backbones["bert"], corpus, "--steps", 2, "-o", tmp_path / "out", "--classes"]
-    assert "name a dense model as teacher" in refused(capsys, *command, 4)
+    assert "needs a dense teacher" in refused(capsys, *command, 4)
     said = refused(capsys, *command, 41, "--teacher", dense)
     assert "41 classes of 40 windows: add texts, take more steps, or ask for fewer classes" in said
     assert "classes" in refused(capsys, *command, 1, "--teacher", dense)
