@@ -104,7 +104,7 @@ def test_no_window_leads_beyond_the_last_document(place: int, wrong: bool) -> No
     arrays = {key: np.array(array) for key, array in index.arrays().items()}
     arrays["places"][1] = place
     if wrong:
-        with pytest.raises(VectorsError, match=r"places\.npy: a document is none"):
+        with pytest.raises(VectorsError, match=r"places\.npy: a posting of a document"):
             ExactIndex.from_arrays(arrays, index.header(), "index")
     else:
         loaded = ExactIndex.from_arrays(arrays, index.header(), "index")
@@ -429,8 +429,8 @@ def test_the_vectors_come_back_as_they_were_given(ids):
 @pytest.mark.parametrize(
     ("name", "place", "value", "message"),
     [
-        ("places", -1, 40, r"places\.npy: a document is none"),
-        ("places", -1, 65_535, r"places\.npy: a document is none"),
+        ("places", -1, 40, r"places\.npy: a posting of a document"),
+        ("places", -1, 65_535, r"places\.npy: a posting of a document"),
         ("places", slice(0, 2), 0, r"places\.npy: .* do not rise"),
         ("weights", 3, np.nan, r"weights\.npy: a weight is not a positive number"),
         ("weights", 3, np.inf, r"weights\.npy: a weight"),
