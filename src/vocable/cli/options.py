@@ -35,7 +35,6 @@ Measures: TypeAlias = Annotated[
         "-m", "--measures", metavar="NAME", help="Measures of ir_measures; nDCG@10, R@1000 and RR@10 by default."
     ),
 ]
-Source: TypeAlias = Annotated[str | None, typer.Option(metavar="SOURCE")]
 Seed: TypeAlias = Annotated[CountOrZero, Doc("Seed of the random choices.")]
 SkipBad: TypeAlias = Annotated[CountOrZero, Doc("Number of malformed lines to skip; one more is an error.")]
 Wacky: TypeAlias = Annotated[
@@ -43,9 +42,6 @@ Wacky: TypeAlias = Annotated[
     typer.Option(metavar="SCORES", help="Mark the wacky terms, by the scores of vocable measure-wackiness."),
 ]
 WackyShare: TypeAlias = Annotated[Share | None, Doc("Share of the scored terms that counts as wacky, 0.1 by default.")]
-ChangedModel: TypeAlias = Annotated[
-    bool, Doc("Search even if the weights of the model have changed since the index was made.")
-]
 
 
 class Loading(TypedDict, total=False):

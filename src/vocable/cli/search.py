@@ -13,7 +13,6 @@ from typing_extensions import Doc, Unpack
 import vocable as vo
 from vocable.cli.command import Outcome, command
 from vocable.cli.options import (
-    ChangedModel,
     Corpus,
     Model,
     Output,
@@ -146,7 +145,9 @@ def search(
     run: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --queries: write a TREC run, print no hits.")
     ] = None,
-    allow_changed_model: ChangedModel = False,
+    allow_changed_model: Annotated[
+        bool, Doc("Search even if the weights of the model have changed since the index was made.")
+    ] = False,
     device: Device = None,
     **options: Unpack[SearchOptions],
 ) -> Outcome:

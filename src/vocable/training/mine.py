@@ -18,10 +18,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from annotated_types import Ge, Lt
 from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
@@ -32,7 +31,7 @@ from vocable.encoder.provenance import checksum
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.fingerprint import settings_of
-from vocable.options import Count, CountOrZero, NegativeOptions, check_fields, checked
+from vocable.options import CountOrZero, NegativeOptions, checked
 from vocable.progress import progress, track
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import build, open_index
@@ -124,20 +123,19 @@ def _checksum(examples: Iterable[Example], start: int) -> int:
 
 @dataclass(frozen=True)
 class NegativeRule:
-    """Rule for hits of a query as negatives: the best `negatives` from rank `from_rank` to `to_rank`.
+    """Rule for hits of a query as negatives (`NegativeOptions`): the best `negatives` from `from_rank` to `to_rank`.
 
     With `margin` a negative scores below the positive's score minus the margin, with `relative_margin` m below (1 - m)
     of the positive's score.
     """
 
-    negatives: Count = 8
-    from_rank: Count = 1
-    to_rank: Count = 100
+    negatives: int = 8
+    from_rank: int = 1
+    to_rank: int = 100
     margin: float | None = None
-    relative_margin: Annotated[float, Ge(0), Lt(1)] | None = None
+    relative_margin: float | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
         if self.to_rank < self.from_rank:
             raise ArgumentError(f"`to_rank` {self.to_rank} is below `from_rank` {self.from_rank}")
         if self.to_rank - self.from_rank + 1 < self.negatives:

@@ -4,7 +4,7 @@ A document's id in the index is derived from its own id. Its source has id, titl
 (`equal` and `order`, keywords), the vectors as features named by their columns, and the vectors with all their bits in
 `stored`. The engine's own queries can search title and text. The settings are in the mapping's `_meta`.
 
-Lucene keeps the 9 highest of a weight's 24 significant bits: `stored_precision` returns the weights that it scores with.
+Lucene keeps the 9 highest of a weight's 24 significant bits, and scores with these.
 """
 
 from __future__ import annotations
@@ -45,16 +45,6 @@ def about(engine: str) -> About:
         filters=True,
         spaces=("sparse", "bm25"),
     )
-
-
-def stored_precision(weights: np.ndarray) -> np.ndarray:
-    """Return weights, float32, as Lucene keeps them: cut to 9 significant bits.
-
-    >>> stored_precision(np.float32([1.0, 0.1])).tolist()
-    [1.0, 0.099853515625]
-    """
-    cut: np.ndarray = ((np.asarray(weights, dtype=np.float32).view(np.int32) >> 15) << 15).view(np.float32)
-    return cut
 
 
 class LuceneStore(ServerStore):
