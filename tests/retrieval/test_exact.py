@@ -156,10 +156,10 @@ def test_rounded_weights_of_other_bits_and_units_are_refused() -> None:
         ExactIndex(documents, weight_bits=4)
 
 
-def test_an_index_of_an_earlier_version_is_named_as_one() -> None:
+def test_an_index_without_an_array_is_refused_by_its_name() -> None:
     index = ExactIndex(csr_array(np.ones((2, 3))))
     arrays = {name: array for name, array in index.arrays().items() if name != "places"}
-    with pytest.raises(VectorsError, match="an earlier version: remove it and index again"):
+    with pytest.raises(VectorsError, match=r"index: .*places is missing"):
         ExactIndex.from_arrays(arrays | {"documents": np.zeros(6, np.int32)}, index.header(), "index")
 
 
@@ -245,7 +245,7 @@ def test_a_search_that_fails_leaves_nothing_for_the_next(monkeypatch: pytest.Mon
 def test_a_mask_of_other_documents_is_refused() -> None:
     index = ExactIndex(csr_array(np.eye(4, dtype=np.float32)))
     for allowed in (np.ones(3, bool), np.ones(5, bool), np.ones((4, 1), bool)):
-        with pytest.raises(ArgumentError, match="allowed must say it of 4 documents"):
+        with pytest.raises(ArgumentError, match=r"allowed .*\(4,\)"):
             index.search(csr_array(np.ones((1, 4))), allowed=allowed)
 
 
@@ -441,11 +441,11 @@ def test_the_vectors_come_back_as_they_were_given(ids):
         ("starts", 0, 1, r"starts\.npy: .* do not rise"),
         ("starts", -1, 10**9, "do not fit together"),
         ("order", slice(None), 0, r"order\.npy: the ids are not in this order"),
-        ("order", 0, 10**6, r"order\.npy: a row is none of those"),
-        ("order", 0, -1, r"order\.npy: a row is none of those"),
+        ("order", 0, 10**6, r"order\.npy: a row that does not exist"),
+        ("order", 0, -1, r"order\.npy: a row that does not exist"),
         ("order", slice(None), np.arange(40), r"order\.npy: the ids are not in this order"),
         ("ids_bytes", slice(None), 255, r"ids_bytes\.npy: not text in UTF-8"),
-        ("ids_bytes", slice(None), 48, r"order\.npy: .* one is there twice"),
+        ("ids_bytes", slice(None), 48, r"order\.npy: .* an id is repeated"),
         ("ids_offsets", 1, 10**9, r"ids_offsets\.npy: does not fit"),
         ("ids_offsets", 1, -7, r"ids_offsets\.npy: does not fit"),
     ],
