@@ -83,7 +83,7 @@ def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> N
         with pytest.raises(VectorsError, match="file of scores"):
             read_scores(stored)
     pq.write_table(pa.table({"a": [1]}), stored)
-    with pytest.raises(VectorsError, match="a Parquet file, but not one of scores"):
+    with pytest.raises(VectorsError, match="a Parquet file, but not of scores"):
         read_scores(stored)
 
 
