@@ -99,7 +99,7 @@ def settings_of(
     return {**settings, **others, INPUTS_KEY: fingerprint(*_texts(named))}
 
 
-def _json_value(name: str, value: Any) -> Any:
+def _json_value(name: str, value: object) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, list | tuple):
@@ -111,7 +111,7 @@ def _json_value(name: str, value: Any) -> Any:
     return value
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

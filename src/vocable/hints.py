@@ -36,7 +36,7 @@ class Values:
     optional: bool = False
 
     @classmethod
-    def of(cls, hint: Any) -> Values | None:
+    def of(cls, hint: object) -> Values | None:
         """Return the values of a type hint; None for a hint that is not checked, as of texts and objects."""
         kind, inner = get_origin(hint), get_args(hint)
         if kind is Annotated:

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vocable.figures import save_figure
 from vocable.storage import replacing
@@ -58,7 +58,7 @@ def drawing(figure: Figure, folder: Path, name: str, shows: str) -> Drawing:
     return Drawing((folder / f"{name}.svg").read_text(encoding="utf-8"), shows)
 
 
-def settings_section(settings: Mapping[str, Any]) -> Section:
+def settings_section(settings: Mapping[str, object]) -> Section:
     """Return a section with the settings of a measurement, which are JSON values."""
     rows = [[name, _shown(value)] for name, value in settings.items()]
     return Section("Settings", [Words(Table("", ["setting", "value"], rows))])
@@ -83,7 +83,7 @@ def page(title: str, sections: Sequence[Section]) -> str:
     )
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a setting as text for a reader.
 
     >>> _shown(["a", "b"]), _shown(True), _shown(None), _shown(100)

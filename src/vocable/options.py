@@ -263,14 +263,14 @@ class WackinessOptions(ExpansionStudy, total=False):
     bootstrap: Annotated[int, Ge(0), Doc("Draws of the inputs for the standard deviation; 0 for none, 100 by default.")]
 
 
-def _check_evaluation(options: Mapping[str, Any]) -> None:
+def _check_evaluation(options: Mapping[str, object]) -> None:
     if options.get("folds") is not None and not options.get("hybrid"):
         raise ArgumentError("--folds goes with --hybrid")
     if options.get("judgments") is None and (options.get("queries") or options.get("corpus")) is not None:
         raise ArgumentError("`queries` and `corpus` go with `judgments`: a dataset has its own")
 
 
-def _check_bootstrap(options: Mapping[str, Any]) -> None:
+def _check_bootstrap(options: Mapping[str, object]) -> None:
     if options.get("bootstrap") == 1:  # has no standard deviation
         raise ArgumentError("bootstrap needs at least 2 draws, or 0 for none")
 
@@ -310,17 +310,17 @@ class ServiceOptions(ServiceLimits, total=False):
     device: Device
 
 
-def _check_fusion(options: Mapping[str, Any]) -> None:
+def _check_fusion(options: Mapping[str, object]) -> None:
     if options.get("fusion", "weighted") != "weighted" and not options.get("hybrid") and not options.get("weights"):
         raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
 
 
-def _check_wacky(options: Mapping[str, Any]) -> None:
+def _check_wacky(options: Mapping[str, object]) -> None:
     if options.get("wacky_share") is not None and options.get("wacky") is None:
         raise ArgumentError("`wacky_share` goes with `wacky`")
 
 
-RECORD_RULES: dict[Any, Callable[[Mapping[str, Any]], None]] = {
+RECORD_RULES: dict[Any, Callable[[Mapping[str, object]], None]] = {
     RankingOptions: _check_fusion,
     EvaluationOptions: _check_evaluation,
     WackinessOptions: _check_bootstrap,
@@ -330,7 +330,7 @@ UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 
 
 
 @cache
-def values_of(target: Any) -> dict[str, Values]:
+def values_of(target: object) -> dict[str, Values]:
     """Return the values of those arguments of a function, or fields of a class, whose hints are checked.
 
     Those of a function's `**options: Unpack[RECORD]` are among them.
@@ -347,8 +347,8 @@ def values_of(target: Any) -> dict[str, Values]:
     return found
 
 
-def _hints(target: Any) -> dict[str, Any]:
-    unknown: dict[str, Any] = {}
+def _hints(target: object) -> dict[str, object]:
+    unknown: dict[str, object] = {}
     while True:
         try:
             return get_type_hints(target, localns=unknown, include_extras=True)
@@ -356,13 +356,13 @@ def _hints(target: Any) -> dict[str, Any]:
             unknown[str(error.name)] = Any
 
 
-def _record(hint: Any) -> Any:
+def _record(hint: object) -> Any:
     """Return the record of the hint `Unpack[RECORD]`, None of any other hint."""
     return get_args(hint)[0] if get_origin(hint) in UNPACK else None
 
 
 @cache
-def _parameters(function: Callable[..., Any]) -> tuple[list[str], set[str], Any]:
+def _parameters(function: Callable[..., object]) -> tuple[list[str], set[str], Any]:
     """Return the names of the positional parameters, those of all, and the record of the others."""
     parameters = signature(function).parameters.values()
     positional = [
@@ -373,7 +373,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[str], set[str], Any]
     return positional, named, record
 
 
-def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def check_arguments(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
     """Return arguments of a function by name, checked by its type hints; NumPy's numbers become Python's.
 
     Raises `ArgumentError` as `check` does. Not all arguments have to be there.
@@ -403,13 +403,13 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def check_fields(settings: Any) -> None:
+def check_fields(settings: object) -> None:
     """Raise `ArgumentError` for a field of a dataclass whose type hint does not allow its value."""
     for name, allowed in values_of(cast(Any, type(settings))).items():
         allowed.check(name, getattr(settings, name))
 
 
-def check(record: type[T], options: Mapping[str, Any]) -> T:
+def check(record: type[T], options: Mapping[str, object]) -> T:
     """Return the options of a record, checked; NumPy's numbers become Python's.
 
     Raises `ArgumentError` for an unknown option, a value out of its limits or not among the words, or a combination
@@ -430,12 +430,12 @@ def check(record: type[T], options: Mapping[str, Any]) -> T:
     return cast(T, found)
 
 
-def _extended(record: Any) -> list[Any]:
+def _extended(record: object) -> list[object]:
     """Return a record and the records that it extends."""
     return [record, *(inner for base in getattr(record, "__orig_bases__", ()) for inner in _extended(base))]
 
 
-def select(record: type[T], options: Mapping[str, Any]) -> T:
+def select(record: type[T], options: Mapping[str, object]) -> T:
     """Return the options that a record has.
 
     >>> select(Pruning, {"max_terms": 3, "hybrid": True})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, Protocol, cast, overload
+from typing import Annotated, NamedTuple, Protocol, cast, overload
 
 import numpy as np
 from annotated_types import Ge
@@ -20,7 +20,7 @@ from vocable.vectors import Sources, as_vectors, places_of, read_shards, selecte
 class ShardFilter(Protocol):
     """Extra pruning of each shard, from its ids and vectors [n, v]."""
 
-    made_from: dict[str, Any]  # everything that decides the result, as JSON values
+    made_from: dict[str, object]  # everything that decides the result, as JSON values
 
     def __call__(self, ids: Sequence[str], matrix: csr_array, /) -> csr_array: ...
 

@@ -153,7 +153,7 @@ def refuse_existing(output: Path) -> None:
 
 
 @contextmanager
-def replacing_folder(path: StrPath, settings: Mapping[str, Any] | None = None) -> Iterator[Path]:
+def replacing_folder(path: StrPath, settings: Mapping[str, object] | None = None) -> Iterator[Path]:
     """Make a folder that appears at `path` when the block ends without an error.
 
     The block gets the empty folder `.NAME.RANDOM.part` beside `path`, which is forced to disk and renamed, or removed
@@ -233,7 +233,7 @@ def refuse_taken(output: Path) -> None:
 
 @contextmanager
 def resumable(
-    output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, anew: bool = False
+    output: StrPath, settings: Mapping[str, object], *, name: str = SETTINGS, anew: bool = False
 ) -> Iterator[Path]:
     """Yield the locked work folder `OUTPUT.partial`: a new one, or the one of an interrupted run with equal settings.
 
@@ -285,7 +285,7 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
     if result.is_dir() and result != work:
         shutil.copy(work / name, result / name)
     if result.is_file():
-        settings = read_record(work / name, dict[str, Any])
+        settings = read_record(work / name, dict[str, object])
         write_record(_beside(target, name), {SETTINGS: settings, RESULT: fingerprint(result)})
         if target.is_dir():  # an empty folder
             target.rmdir()
@@ -331,7 +331,7 @@ def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTIN
     return True
 
 
-def _begun(folder: Path, settings: Mapping[str, Any], name: str, anew: bool = False) -> bool:
+def _begun(folder: Path, settings: Mapping[str, object], name: str, anew: bool = False) -> bool:
     """Return whether the folder has settings; raise the errors of `resumable` if these are others."""
     if not (folder / name).exists():
         # Hidden files are the lock, or were left by a kill.
@@ -340,11 +340,11 @@ def _begun(folder: Path, settings: Mapping[str, Any], name: str, anew: bool = Fa
         return False
     if anew:
         return True
-    _compare(folder, read_record(folder / name, dict[str, Any]), settings)
+    _compare(folder, read_record(folder / name, dict[str, object]), settings)
     return True
 
 
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _differing(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
     """Yield the keys whose values differ, nested ones as a.b."""
     for key in before.keys() | now.keys():
         one, other = before.get(key), now.get(key)
@@ -354,7 +354,7 @@ def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[st
             yield key
 
 
-def _compare(place: Path, before: dict[str, Any], settings: Mapping[str, Any]) -> None:
+def _compare(place: Path, before: dict[str, object], settings: Mapping[str, object]) -> None:
     """Raise `ArgumentError` if the settings `before` of a place are others."""
     settings = json.loads(json.dumps(dict(settings)))  # with lists for tuples, as they are read back
     others = set(_differing(before, settings))
@@ -411,7 +411,7 @@ def read_record(path: StrPath, kind: type[T], *, error: type[VocableError] = Vec
         raise error(f"{path}: damaged: {field}{first['msg']}") from failure
 
 
-def write_record(path: StrPath, record: Any) -> None:
+def write_record(path: StrPath, record: object) -> None:
     """Write a pydantic model, dataclass, named tuple or dict as a JSON file for `read_record`."""
     values = record._asdict() if hasattr(record, "_asdict") else record
     with replacing(path) as file:

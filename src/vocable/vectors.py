@@ -58,7 +58,7 @@ class VectorsMeta:
     size: int
 
     @classmethod
-    def from_dict(cls, values: Any, place: str) -> VectorsMeta:
+    def from_dict(cls, values: object, place: str) -> VectorsMeta:
         """Return the record in parsed JSON; errors begin with `place`."""
         wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
         if not isinstance(values, dict) or any(type(values.get(name)) is not kind for name, kind in wanted.items()):
@@ -143,7 +143,7 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
         )
 
 
-def _checksum(metadata: dict[str, Any], ids: Ids, indptr: np.ndarray, *arrays: np.ndarray) -> int:
+def _checksum(metadata: dict[str, object], ids: Ids, indptr: np.ndarray, *arrays: np.ndarray) -> int:
     """Return the CRC-32 of the whole content, which also covers damaged footers and page headers."""
     _, offsets, names = ids.array.buffers()
     ends = np.frombuffer(offsets or b"", np.int64)[ids.array.offset :][: len(ids) + 1]
@@ -192,11 +192,11 @@ def _shards_of(place: Path) -> list[Path]:
     if missing := [shard.name for shard in shards if not shard.exists()]:
         what = f"{len(missing)} of {len(shards)} shards are missing, the first: {missing[0]}"
         raise VectorsError(f"{place}: {what}: repeat the vocable encode that began it")
-    whole = read_record(place / SETTINGS, dict[str, Any])
+    whole = read_record(place / SETTINGS, dict[str, object])
     whole.pop("shards", None)  # their number
     for number, (shard, span) in enumerate(zip(shards, spans, strict=True), start=1):
         planned = whole | {"shard": [number, len(spans)], INPUTS_KEY: span.digest}
-        made = read_record(shard / SETTINGS, dict[str, Any])
+        made = read_record(shard / SETTINGS, dict[str, object])
         if other := sorted(name for name in planned.keys() | made.keys() if planned.get(name) != made.get(name)):
             raise VectorsError(f"{shard}: differs from the plan in {SHARDS}: {', '.join(other)}")
     return shards
@@ -265,7 +265,7 @@ def _refuse_repeated(files: Sequence[Path], hashes: Sequence[np.ndarray]) -> Non
 
 def read_table(
     path: Path, schema: pa.Schema, key: bytes, what: str, verb: str = "encode"
-) -> tuple[pa.Table, dict[str, Any]]:
+) -> tuple[pa.Table, dict[str, object]]:
     """Read a Parquet file of `what` that the command `verb` writes: the table and the JSON metadata at `key`.
 
     Raises `VectorsError` if the file is missing, truncated, damaged, or has another schema.

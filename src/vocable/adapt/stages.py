@@ -48,7 +48,7 @@ class Stage:
     key: str = ""  # of a recipe, with its value
     outcome: str = ""  # suffix of the output folder
 
-    def texts(self, settings: Any) -> list[str]:
+    def texts(self, settings: object) -> list[str]:
         """Return the sources of texts that these settings name."""
         values = [getattr(settings, key) for key in self.sources if not isinstance(settings, bool)]
         return [source for value in values if value for source in ([value] if isinstance(value, str) else value)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -72,7 +72,7 @@ class LogitStatistics(Tabled):
     non_neg_terms_std: float
     clusters: Recoverability | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the statistics as JSON values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -114,7 +114,7 @@ class Measurements(Tabled, UserList[R]):
         super().__init__(records)
         self._tables = tables
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """Return the records as JSON values."""
         return [one.to_json() for one in self]
 
@@ -136,7 +136,7 @@ class TermWeights:
     logit_cnt: int
     logit_score_std: float | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the figures as JSON values."""
         return asdict(self)
 
@@ -214,7 +214,7 @@ class PostingStatistics:
     l0: dict[str, float]
     longest: tuple[tuple[str | int, int], ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the figures as JSON values."""
         longest = [{"term": term, "length": length} for term, length in self.longest]
         lengths = {"all_terms": self.all_terms._asdict(), "used_terms": self.used_terms._asdict()}

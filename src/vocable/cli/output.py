@@ -11,7 +11,7 @@ from typing import Any
 from vocable.tables import visible
 
 
-def show(result: Any) -> None:
+def show(result: object) -> None:
     """Print a result as text, each item of a list or iterator; None prints nothing."""
     if isinstance(result, list | Iterator):
         for item in result:
@@ -20,7 +20,7 @@ def show(result: Any) -> None:
         print("\n".join(map(visible, str(result).split("\n"))), flush=True)
 
 
-def print_json(values: Any, *, indent: int | None = 2) -> None:
+def print_json(values: object, *, indent: int | None = 2) -> None:
     """Print JSON values; `indent=None` puts them on one line, for streams of objects.
 
     NaN and infinite numbers, which JSON lacks, are printed as null.
@@ -30,7 +30,7 @@ def print_json(values: Any, *, indent: int | None = 2) -> None:
     print(shown, flush=True)  # a program may wait for an answer before it asks again
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -136,7 +136,7 @@ def _published_document(row: Row) -> Document:
     return _document(row, may_be_empty=True)
 
 
-def structured(name: str, value: Any) -> Any:
+def structured(name: str, value: object) -> Any:
     """Return a value, parsed if it is a text with a JSON list or object, as tables have them.
 
     >>> structured("tags", '["a", "b"]'), structured("note", "[sic]")
@@ -158,7 +158,7 @@ def structured(name: str, value: Any) -> Any:
     raise MalformedError(f'"{name}" is the text of a Python {type(printed).__name__}: write it as JSON')
 
 
-def _json_value(value: Any, depth: int = MAX_DEPTH) -> Any:
+def _json_value(value: object, depth: int = MAX_DEPTH) -> Any:
     """Return a value as a JSON value; others, such as dates, become texts."""
     if not depth and isinstance(value, Mapping | list | tuple):
         raise MalformedError(f"a field is nested more than {MAX_DEPTH} deep")
@@ -170,7 +170,7 @@ def _json_value(value: Any, depth: int = MAX_DEPTH) -> Any:
     return value if value is None or (isinstance(value, str | int | float) and finite) else str(value)
 
 
-def _has_value(value: Any) -> bool:
+def _has_value(value: object) -> bool:
     """Return whether a field has a value; tables have None or NaN for missing values."""
     return value is not None and value == value and value not in ("", {}, [])
 
@@ -209,7 +209,7 @@ def _example(row: Row) -> Example:
     return Example(query, positive, others, scores=tuple(map(_number, scores)))
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     with suppress(OverflowError):  # an integer of hundreds of digits
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
@@ -230,7 +230,7 @@ def _mined_negatives(row: Row) -> MinedNegatives:
     return MinedNegatives(_identifier(row, MINED_QUERY), _identifiers(row.get("pos")), systems)
 
 
-def _identifiers(values: Any) -> tuple[str, ...]:
+def _identifiers(values: object) -> tuple[str, ...]:
     if not isinstance(values, list | tuple):
         raise MalformedError(f"ids are a list, not a {type(values).__name__}")
     return tuple(_identifier({"id": value}, ("id",)) for value in values)

@@ -49,7 +49,7 @@ def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[Row]:
 
 
 def numbered(
-    start: Callable[[], Iterable[Any]], source: str, first: int = 1
+    start: Callable[[], Iterable[object]], source: str, first: int = 1
 ) -> Callable[[], Iterator[tuple[int, Any]]]:
     """Return a function that starts the numbered items; errors while items are fetched become a `DataError`."""
 

@@ -49,7 +49,7 @@ def check_finite(name: str | Path, model: nn.Module) -> None:
             raise ModelError(f"{name}: {key} has weights that are not finite")
 
 
-def check_sizes(name: str | Path, config: Any) -> Any:
+def check_sizes(name: str | Path, config: object) -> Any:
     """Return a configuration; raise `ModelError` for absurd sizes: 10 million layers would be built for hours."""
     for key, most in MAX_SIZES.items():
         size = getattr(config, key, 1)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -128,7 +128,7 @@ def float32_attention(mlm: PreTrainedModel) -> Iterator[None]:
 
 
 def _float32_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: object
 ) -> tuple[Tensor, None]:
     # Also without gradients: gradient caching first goes forward without them, and must get the same vectors.
     if query.device.type != "cpu" or query.dtype != torch.bfloat16 or not module.training:

@@ -68,7 +68,7 @@ class EncodedCorpus(NamedTuple):
         """Texts encoded and written per second."""
         return self.texts / self.seconds if self.seconds else 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
         some = {name: getattr(self, name) for name in ("windows", "repeated", "unknown") if getattr(self, name)}
         return {name: getattr(self, name) for name in names} | some

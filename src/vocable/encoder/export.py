@@ -93,7 +93,7 @@ class ExportedModel(Tabular):
     heaviest: float  # largest weight
     same_top: float  # share of equal terms among the ten with the largest weights
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the figures as JSON values."""
         return asdict(self) | {"before": self.before._asdict(), "after": self.after._asdict()}
 

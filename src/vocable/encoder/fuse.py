@@ -184,7 +184,7 @@ def _hand_through(hidden: Tensor) -> Tensor:
     return hidden
 
 
-def _pool(pooling: SpladePooling, layer: nn.Linear, features: dict[str, Any]) -> dict[str, Any]:
+def _pool(pooling: SpladePooling, layer: nn.Linear, features: dict[str, object]) -> dict[str, object]:
     """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d]."""
     hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
     reduction = POOLINGS[pooling.pooling_strategy].reduction

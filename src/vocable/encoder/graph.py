@@ -76,7 +76,7 @@ class Graph(nn.Module):
         """The names of the inputs, the number of terms, and the function that runs the graph; a copy makes its own."""
         return (_onnx if self.path.suffix == ".onnx" else _openvino)(self.path)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_session"}
 
     def get_output_embeddings(self) -> nn.Linear:
@@ -91,7 +91,7 @@ class Graph(nn.Module):
         given = {name: features.get(name, torch.zeros_like(ids)).cpu().numpy() for name in names}
         return torch.from_numpy(run(given))
 
-    def save_pretrained(self, folder: str, **_: Any) -> None:
+    def save_pretrained(self, folder: str, **_: object) -> None:
         """Write the configuration and the graph."""
         self.config.save_pretrained(folder)
         target = Path(folder) / self.path.parent.name
@@ -102,7 +102,7 @@ class Graph(nn.Module):
 class ExportedTransformer(OutputVocabularyTransformer):
     """Transformer of sentence-transformers over a graph, which returns sentence embeddings: it includes the pooling."""
 
-    def __init__(self, model_name_or_path: str, **settings: Any) -> None:
+    def __init__(self, model_name_or_path: str, **settings: object) -> None:
         Transformer.__init__(self, model_name_or_path, **settings)
         self.unpad_inputs = False
 
@@ -117,7 +117,7 @@ class ExportedTransformer(OutputVocabularyTransformer):
                 return Graph(Path(path), config, None if terms is None else read_terms(terms))
         raise ModelError(f"{place}: its graph is missing, one of {', '.join(chain(*GRAPHS.values()))}")
 
-    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def forward(self, features: dict[str, object], **_: object) -> dict[str, object]:
         """Store the weights [b, v] as the pooling would."""
         features["sentence_embedding"] = self.auto_model(
             **{name: features[name] for name in INPUTS if name in features}
@@ -128,7 +128,7 @@ class ExportedTransformer(OutputVocabularyTransformer):
 class ExportedPooling(SpladePooling):
     """The name and the activation of the pooling inside a graph."""
 
-    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+    def forward(self, features: dict[str, object]) -> dict[str, object]:
         """Return the features as they are."""
         return features
 

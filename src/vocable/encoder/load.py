@@ -150,7 +150,7 @@ def sparse_encoder(
     class Opened(Transformer):
         """Transformer over `mlm`; sentence-transformers only makes one from the name of a model."""
 
-        def _load_model(self, *args: Any, **settings: Any) -> PreTrainedModel:
+        def _load_model(self, *args: Any, **settings: object) -> PreTrainedModel:
             return mlm
 
     with TemporaryDirectory() as folder, every_pooling_allowed():
@@ -163,7 +163,7 @@ def sparse_encoder(
     return fuse(SparseEncoder(modules=[transformer, pool], device=device or str(mlm.device))).eval()
 
 
-def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, Any] | None = None) -> None:
+def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, object] | None = None) -> None:
     """Write `model` to the folder `output`, atomically, with a model card if it has two roles.
 
     `settings` made it; they are stored for `vocable.storage.finished`. Raises `ModelError` for weights that are not

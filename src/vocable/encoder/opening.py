@@ -49,7 +49,7 @@ def without_bars() -> Iterator[None]:
     """Within the context, transformers shows no progress bar for the weights that it reads; other bars stay."""
     with _patching:
 
-        def show(make: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        def show(make: Callable[..., object], given: tuple[object, ...], options: dict[str, object]) -> Any:
             if options.get("desc") == "Loading weights":
                 return EmptyTqdm(*given, **options)
             return make(*given, **options) if before is None else before(make, given, options)
@@ -112,7 +112,7 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
         return Target(target, None)
     tokenizer, place = load_tokenizer(target), locate(target)
     trust = {"trust_remote_code": TRUSTING.get()}
-    settings: dict[str, Any] = {"dtype": "float32", "output_loading_info": True, **STRICT, **trust}
+    settings: dict[str, object] = {"dtype": "float32", "output_loading_info": True, **STRICT, **trust}
     try:
         config = check_sizes(target, AutoConfig.from_pretrained(place, **trust))
         with without_bars():
@@ -140,7 +140,7 @@ def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:
     return all(id(parameter) in encoder | lost for _, parameter in named)
 
 
-def _check_tokenizer(name: str | Path, tokenizer: Any, model: Any = None) -> None:
+def _check_tokenizer(name: str | Path, tokenizer: object, model: object = None) -> None:
     """Raise `ModelError` for a tokenizer with special tokens only, or with more tokens than the model's embeddings.
 
     transformers makes up the first one for a folder without a tokenizer.
@@ -164,7 +164,7 @@ def _check_weights(
     missing_keys: Collection[str],
     unexpected_keys: Collection[str],
     mismatched_keys: Collection[tuple[str, Sequence[int], Sequence[int]]],
-    **_: Any,
+    **_: object,
 ) -> None:
     """Raise `ModelError`, with names of weights, if transformers has invented weights or left out layers.
 
@@ -217,7 +217,7 @@ def _weights_checked(name: str | Path) -> Iterator[None]:
     with _patching:
         stock = PreTrainedModel.__dict__["from_pretrained"]
 
-        def checked(cls: Any, /, *args: Any, output_loading_info: bool = False, **settings: Any) -> Any:
+        def checked(cls: object, /, *args: Any, output_loading_info: bool = False, **settings: object) -> Any:
             check_sizes(name, settings.get("config"))
             model, loading = stock.__func__(cls, *args, output_loading_info=True, **settings | STRICT)
             _check_weights(name, model, **loading)

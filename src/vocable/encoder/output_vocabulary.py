@@ -80,7 +80,7 @@ def pass_on(mlm: PreTrainedModel) -> None:
                 weight.requires_grad_(False)
 
 
-def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: Any) -> None:
+def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: object) -> None:
     """Load the output vocabulary of `mlm` from `place`, a folder or a Hub id, if there is one.
 
     `where` holds subfolder, token, revision and other arguments of `load_file_path`.
@@ -151,7 +151,7 @@ class OutputVocabularyTransformer(Transformer):
         where = {key: given[key] for key in ("subfolder", "token", "revision", "local_files_only") if key in given}
         restore_output_vocabulary(self.auto_model, model_name_or_path, **where)
 
-    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+    def save(self, output_path: str, *args: Any, **kwargs: object) -> None:
         """Save the module with its terms."""
         super().save(output_path, *args, **kwargs)
         layer = output_vocabulary(self.auto_model)

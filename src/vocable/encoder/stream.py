@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -163,7 +162,7 @@ def stream_settings(
     *,
     inputs: str | None = None,
     shard: tuple[int, int] = (1, 1),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return everything that determines the vectors, as JSON values."""
     return {
         **asdict(meta),

@@ -292,12 +292,12 @@ class TextEncoder:
             advance(len(batch))
         return self._pruned(csr_array(vstack(rows, format="csr")))
 
-    def features(self, texts: Sequence[str]) -> dict[str, Any]:
+    def features(self, texts: Sequence[str]) -> dict[str, object]:
         """Return the inputs of the encoder: tokens, truncated and padded, on the model's device."""
         options = {} if self.max_length is None else {"max_length": self.max_length}
         with TOKENIZING:
             features = self.model.preprocess(list(texts), prompt=self.prompt, task=self.role, **options)
-        moved: dict[str, Any] = batch_to_device(features, self.model.device)
+        moved: dict[str, object] = batch_to_device(features, self.model.device)
         return moved
 
     @torch.inference_mode()

@@ -69,13 +69,13 @@ def _wordpiece(token: str, model: dict[str, Any]) -> Surface:
     return _surface(text, text == token)
 
 
-def _byte_level(token: str, model: dict[str, Any]) -> Surface:
+def _byte_level(token: str, model: dict[str, object]) -> Surface:
     if not BYTE_OF.keys() >= set(token):  # not made by merges: spelled as plain text
         return _surface(token, False)
     return _bytes_surface(bytes(BYTE_OF[character] for character in token))
 
 
-def _sentencepiece(token: str, model: dict[str, Any]) -> Surface:
+def _sentencepiece(token: str, model: dict[str, object]) -> Surface:
     fallback = BYTE_FALLBACK.fullmatch(token)
     if fallback:
         return _bytes_surface(bytes([int(fallback[1], 16)]))
@@ -96,8 +96,8 @@ class TokenizerFamily(NamedTuple):
     """A family of tokenizers: its recognition, and the spelling of its tokens."""
 
     name: str
-    recognizes: Callable[[dict[str, Any], str], bool]  # from the model in the tokenizer's file, other steps as JSON
-    read: Callable[[str, dict[str, Any]], Surface]  # surface of a token that is neither special nor added
+    recognizes: Callable[[dict[str, object], str], bool]  # from the model in the tokenizer's file, other steps as JSON
+    read: Callable[[str, dict[str, object]], Surface]  # surface of a token that is neither special nor added
     word_mark: str = ""  # begins tokens that begin a word
     continuation_mark: str = ""  # begins tokens that continue a word
 
@@ -119,7 +119,7 @@ WORD_MARKS = tuple(family.word_mark for family in FAMILIES if family.word_mark)
 CONTINUATION_MARKS = tuple(family.continuation_mark for family in FAMILIES if family.continuation_mark)
 
 
-def family_of(tokenizer: PreTrainedTokenizerBase) -> tuple[TokenizerFamily, dict[str, Any]]:
+def family_of(tokenizer: PreTrainedTokenizerBase) -> tuple[TokenizerFamily, dict[str, object]]:
     """Return the family of a tokenizer, and the description of its model."""
     described = json.loads(backend_of(tokenizer).to_str())
     steps = json.dumps([described[step] for step in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,15 +126,28 @@ def answer_times(
     return [(encoding * 1000, searching * 1000) for encoding, searching in times]
 
 
-def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) -> dict[str, Any]:
-    """Return fields of `Cost` from milliseconds of encoding and searching [t].
+class AnswerTimes(TypedDict, total=False):
+    """Fields of `Cost`: percentiles of the times of search and of the whole answer, in milliseconds."""
+
+    search_p50_ms: float
+    search_p95_ms: float
+    answer_p50_ms: float
+    answer_p95_ms: float
+
+
+def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) -> AnswerTimes:
+    """Return percentiles from milliseconds of encoding and searching [t].
 
     >>> answer_costs(np.array([4.0]), np.array([1.0]))["answer_p50_ms"]
     5.0
     """
-    search, answer = (map(float, np.percentile(one, [50, 95])) for one in (searching, encoding + searching))
-    names = ("search_p50_ms", "search_p95_ms", "answer_p50_ms", "answer_p95_ms")
-    return dict(zip(names, [*search, *answer], strict=True))
+    search, answer = (np.percentile(one, [50, 95]) for one in (searching, encoding + searching))
+    return {
+        "search_p50_ms": float(search[0]),
+        "search_p95_ms": float(search[1]),
+        "answer_p50_ms": float(answer[0]),
+        "answer_p95_ms": float(answer[1]),
+    }
 
 
 def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Sequence[str]) -> list[float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from scipy.sparse import csr_array
@@ -348,11 +348,11 @@ def generate(
         ArgumentError: a number out of its range, or more tokens than the model has positions.
     """
     model, tokenizer = generator
-    cut: dict[str, Any] = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
+    cut: dict[str, object] = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
     lengths = [len(ids) for ids in tokenizer(list(prompts), **cut)["input_ids"]] if prompts else []
     _check_room(model, max(lengths, default=0), new_tokens)
     # The model's own settings define the tokens that begin and end a text.
-    sampling: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": top_k, "top_p": 1.0, "num_beams": 1}
+    sampling: dict[str, object] = {"do_sample": True, "temperature": 1.0, "top_k": top_k, "top_p": 1.0, "num_beams": 1}
     sampling |= {"max_new_tokens": new_tokens, "max_length": None, "num_return_sequences": samples}
     order = sorted(range(len(prompts)), key=lambda row: -lengths[row])  # longest first: a batch has little padding
     size = max(1, GENERATED_BATCH // samples)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -189,7 +189,7 @@ class ModelSelection(Tabled):
         """Return the tables and lines as markdown."""
         return "\n\n".join(part.markdown() if isinstance(part, Table) else part for part in self.table())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return all settings as JSON values, the recommended one marked."""
         frontiers, recommended = {name: self.frontier(name) for name in COSTS}, self.recommended()
         settings = []
@@ -266,7 +266,7 @@ def _pruning_flags(setting: Setting, role: str) -> list[str]:
     return _flags(dict(zip(("max_terms", "min_weight", "mass"), setting.limits(role), strict=True)))
 
 
-def _flags(options: Mapping[str, Any]) -> list[str]:
+def _flags(options: Mapping[str, object]) -> list[str]:
     return [word for name, value in options.items() if value for word in (f"--{name.replace('_', '-')}", str(value))]
 
 

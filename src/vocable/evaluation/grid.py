@@ -89,7 +89,7 @@ class GridPoint(NamedTuple):
     setting: Setting | None
     evaluation: Evaluation
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the point as JSON values, without the values of single queries."""
         evaluation, setting = self.evaluation.to_json(), None if self.setting is None else vars(self.setting)
         del evaluation["name"], evaluation["per_query"]
@@ -197,7 +197,7 @@ class SearchGrid(Tabular):
 
     points: list[GridPoint]
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """Return the points as JSON values."""
         return [point.to_json() for point in self.points]
 

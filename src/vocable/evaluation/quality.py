@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from subprocess import SubprocessError
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import ir_measures
 from ir_measures import Measure, Qrel, ScoredDoc
@@ -178,7 +178,7 @@ class Evaluation(Tabular):
         """Return the number of judged queries."""
         return len(next(iter(self.per_query.values()), ()))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the evaluation as JSON values."""
         identical = None if self.identical is None else self.identical._asdict()
         return asdict(self) | {"identical": identical, "queries": self.queries}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,6 +21,7 @@ from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import (
+    AnswerTimes,
     Cost,
     TimedSystem,
     activation_rates,
@@ -91,7 +92,7 @@ def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0)
     def search(query: csr_array) -> Ranking:
         return index.search(query, k=TIMED_HITS, threads=1)
 
-    times = {}
+    times: AnswerTimes = {}
     if encoded.encoder is not None:
         encoder = encoded.encoder
         times = _answer_costs(lambda text: encoder.encode([text]), search, encoded.dataset, time_queries)
@@ -108,7 +109,7 @@ def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0)
 
 def _answer_costs(
     encode: Callable[[str], csr_array], search: Callable[[csr_array], Ranking], dataset: Dataset, answers: int
-) -> dict[str, Any]:
+) -> AnswerTimes:
     """Return the times of `answers` to the dataset's queries, one at a time; {} for 0 answers."""
     if not answers:
         return {}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
@@ -41,7 +41,7 @@ class ComparedEvaluations(Tabular):
     def __getitem__(self, number: int) -> Evaluation:
         return self.evaluations[number]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the comparison as JSON values, without the values of single queries."""
         systems = [evaluation.to_json() for evaluation in self.evaluations]
         for system, p in zip(systems, [None, *self.p_values], strict=True):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,7 +208,7 @@ def _near(query_words: set[str], holding: dict[str, NDArray[np.int64]], share: f
     return cast(list[int], rows[enough][np.argsort(-counts[enough], kind="stable")].tolist())
 
 
-def write_beir(drawn: DrawnTestset, output: str | Path, settings: Mapping[str, Any] | None = None) -> None:
+def write_beir(drawn: DrawnTestset, output: str | Path, settings: Mapping[str, object] | None = None) -> None:
     """Write the collection as a BEIR folder, atomically; ids of documents and queries are their rows.
 
     Positives are judged 1 and hard negatives 0.
@@ -238,7 +238,7 @@ class MadeTestset:
     train_examples: int | None
     bad_lines: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the counts as JSON values."""
         return {name: value for name, value in vars(self).items() if value is not None}
 

@@ -30,15 +30,15 @@ class HaystackRetriever:
         haystack.component.set_output_types(self, documents=list[haystack.Document])
         self.searcher = Searcher(index, k, **options)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the place and the options, from which Haystack makes the component again."""
         searcher = self.searcher
-        written: dict[str, Any] = haystack.default_to_dict(
+        written: dict[str, object] = haystack.default_to_dict(
             self, index=searcher.collection.place, k=searcher.k, **searcher.options
         )
         return written
 
-    def run(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[Any]]:
+    def run(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[object]]:
         """Return the hits of a query; `k` and `filter` override the component's own."""
         options = SearchOptions() if filter is None else SearchOptions(filter=filter)
         return {
@@ -48,6 +48,6 @@ class HaystackRetriever:
             ]
         }
 
-    async def run_async(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[Any]]:
+    async def run_async(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[object]]:
         """Return the hits of a query, found in another thread."""
         return await asyncio.to_thread(self.run, query, k, filter)

@@ -33,7 +33,7 @@ class LangChainRetriever(retrievers.BaseRetriever):
         k: int = 10,
         *,
         tags: list[str] | None = None,
-        metadata: dict[str, Any] | None = None,
+        metadata: dict[str, object] | None = None,
         **options: Unpack[SearchOptions],
     ) -> None:
         """`tags` and `metadata` describe the retriever in LangChain's traces."""
@@ -47,5 +47,5 @@ class LangChainRetriever(retrievers.BaseRetriever):
             for hit in self.searcher.hits(query, **options)
         ]
 
-    async def _aget_relevant_documents(self, query: str, *, run_manager: Any, **options: Any) -> list[Any]:
+    async def _aget_relevant_documents(self, query: str, *, run_manager: object, **options: object) -> list[object]:
         return await asyncio.to_thread(self._get_relevant_documents, query, run_manager=run_manager, **options)

@@ -23,7 +23,7 @@ class LlamaIndexRetriever(retrievers.BaseRetriever):
     """A retriever with the options of a `Searcher`; title and further fields are a node's metadata."""
 
     def __init__(
-        self, index: Index, k: int = 10, *, callback_manager: Any = None, **options: Unpack[SearchOptions]
+        self, index: Index, k: int = 10, *, callback_manager: object = None, **options: Unpack[SearchOptions]
     ) -> None:
         super().__init__(callback_manager=callback_manager)
         self.searcher = Searcher(index, k, **options)
@@ -36,5 +36,5 @@ class LlamaIndexRetriever(retrievers.BaseRetriever):
             for hit in self.searcher.hits(query_bundle.query_str)
         ]
 
-    async def _aretrieve(self, query_bundle: Any) -> list[Any]:
+    async def _aretrieve(self, query_bundle: object) -> list[object]:
         return await asyncio.to_thread(self._retrieve, query_bundle)

@@ -49,7 +49,7 @@ class QueryEncoder:
         elif power := self._encoder.query_idf:
             logger.warning("query_idf %g of the model is not applied without `documents`, the exported vectors", power)
 
-    def encode(self, query: str, **_: Any) -> dict[str, int]:
+    def encode(self, query: str, **_: object) -> dict[str, int]:
         """Return the terms of a query, by column, with their weights; weights that round to 0 are left out."""
         vector = quantize(self._encoder.encode([query]), scale=self._scale)
         return dict(zip(map(str, vector.indices.tolist()), vector.data.tolist(), strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any, TypeAlias, Unpack
+from typing import TypeAlias, Unpack
 from weakref import WeakKeyDictionary
 
 from vocable.options import Count, SearchOptions, checked
@@ -50,7 +50,7 @@ def content(hit: Hit) -> str:
     return (hit.passage or hit.document).text
 
 
-def metadata(hit: Hit) -> dict[str, Any]:
+def metadata(hit: Hit) -> dict[str, object]:
     """Return the title and further fields of a hit, and the characters of its best passage, if it has one."""
     passage = {} if hit.passage is None else {"passage": [hit.passage.start, hit.passage.end]}
     return {**hit.document.fields, "title": hit.document.title, **passage}

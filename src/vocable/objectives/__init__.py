@@ -21,7 +21,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _suggest_for_unknown(cls, values: Any) -> Any:
+    def _suggest_for_unknown(cls, values: object) -> Any:
         """Refuse an unknown key and suggest the nearest known one; the error's context has the key."""
         if isinstance(values, Mapping):
             known = {name for field in cls.model_fields.items() for name in _names(*field)}
@@ -33,7 +33,7 @@ class Settings(BaseModel):
         return values
 
     @classmethod
-    def _below(cls, key: Any) -> list[str]:
+    def _below(cls, key: object) -> list[str]:
         """Return the paths of a key in the sections below."""
         fields = cls.model_fields.items()
         parts = ((name, part) for name, one in fields for part in (one.annotation, *get_args(one.annotation)))

@@ -228,12 +228,12 @@ class Overlap(BothSides):
         return overlap_distance(queries, documents[: len(queries)])
 
 
-def _weight_alone(value: Any) -> Any:
+def _weight_alone(value: object) -> Any:
     """Read a number alone as the weight."""
     return value if isinstance(value, Settings | Mapping | bool) else {"weight": value}
 
 
-def _one_side(value: Any) -> Any:
+def _one_side(value: object) -> Any:
     """Read a number alone as the weight of FLOPS; refuse settings of another regularizer and name it.
 
     Defaults of the other regularizer are accepted.

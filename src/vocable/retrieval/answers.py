@@ -83,7 +83,7 @@ class Answers(Sequence[Answer]):
     def _repr_html_(self) -> str:
         return "".join(answer._repr_html_() for answer in self)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """Return the answers as JSON values."""
         return [answer.to_json() for answer in self]
 
@@ -121,7 +121,7 @@ def search(
     """
     records = as_queries(queries)
     collection = index if isinstance(index, Collection) else open_index(index)
-    model: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
+    model: dict[str, object] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)
     texts = [query.text for query in records]

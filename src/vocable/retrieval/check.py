@@ -64,7 +64,7 @@ class EngineCheck(Tabular):
         kept = self.score_error <= self.allowed_error and not self.lost_terms and not self.wrong_filters
         return kept and (not self.exact or self.recall == self.rank_agreement == 1)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the figures as JSON values."""
         return asdict(self) | {"as_declared": self.as_declared}
 
@@ -210,7 +210,7 @@ def _searched(store: Any, queries: csr_array, k: int) -> tuple[list[list[tuple[s
 
 def _with_fields(row: int, document: Document) -> Document:
     """Return the document with fields to test filters on."""
-    fields: Mapping[str, Any] = {
+    fields: Mapping[str, object] = {
         "number": row % 7 + (0.5 if row % 3 else 0),
         "word": "odd" if row % 2 else "even",
         "tags": [f"t{row % 4}", f"t{row % 5}"],

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numba
 import numpy as np
@@ -21,7 +21,7 @@ WINDOW_SIZE = 65_536  # documents: 256 KiB of scores, and places of 16 bits
 BLOCK = 128  # documents whose scores are compared with the threshold at once: LLVM makes vectors of it, not of 64
 LOW = 0xFFFFFFFF  # the half of a key that is the document
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 

@@ -70,9 +70,9 @@ class Explanation(Tabular):
     score: float
     matches: tuple[MatchedTerm, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the explanation as JSON values."""
-        values: dict[str, Any] = json_values(self)
+        values: dict[str, object] = json_values(self)
         return values
 
     def reasons(self, limit: int = 8) -> list[str]:
@@ -142,9 +142,9 @@ class Expansion(Tabular):
     active: int
     terms: tuple[ExpansionTerm, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the expansion as JSON values."""
-        values: dict[str, Any] = json_values(self)
+        values: dict[str, object] = json_values(self)
         return values
 
     def _repr_html_(self) -> str:
@@ -261,7 +261,7 @@ def expand_vector(
     return Expansion(len(columns), tuple(heaviest))
 
 
-def json_values(record: Any) -> Any:
+def json_values(record: object) -> Any:
     """Return dataclasses, also within lists, tuples and dictionaries, as JSON values; fields that are None are left out.
 
     >>> json_values(ExpansionTerm("fox", 1.5, in_text=True))

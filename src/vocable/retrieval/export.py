@@ -47,7 +47,7 @@ class Exported(NamedTuple):
     query_idf: float = 0.0
     model_idf: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the counts as JSON values."""
         return self._asdict()
 

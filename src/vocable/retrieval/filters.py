@@ -91,7 +91,7 @@ def shown(text: str) -> str:
     return shortened(text, MAX_SHOWN)
 
 
-def field_names(fields: Mapping[str, Any]) -> Iterator[str]:
+def field_names(fields: Mapping[str, object]) -> Iterator[str]:
     """Iterate over the names of a document's fields; a nested field is named with a dot.
 
     >>> list(field_names({"lang": "de", "made": {"by": "x"}}))
@@ -106,7 +106,7 @@ def field_names(fields: Mapping[str, Any]) -> Iterator[str]:
                 left.append((f"{before}{name}.", value))
 
 
-def names_of(documents: Iterable[Mapping[str, Any]], known: Collection[str] = ()) -> frozenset[str] | None:
+def names_of(documents: Iterable[Mapping[str, object]], known: Collection[str] = ()) -> frozenset[str] | None:
     """Return the `known` names and the names of all documents' fields; None if they are too long to be kept."""
     names, size = set(known), sum(map(len, known))
     for name in chain.from_iterable(map(field_names, documents)):
@@ -136,7 +136,7 @@ def _fields_of(filter: Filter) -> Iterator[str]:
             yield from _fields_of(part)
 
 
-def matches(filter: Filter, fields: Mapping[str, Any]) -> bool:
+def matches(filter: Filter, fields: Mapping[str, object]) -> bool:
     """Return whether a document with these fields passes.
 
     >>> matches(parse_filter("tags=news and not year<2020"), {"tags": ["news", "sport"], "year": 2024})
@@ -154,7 +154,7 @@ def matches(filter: Filter, fields: Mapping[str, Any]) -> bool:
     return any(_holds(filter, value) for value in (found if isinstance(found, list) else [found]))
 
 
-def time_of(value: Any) -> datetime | None:
+def time_of(value: object) -> datetime | None:
     """Return the time of a text in ISO 8601 (UTC by default), None for any other value."""
     if not isinstance(value, str) or not value[:4].isdecimal() or "-" not in value:
         return None
@@ -165,7 +165,7 @@ def time_of(value: Any) -> datetime | None:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _holds(comparison: Comparison, value: Any) -> bool:
+def _holds(comparison: Comparison, value: object) -> bool:
     bound = comparison.value
     if comparison.operator == "=":
         # True is not 1

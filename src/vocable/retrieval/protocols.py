@@ -48,7 +48,7 @@ class About:
     options: type[Any] = NoOptions  # dataclass of the engine's own options
 
 
-def engines() -> dict[str, Any]:
+def engines() -> dict[str, object]:
     """Return the classes of all engines by name."""
     modules = (import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__))
     found = (getattr(module, "ENGINE", None) for module in modules)

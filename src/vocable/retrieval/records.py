@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vocable.data import Document, Query
 from vocable.retrieval import notebook
@@ -42,7 +42,7 @@ class Hit(NamedTuple):
     passage: Passage | None = None
     places: tuple[Word, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the hit as JSON values, without `places`."""
         values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
         if not self.document.fields:
@@ -88,7 +88,7 @@ class Answer(NamedTuple):
     query: Query
     hits: tuple[Hit, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the answer as JSON values."""
         return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits]}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -40,7 +40,7 @@ class CollectionSettings:
     dense_weights: str | None
     inputs: str  # fingerprint of the corpus
     vectors: str = ""  # fingerprint of the stored vectors that it was made of
-    engine_options: dict[str, Any] = field(default_factory=dict)
+    engine_options: dict[str, object] = field(default_factory=dict)
     progress: StreamProgress = field(default_factory=StreamProgress)  # of the making
     whole: bool = False  # the making is complete
     documents: int | None = None  # of a collection of passages; None while they change
@@ -48,7 +48,7 @@ class CollectionSettings:
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many, and on a server
 
 
-def check_settings(settings: dict[str, Any], place: str) -> CollectionSettings:
+def check_settings(settings: dict[str, object], place: str) -> CollectionSettings:
     """Return the settings of a store as a record; `VectorsError` if they are not the settings of a collection."""
     try:
         found = TypeAdapter(CollectionSettings).validate_python(settings, extra="forbid")

@@ -73,7 +73,7 @@ class Client:
         found = DOCUMENTS.validate_json(self._request("GET", "/documents", ids=ids))
         return [None if one is None else one.document() for one in found]
 
-    def add(self, documents: Sequence[Mapping[str, Any]], *, replace: bool = False) -> Changed:
+    def add(self, documents: Sequence[Mapping[str, object]], *, replace: bool = False) -> Changed:
         """Add documents with the keys id, text, title and fields; a known id is an error unless `replace`."""
         answer = self._request("PUT" if replace else "POST", "/documents", {"documents": list(documents)})
         return CHANGED.validate_json(answer)
@@ -96,7 +96,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _request(self, method: str, path: str, body: Any = None, ids: Sequence[str] = ()) -> bytes:
+    def _request(self, method: str, path: str, body: object = None, ids: Sequence[str] = ()) -> bytes:
         parameters = {"id": list(ids)} if ids else None
         for left in reversed(range(self._retries + 1)):
             try:

@@ -166,7 +166,12 @@ class ServiceMiddleware:
 
     def _record(self, scope: Message, status: int, sent: int, seconds: float, error: Exception | None) -> None:
         endpoint = self._metrics.request(scope["path"], status, seconds)
-        line: dict[str, Any] = {"event": "request", "method": scope["method"], "endpoint": endpoint, "status": status}
+        line: dict[str, object] = {
+            "event": "request",
+            "method": scope["method"],
+            "endpoint": endpoint,
+            "status": status,
+        }
         line |= {"ms": round(1000 * seconds, 3), "bytes": sent}
         if self._log_queries and (query := scope.get("state", {}).get("query")) is not None:
             line["query"] = query

@@ -164,7 +164,7 @@ def _end_after(process: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run(app: Any, listening: socket.socket, workers: int, timeout: int) -> None:
+def _run(app: object, listening: socket.socket, workers: int, timeout: int) -> None:
     """Answer until a signal; with several workers `app` makes the application of each."""
     uvicorn = require_extra("uvicorn", "serve")
     config = uvicorn.Config(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -59,7 +59,7 @@ class ViewedDocument:
     """
 
     id: str
-    fields: dict[str, Any]
+    fields: dict[str, object]
     title: list[TextPart]
     text: list[TextPart]
     cut: bool

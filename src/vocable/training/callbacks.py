@@ -57,7 +57,7 @@ def last_checkpoint(folder: Path) -> str | None:
 class MarkComplete(TrainerCallback):
     """Forces a checkpoint to disk, then marks it as complete; the last callback, since others add files."""
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         distributed.wait()  # every process has written the state of its random numbers
         if distributed.is_first():
             checkpoint = _checkpoint(args, state)
@@ -92,7 +92,7 @@ class ProgressLog(TrainerCallback):
         self._bar = ExitStack()
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         if self._log_file.exists():  # drop the lines that a killed run logged after its last checkpoint
             lines = self._log_file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -102,7 +102,9 @@ class ProgressLog(TrainerCallback):
         self._advance = self._bar.enter_context(progress(self._title, state.max_steps))
         self._advance(state.global_step)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         self._advance(1)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -119,12 +121,12 @@ class ProgressLog(TrainerCallback):
             self._bar.close()
             raise CollapseError(f"step {state.global_step}: the loss is not finite: {lower_rate(args.learning_rate)}")
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         if self._log_file.exists():
             force_to_disk(self._log_file)
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         self._bar.close()
 
@@ -168,7 +170,7 @@ class EvaluateDuringTraining(TrainerCallback):
     With `best` it keeps the best weights in `work`, and evaluates after the last step, too.
     """
 
-    def __init__(self, settings: EvaluationSettings, locate: Callable[[str], str], trainer: Any, work: Path) -> None:
+    def __init__(self, settings: EvaluationSettings, locate: Callable[[str], str], trainer: object, work: Path) -> None:
         self._settings, self._locate, self._trainer = settings, locate, trainer
         self._weights = work / "best.safetensors"
 
@@ -219,28 +221,30 @@ class ObjectiveState(TrainerCallback, ExportableState):
         parts = {QUEUE_FILE: objective.momentum, IDF_FILE: objective.query_idf}
         self._files = {name: part for name, part in parts.items() if part is not None}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return what the trainer writes to `trainer_state.json`."""
         return {"args": {}, "attributes": self._objective.regularizers.state()}
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         self._objective.regularizers.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
         for name, part in self._files.items() if state.global_step else ():
             part.load_state_dict(load_file(_checkpoint(args, state) / name))
 
     def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         self._objective.step = state.global_step
         self._objective.regularizers.begin_step(kwargs["model"], state.global_step)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         if self._momentum is not None:
             self._momentum.follow()
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         for name, part in self._files.items() if distributed.is_first() else ():
             with replacing(_checkpoint(args, state) / name) as file:
                 file.write(save({key: tensor.contiguous() for key, tensor in part.state_dict().items()}))
@@ -250,7 +254,9 @@ class ValidWeights(TrainerCallback):
     """Keeps looked-up query weights non-negative, as sparse vectors are, and those of special tokens at 0."""
 
     @torch.no_grad()
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         for table in trainable_tables(kwargs["model"]):
             table.weight.clamp_(min=0)
             table.weight[special_tokens(table.tokenizer, len(table.weight))] = 0

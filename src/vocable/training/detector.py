@@ -62,7 +62,7 @@ class CollapseDetector:
         self._terms: deque[tuple[float, float]] = deque(maxlen=2 * COMPARED_STEPS)
         self._first: BatchStatistics | None = None
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the state for a checkpoint, as JSON values; none is written while a condition holds."""
         return {"first": None if self._first is None else asdict(self._first), "terms": [*map(list, self._terms)]}
 

@@ -102,7 +102,7 @@ def by_first(make: Callable[[], T]) -> T:
     return cast(T, from_first(made))
 
 
-def from_first(value: Any) -> Any:
+def from_first(value: object) -> Any:
     """Return the value of process 0 in all processes."""
     box = [value]
     if count() > 1:

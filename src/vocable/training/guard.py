@@ -199,12 +199,12 @@ class Guard(TrainerCallback, ExportableState):
         self._gradient_is_finite = True
         self._collapse: Collapse | None = None
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return what the trainer writes to `trainer_state.json`; no detector after a warning or with the guard off."""
         return {"args": {}, "attributes": {"watch": None if self._detector is None else self._detector.state()}}
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         kept = state.stateful_callbacks[type(self).__name__]["attributes"]["watch"]
         if kept is None:
@@ -213,13 +213,15 @@ class Guard(TrainerCallback, ExportableState):
             self._detector.restore(kept)
 
     def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         if self._detector is not None:
             gradients = [weight.grad for weight in self._model.parameters() if weight.grad is not None]
             self._gradient_is_finite = bool(nn.utils.get_total_norm(gradients).isfinite())
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         batch = self._monitor.newest
         if self._detector is None or batch is None:
             return

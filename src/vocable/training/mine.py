@@ -66,7 +66,7 @@ class ExampleCounts:
 def rewrite(
     examples: Callable[[], Iterable[Example]],
     output: str | Path,
-    settings: dict[str, Any],
+    settings: dict[str, object],
     prepare: Callable[[Path], Callable[[list[Example]], list[Example]]],
     *,
     title: str,

@@ -104,11 +104,11 @@ class WeightedRegularizers(nn.Module):
         for one in self.statistics.values():
             cast(TermStatistic, one).begin_step(model, step)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the state for a checkpoint, as JSON values."""
         return {name: buffer.tolist() for name, buffer in self.state_dict().items()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, object]) -> None:
         """Continue from what `state` returned."""
         self.load_state_dict({name: torch.tensor(values) for name, values in state.items()})
 
@@ -215,7 +215,7 @@ class Objective(nn.Module):
         regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
         return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> dict[str, object]:
         """Return the settings that the model card prints."""
         return self._settings.model_dump(include={"losses", "regularizers"})
 

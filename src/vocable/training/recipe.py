@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, create_model, model_validator
+from typing_extensions import TypedDict
 
 from vocable.adapt.stages import Stage, stages
 from vocable.encoder.pooling import PoolingName
@@ -27,7 +28,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # a 
 class Variant(Settings):
     """Changed keys of a recipe, and the figures that a paper reports for it."""
 
-    set: dict[str, Any] = Field(default={}, description="dotted key: value; null removes a section")
+    set: dict[str, object] = Field(default={}, description="dotted key: value; null removes a section")
     published: dict[str, float] = Field(default={}, description="measure or column: published figure")
     source: str = Field(default="", description="source of the figures")
 
@@ -156,6 +157,13 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
         raise RecipeError(f"{where}: {message}{more}") from error
 
 
-def work_settings(recipe: Recipe) -> dict[str, Any]:
+class WorkSettings(TypedDict):
+    """The arguments of `vocable.storage.resumable` and `finished` for the output of a recipe."""
+
+    settings: dict[str, object]
+    name: str
+
+
+def work_settings(recipe: Recipe) -> WorkSettings:
     """Return the arguments of `vocable.storage.resumable` and `finished` for the output of a recipe."""
     return {"settings": recipe.model_dump(mode="json"), "name": RECIPE}

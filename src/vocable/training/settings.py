@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import (
@@ -100,7 +100,7 @@ class OptimizerSettings(Settings):
     log_every: PositiveInt = Field(default=10, description="steps between lines of the log")
     save_every: PositiveInt = Field(default=200, description="steps between checkpoints")
 
-    def trainer_arguments(self, device: torch.device, folder: Path, seed: int) -> dict[str, Any]:
+    def trainer_arguments(self, device: torch.device, folder: Path, seed: int) -> dict[str, object]:
         """Return the arguments that both trainings give to the trainer of transformers."""
         return {
             "output_dir": str(folder),

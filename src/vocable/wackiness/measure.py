@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Annotated, NamedTuple, NotRequired
 
 import numpy as np
 import pyarrow as pa
@@ -182,9 +182,9 @@ class WackinessRecord(TypedDict):
     active_terms: float
     expansions: float
     curve: list[float] | None
-    wackiest: list[dict[str, Any]]
+    wackiest: list[dict[str, object]]
     kinds: list[KindRow]
-    sensitivity: list[dict[str, Any]]
+    sensitivity: list[dict[str, object]]
     difference: NotRequired[AreaDifference]
 
 
@@ -240,7 +240,7 @@ class ExpanderWackiness:
     def to_json(self) -> WackinessRecord:
         """Return the record."""
         scores, importance, inputs = self.wackiness
-        wackiest: list[dict[str, Any]] = [
+        wackiest: list[dict[str, object]] = [
             {"term": self.terms[i], "kind": self.kinds[i], "score": float(scores[i])}
             | {"importance": float(importance[i]), "inputs": int(inputs[i])}
             for i in self.wackiest

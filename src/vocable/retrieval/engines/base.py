@@ -51,7 +51,7 @@ class Store(ABC):
 
     @classmethod
     @abstractmethod
-    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
+    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
         """Make an empty store; `ArgumentError` if the address is taken."""
 
     @classmethod
@@ -60,7 +60,7 @@ class Store(ABC):
         """Open a store; `VectorsError` if there is none, or it is damaged or in use."""
 
     @abstractmethod
-    def configure(self, settings: dict[str, Any]) -> None:
+    def configure(self, settings: dict[str, object]) -> None:
         """Replace the settings."""
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Store(ABC):
         return counts
 
     @classmethod
-    def parse_options(cls, options: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    def parse_options(cls, options: str | Mapping[str, object] | None) -> dict[str, object]:
         """Return the engine's own options, checked, from a mapping or text such as "weight_bits=8".
 
         Raises `ArgumentError` for an unknown option or a value that the option does not take.
@@ -310,7 +310,7 @@ class StoreRecord(NamedTuple):
 
     engine: str
     spaces: dict[Space, int]
-    settings: dict[str, Any]
+    settings: dict[str, object]
     files: dict[str, int]
     format: int
 
@@ -320,7 +320,7 @@ class FolderStore(Store):
 
     folder: Path
 
-    def __init__(self, folder: Path, spaces: dict[Space, int], settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, spaces: dict[Space, int], settings: dict[str, object]) -> None:
         self.folder, self.place, self.spaces, self.settings = folder, str(folder), spaces, settings
         self.files: dict[str, int] = {}
 
@@ -338,7 +338,7 @@ class FolderStore(Store):
             raise VectorsError(f"{folder} is of the {record.engine} engine: open it by its folder alone")
         return record
 
-    def configure(self, settings: dict[str, Any]) -> None:
+    def configure(self, settings: dict[str, object]) -> None:
         write_record(self.folder / STORE, StoreRecord(self.about.engine, self.spaces, settings, self.files, FORMAT))
         self.settings = settings
 

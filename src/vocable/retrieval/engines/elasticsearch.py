@@ -28,7 +28,7 @@ class Elasticsearch(LuceneStore):
 
     def _connect(self, server: Server) -> tuple[type[Exception], ...]:
         driver = require_extra("elasticsearch", "elasticsearch")
-        login: dict[str, Any] = {"api_key": os.environ.get("ELASTIC_API_KEY")}
+        login: dict[str, object] = {"api_key": os.environ.get("ELASTIC_API_KEY")}
         if server.password is not None:
             login = {"basic_auth": (server.user, server.password)}
         self._client = driver.Elasticsearch(server.url, **login)
@@ -37,13 +37,13 @@ class Elasticsearch(LuceneStore):
     def _exists(self) -> bool:
         return bool(self._client.perform_request("HEAD", self._path, headers={"accept": JSON}))
 
-    def _request(self, method: str, path: str, body: Any) -> Any:
+    def _request(self, method: str, path: str, body: object) -> Any:
         headers = {"accept": JSON} | (
             {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
         )
         return self._client.perform_request(method, path, headers=headers, body=body).body
 
-    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, Any]:
+    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, object]:
         # By default the server ignores frequent query terms of small weight.
         return {"sparse_vector": {"field": space, "query_vector": weights, "prune": False}}
 

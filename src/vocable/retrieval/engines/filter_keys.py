@@ -30,7 +30,7 @@ class FilterKeys(NamedTuple):
     order: dict[str, float]
 
 
-def filter_keys(fields: Mapping[str, Any]) -> FilterKeys:
+def filter_keys(fields: Mapping[str, object]) -> FilterKeys:
     """Return the keys of a document's fields.
 
     >>> tags, year = filter_keys({"tags": ["a", "b"]}), filter_keys({"year": 2021.0})
@@ -90,14 +90,14 @@ def translate(
     return (every if isinstance(filter, Every) else some)(parts)
 
 
-def beyond_64_bits(value: Any) -> bool:
+def beyond_64_bits(value: object) -> bool:
     """Return whether fields hold a whole number that JSON keeps and engines round."""
     if isinstance(value, Mapping | list):
         return any(map(beyond_64_bits, value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
-def _scalars(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _scalars(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Iterate over the values that a comparison can meet, each with its path of names."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
@@ -109,7 +109,7 @@ def _scalars(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
                 yield path, one
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Give equal values one form in JSON: 1 and 1.0, but not true and 1."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

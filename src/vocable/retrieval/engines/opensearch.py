@@ -34,13 +34,13 @@ class OpenSearch(LuceneStore):
     def _exists(self) -> bool:
         return bool(self._client.transport.perform_request("HEAD", self._path))
 
-    def _request(self, method: str, path: str, body: Any) -> Any:
+    def _request(self, method: str, path: str, body: object) -> Any:
         lines = self._client.transport.serializer
         if isinstance(body, list):
             body = "".join(f"{lines.dumps(line)}\n" for line in body)
         return self._client.transport.perform_request(method, path, body=body)
 
-    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, Any]:
+    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, object]:
         # Functions other than `linear` would change the weights.
         products = [
             {"rank_feature": {"field": f"{space}.{column}", "linear": {}, "boost": weight}}

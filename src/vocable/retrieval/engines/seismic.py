@@ -101,7 +101,7 @@ class SeismicIndex(ExactIndex):
         return super().arrays() | {"clusters": np.frombuffer(content, dtype=np.uint8)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
+    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, object], place: str) -> Self:
         index = super().from_arrays(arrays, header, place)
         index._seismic = require_extra("seismic", "seismic")
         with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -41,7 +41,7 @@ class TermFinder(ABC):
         self._marks = np.array(sorted(bare_marks(tokenizer)))
         self.cut = 0
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.terms, self._tokenizer)
 
     @abstractmethod
@@ -70,7 +70,7 @@ class WordFinder(TermFinder):
         for number, term in enumerate(terms):
             self._number.setdefault(normalize(term), number)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.terms, self._tokenizer, self._given)
 
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
