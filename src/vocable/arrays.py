@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,7 +98,7 @@ def numbers(array: pa.Array, kind: type[np.generic]) -> np.ndarray:
     return values
 
 
-def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: Mapping[str, object]) -> None:
     """Write `arrays` and `header` (JSON values) as a folder, which replaces an older one atomically.
 
     Readers of the older folder keep their arrays. Raises `VectorsError` if something else than such a folder is there,
@@ -211,5 +211,5 @@ def _checksum(array: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def _record_checksum(record: dict[str, Any]) -> int:
+def _record_checksum(record: Mapping[str, object]) -> int:
     return zlib.crc32(json.dumps(record, sort_keys=True).encode())

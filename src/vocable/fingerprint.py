@@ -70,7 +70,7 @@ def settings_of(
     others: Mapping[str, Any] = {},
     *,
     without: tuple[str, ...] = (),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the settings of an output as JSON values: all arguments of the function that makes it, and its inputs.
 
     Every parameter is a setting, also one that is added later, and every option of `**options` that is not None. The

@@ -314,7 +314,7 @@ def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTIN
     if not is_there(target):
         return False
     record = target / name
-    made_from = read_record(record, dict[str, Any]) if target.is_dir() and record.exists() else None
+    made_from = read_record(record, dict[str, object]) if target.is_dir() and record.exists() else None
     if target.is_file() and (record := _beside(target, name)).exists():
         kept = read_record(record, dict[str, Any])
         made_from = kept[SETTINGS] if kept.get(RESULT) == fingerprint(target) else None

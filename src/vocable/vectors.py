@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,9 @@ from vocable.data.slices import Span
 from vocable.errors import VectorsError
 from vocable.fingerprint import INPUTS_KEY
 from vocable.storage import SETTINGS, StrPath, read_record, regular, replacing
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CHECKED_ENTRIES = 1 << 22  # at a time
 METADATA_KEY = b"vocable"
@@ -71,7 +74,7 @@ def vocabulary_fingerprint(names: Sequence[str]) -> str:
     return blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
 
 
-def token_names(tokenizer: Any, size: int) -> list[str]:
+def token_names(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     """Return the tokens of a tokenizer with the ids from 0 to `size` - 1; `<id>` for an id without a token."""
     named = {column: token for token, column in tokenizer.get_vocab().items()}
     return [named.get(column, f"<{column}>") for column in range(size)]

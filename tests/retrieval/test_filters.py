@@ -94,7 +94,7 @@ def test_brackets_beyond_the_stack_are_one_line() -> None:
     def after(calls: int) -> Filter:
         return after(calls - 1) if calls else parse_filter("(" * 255 + "a=1" + ")" * 255)
 
-    with pytest.raises(ArgumentError, match="too many brackets within each other"):
+    with pytest.raises(ArgumentError, match="too many nested brackets"):
         after(500)
 
 

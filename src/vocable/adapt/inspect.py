@@ -11,7 +11,6 @@ from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -149,7 +148,7 @@ class Inspection:
         """The next command; None when the model is ready to be trained."""
         return next((finding.command for finding in self.findings if finding.command), None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the inspection as JSON values."""
         values = asdict(self)
         if self.overlap is not None:

@@ -87,7 +87,7 @@ class Vocabularies(Tabular):
         rows = [[f"{one.size:,}", f"{one.tokens_per_word:.3f}", f"{one.rare:.1%}"] for one in self.cuts]
         return Table("", ["size", "tokens/word", "rare tokens"], rows)
 
-    def to_json(self) -> dict[str, Any] | list[dict[str, Any]]:
+    def to_json(self) -> object:
         """Return the statistics as JSON values: an object for one vocabulary, a list for several."""
         values = [one._asdict() for one in self.cuts]
         return values if len(values) > 1 else values[0]

@@ -112,7 +112,7 @@ class _Transferred(NamedTuple):
     def __str__(self) -> str:
         return "\n".join(map(str, [self.step, *self.neighbours]))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {**self.step.to_json(), "neighbours": [made._asdict() for made in self.neighbours]}
 
 

@@ -76,7 +76,7 @@ def command(
     return register
 
 
-def command_name(function: Callable[..., Any]) -> str:
+def command_name(function: Callable[..., object]) -> str:
     """Return the name of a function on the command line."""
     return function.__name__.replace("_", "-")
 
@@ -112,7 +112,7 @@ def typer_function(declared: Command, *, with_options: bool = True) -> Callable[
     return run
 
 
-def _reading(skip_bad: int) -> AbstractContextManager[Any]:
+def _reading(skip_bad: int) -> AbstractContextManager[object]:
     from vocable.data import tolerating
 
     return tolerating(skip_bad)
@@ -146,7 +146,7 @@ def _state(output: str | Path | None) -> tuple[int, int] | None:
     return path.stat().st_ino, sum(1 for _ in path.glob("shard-*")) if path.is_dir() else 0
 
 
-def _checked(declared: Command, values: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(declared: Command, values: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a command's function, without the options of records that are not set.
 
     Raises `ArgumentError` for an empty text, a number out of its limits or beyond 32 bits, and a model that is a file.
@@ -165,7 +165,7 @@ def _checked(declared: Command, values: Mapping[str, Any]) -> dict[str, Any]:
     return check_arguments(declared.function, given)
 
 
-def record_fields(function: Callable[..., Any]) -> dict[str, Any]:
+def record_fields(function: Callable[..., object]) -> dict[str, Any]:
     """Return the fields of a function's record (`**options: Unpack[RECORD]`) with their type hints."""
     hints = get_type_hints(function, include_extras=True).values()
     records = [get_args(hint)[0] for hint in hints if get_origin(hint) is Unpack]
@@ -190,7 +190,7 @@ def _parameters(declared: Command) -> dict[str, inspect.Parameter]:
     return found
 
 
-def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
     """Return the parameter of an argument: its kind, its typer option with help, limits and metavar, and its default."""
     kind, metadata, values = _option_type(hint), _metadata(hint), Values.of(hint)
     info = copy(next((one for one in metadata if isinstance(one, ParameterInfo)), typer.Option()))
@@ -214,7 +214,7 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
-def _alternatives(hint: Any) -> list[Any]:
+def _alternatives(hint: object) -> list[Any]:
     """Return the plain types of a type hint."""
     if get_origin(hint) is Annotated:
         return _alternatives(get_args(hint)[0])
@@ -230,7 +230,7 @@ def _metadata(hint: Any) -> list[Any]:
     return found + [one for part in nested for one in _metadata(part)]
 
 
-def _option_type(hint: Any) -> Any:
+def _option_type(hint: object) -> Any:
     """Return the type for typer: of several alternatives the one that a text of the command line can be."""
     kinds = {get_origin(one) or one: one for one in _alternatives(hint)}
     if Sequence in kinds:
@@ -244,7 +244,7 @@ def _option_type(hint: Any) -> Any:
     return chosen | None if NoneType in kinds else chosen
 
 
-def _number_parser(hint: Any) -> Callable[[list[str]], list[int | None]] | None:
+def _number_parser(hint: object) -> Callable[[list[str]], list[int | None]] | None:
     """Return the parser of a sequence of whole numbers; None of any other hint."""
     for part in _alternatives(hint):
         if get_origin(part) is Sequence and int in (kinds := _alternatives(get_args(part)[0])):

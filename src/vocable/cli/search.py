@@ -112,7 +112,7 @@ class _Shown(NamedTuple):
     def __str__(self) -> str:
         return f"{self.heading}{self.answer}"
 
-    def to_json(self) -> Any:
+    def to_json(self) -> object:
         return self.answer.to_json()
 
 

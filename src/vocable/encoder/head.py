@@ -51,7 +51,7 @@ def sparse_head(
 
     `hidden` [n, d] holds the tokens of all texts one after the other, without padding: text i has the tokens offsets[i]
     to offsets[i + 1], at least one. `weight` [v, d] and `bias` [v] are the decoder's. SPLADE-max pools by the maximum,
-    the first SPLADE by the sum; `pooling` is a name in `REDUCTIONS`. The activation "log1p_relu" is log(1 + log(1 + ReLU(x))).
+    the first SPLADE by the sum; `pooling` is a key of `pooling.REDUCTIONS`. The activation "log1p_relu" is log(1 + log(1 + ReLU(x))).
 
     The result [b, v] is float32, not negative, and differentiable once in hidden, weight and bias. Raises
     `ArgumentError` for a text without a token.
@@ -62,12 +62,12 @@ def sparse_head(
             [0., 3.]])
     """
     check_offsets(offsets)
-    reduction = REDUCTIONS[pooling]
+    reduction = DIFFERENTIABLE_REDUCTIONS[pooling]
     if _triton_serves(hidden.device, *_types(hidden, weight)):
         from vocable.encoder import triton
 
-        if pooling in triton.REDUCTIONS:
-            reduction, (hidden, weight) = triton.REDUCTIONS[pooling], _autocast(hidden, weight)
+        if pooling in triton.TRITON_REDUCTIONS:
+            reduction, (hidden, weight) = triton.TRITON_REDUCTIONS[pooling], _autocast(hidden, weight)
     pooled: Tensor = reduction.apply(hidden, weight, bias, tuple(offsets), activation)
     return pooled
 
@@ -218,7 +218,7 @@ class _SumPool(torch.autograd.Function):
 
 
 # Each reduction of `pooling.REDUCTIONS` with its gradient.
-REDUCTIONS: dict[str, Any] = {"max": _MaxPool, "sum": _SumPool}
+DIFFERENTIABLE_REDUCTIONS: dict[str, Any] = {"max": _MaxPool, "sum": _SumPool}
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -> Tensor:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -43,6 +43,9 @@ from vocable.errors import ArgumentError
 from vocable.options import DType, Encoding, checked
 from vocable.pruning import heaviest, prune
 from vocable.vectors import selected
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +163,7 @@ class TextEncoder:
         """
         if self.max_length is None:
             return [(0, len(text))]
-        tokenizer: Any = route(self.model, self.role)[0].tokenizer
+        tokenizer: PreTrainedTokenizerBase = route(self.model, self.role)[0].tokenizer
         if not tokenizer.is_fast:
             raise ArgumentError(
                 "long_documents: this model's tokenizer does not return the places of its tokens: truncate, or split texts"
@@ -235,7 +238,7 @@ class TextEncoder:
 
         `ids` are the tokens of prompt and text, not truncated. A text of blanks has none.
         """
-        tokenizer: Any = route(self.model, self.role)[0].tokenizer
+        tokenizer: PreTrainedTokenizerBase = route(self.model, self.role)[0].tokenizer
         missing = tokenizer.unk_token_id
         around = {*tokenizer.all_special_ids} - {missing}
         prompt = len(self._tokens([""], special=False)[0])
@@ -272,7 +275,7 @@ class TextEncoder:
         """
         if self.max_length is None or len(text) <= (size := LONGEST_TOKEN * self.max_length):
             return text
-        tokenizer: Any = route(self.model, self.role)[0].tokenizer
+        tokenizer: PreTrainedTokenizerBase = route(self.model, self.role)[0].tokenizer
         while tokenizer.is_fast and tokenizer.truncation_side == "right" and size < len(text):
             with TOKENIZING:
                 words = tokenizer((self.prompt or "") + text[:size], add_special_tokens=False, verbose=False).word_ids()
@@ -324,7 +327,7 @@ class TextEncoder:
 
     def _tokens(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
         """Return the token ids of each prompt and text, not truncated; with `special` tokens around them."""
-        tokenizer: Any = route(self.model, self.role)[0].tokenizer
+        tokenizer: PreTrainedTokenizerBase = route(self.model, self.role)[0].tokenizer
         prompted = [self.prompt + text for text in texts] if self.prompt else list(texts)
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
         with TOKENIZING:

@@ -99,7 +99,7 @@ class SumPool(torch.autograd.Function):
         return *_multiplied(hidden, weight, block_of, ctx.needs_input_grad[:2]), grad_bias, None, None
 
 
-REDUCTIONS: dict[str, object] = {"max": MaxPool, "sum": SumPool}  # the others are computed in torch
+TRITON_REDUCTIONS: dict[str, object] = {"max": MaxPool, "sum": SumPool}  # the others are computed in torch
 
 
 def largest_logits(

@@ -38,14 +38,17 @@ def inverse_document_frequency(frequencies: np.ndarray, documents: float) -> np.
     return found
 
 
-def term_frequency_weights(counts: csr_array, lengths: np.ndarray, mean: float, k1: float = K1, b: float = B) -> Any:
+def term_frequency_weights(
+    counts: csr_array, lengths: np.ndarray, mean: float, k1: float = K1, b: float = B
+) -> np.ndarray:
     """Return tf / (tf + k1 (1 - b + b length / mean)) for the counts [n, v] of words in n texts, float64 [nonzeros].
 
     >>> term_frequency_weights(csr_array(np.array([[1.0, 2.0]])), np.array([3]), 3.0).round(3).tolist()
     [0.455, 0.625]
     """
     norms = k1 * ((1 - b) + b * lengths / mean)
-    return counts.data / (np.repeat(norms, np.diff(counts.indptr)) + counts.data)
+    weights: np.ndarray = counts.data / (np.repeat(norms, np.diff(counts.indptr)) + counts.data)
+    return weights
 
 
 class BM25Index(ExactIndex):
@@ -90,9 +93,9 @@ class BM25Index(ExactIndex):
         """Return the arrays to store: postings, document ids, and the vocabulary."""
         return super().arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> dict[str, object]:
         """Return the properties that `arrays` does not contain, as JSON values."""
-        return super().header() | {"settings": self.settings}
+        return {**super().header(), "settings": self.settings}
 
     def search(
         self,

@@ -205,11 +205,14 @@ class ExactIndex:
         named = dict(zip(("starts", "places", "weights", "order"), (*self._postings, self._order), strict=True))
         return named if self.ids is None else named | strings_to_arrays("ids", self.ids)
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> dict[str, object]:
         """Return the properties that `arrays` does not contain, as JSON values."""
-        header = {"shape": list(self.shape), "meta": None if self.meta is None else asdict(self.meta)}
+        header: dict[str, object] = {
+            "shape": list(self.shape),
+            "meta": None if self.meta is None else asdict(self.meta),
+        }
         bits = next(bits for bits, kind in WEIGHTS.items() if kind == self._postings[2].dtype)
-        return header if bits is None else header | {"weight_bits": bits, "unit": self._unit}
+        return header if bits is None else {**header, "weight_bits": bits, "unit": self._unit}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
+from typing import Annotated, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from annotated_types import Ge
@@ -102,7 +102,7 @@ def export(
     settings = settings_of(export, locals(), contents)
     folder = Path(output)
     if finished(folder, settings):
-        return Exported(**read_record(folder / RECORD, dict[str, Any]))
+        return read_record(folder / RECORD, Exported)
     first = next(read_shards(places))
     topics = first.meta.role == "query"
     if topics and format == "ciff":

@@ -92,7 +92,7 @@ class StoredDocuments:
     def __str__(self) -> str:
         return f"{self.place}: {self.built or f'{len(self):,} documents'}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the counts of the making as JSON values."""
         return {"output": self.place, **({"texts": len(self)} if self.built is None else self.built.to_json())}
 

@@ -45,7 +45,7 @@ def index(
     *,
     bm25: bool = False,
     dense: str | None = None,
-    engine_options: str | dict[str, Any] | None = None,
+    engine_options: str | dict[str, object] | None = None,
     skip_bad: CountOrZero = 0,
     **options: Unpack[Encoding],
 ) -> Collection:
@@ -89,7 +89,7 @@ def build(
     source: str = "",
     bm25: bool = False,
     dense: str | None = None,
-    engine_options: str | dict[str, Any] | None = None,
+    engine_options: str | dict[str, object] | None = None,
     **options: Unpack[Encoding],
 ) -> Collection:
     """Make a collection of documents, as `index` does; `name` and `source` are the names of model and corpus to store.
@@ -99,8 +99,10 @@ def build(
     engine, address = engine_of(output)
     device, limits = options.get("device"), Limits(**{n: v for n, v in options.items() if n != "device"})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
-    settings: dict[str, Any] = {"engine": engine.about.engine, "engine_options": engine.parse_options(engine_options)}
-    pruning: dict[str, Any] = {"max_terms": limits.max_terms, "min_weight": limits.min_weight, "mass": limits.mass}
+    settings: dict[str, object] = {
+        "engine": engine.about.engine,
+        "engine_options": engine.parse_options(engine_options),
+    }
     size, loaded = engine.about.part, None
     if not isinstance(model, SparseEncoder) and holds_vectors(model):
         for option in ("max_length", "long_documents"):
@@ -111,7 +113,13 @@ def build(
             raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
         settings |= {"model": stored.meta.model, "weights": _weights(places), "meta": asdict(stored.meta)}
         settings["vectors"] = fingerprint(*places)
-        parts = _with_vectors(documents, stored.ids, prune(stored.matrix, **pruning), source, size)
+        parts = _with_vectors(
+            documents,
+            stored.ids,
+            prune(stored.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass),
+            source,
+            size,
+        )
     elif isinstance(model, SparseEncoder | str | PathLike):
         check_length(model, limits.max_length)
         loaded = model if isinstance(model, SparseEncoder) else load(fspath(model), device=device)
@@ -261,7 +269,7 @@ class _Making:
             spaces["dense"] = int(self.dense_model.get_embedding_dimension() or 0)
         return spaces
 
-    def _fresh(self) -> dict[str, Any]:
+    def _fresh(self) -> dict[str, object]:
         fresh = self.settings | {"progress": asdict(StreamProgress()), "whole": False}
         return fresh | ({"fields": []} if self.engine.about.in_folder else {})  # only one process changes a folder
 
@@ -281,7 +289,7 @@ class _Making:
 def _weights(places: Iterable[Path]) -> str:
     """Return the checksum of the model that made stored vectors, "" if it is unknown or differs between them."""
     records = [place / SETTINGS for place in places if (place / SETTINGS).exists()]
-    found = {str(read_record(path, dict[str, Any]).get("weights") or "") for path in records}
+    found = {str(read_record(path, dict[str, object]).get("weights") or "") for path in records}
     return found.pop() if len(found) == 1 else ""
 
 

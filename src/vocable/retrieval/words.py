@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import Stemmer
 from bm25s.tokenization import Tokenizer
@@ -102,7 +102,7 @@ def words(text: str, *, letters: bool = False) -> list[str]:
     return found
 
 
-def stemmer_of(language: str | None) -> Any:
+def stemmer_of(language: str | None) -> Stemmer.Stemmer | None:
     """Return Snowball's stemmer of a language, None for None; raises `ArgumentError` if there is none."""
     if language is None:
         return None

@@ -118,7 +118,7 @@ def _application(lifespan: Any = None) -> FastAPI:
 
 def _add_reading(app: FastAPI, service: Service) -> None:
     @app.post("/embed_sparse", responses=refusals(), response_model=list[list[schemas.SparseValue]])
-    async def embed_sparse(request: schemas.EmbedSparseRequest) -> Any:
+    async def embed_sparse(request: schemas.EmbedSparseRequest) -> Response:
         """Encode texts, as text-embeddings-inference does."""
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         if not texts:
@@ -128,13 +128,13 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         return JSONResponse([_sparse_values(*row) for row in rows])
 
     @app.post("/search", responses=refusals(), response_model=schemas.SearchAnswer)
-    async def search(request: schemas.SearchRequest, http: HTTPRequest) -> Any:
+    async def search(request: schemas.SearchRequest, http: HTTPRequest) -> Response:
         """Find the best documents for a query."""
         http.state.query = request.query
         return JSONResponse({"hits": [hit.to_json() for hit in await service.search(request)]})
 
     @app.post("/explain", responses=refusals(404), response_model=Explanation | Expansion)
-    async def explain(request: schemas.ExplainRequest, http: HTTPRequest) -> Any:
+    async def explain(request: schemas.ExplainRequest, http: HTTPRequest) -> Response:
         """Return the terms that make a score, or the terms that a query becomes."""
         http.state.query = request.query
         return JSONResponse(json_values(await service.explain(request)))
@@ -149,36 +149,36 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 
 def _add_views(app: FastAPI, service: Service) -> None:
     @app.post("/view", responses=refusals(), response_model=View)
-    async def see(request: schemas.ViewRequest, http: HTTPRequest) -> Any:
+    async def see(request: schemas.ViewRequest, http: HTTPRequest) -> Response:
         """Return the content of the page: a query's terms, and the best documents with their ranks."""
         http.state.query = request.query
         return JSONResponse(json_values(await service.view(request)))
 
     @app.get("/postings", responses=refusals(404), response_model=TermPostings)
-    async def postings(term: Annotated[schemas.Id, Query()]) -> Any:
+    async def postings(term: Annotated[schemas.Id, Query()]) -> Response:
         """Count the documents of a term and its weights, and list the heaviest documents."""
         return JSONResponse(json_values(await service.postings(term)))
 
 
 def _add_documents(app: FastAPI, service: Service) -> None:
     @app.get("/documents", responses=refusals(), response_model=list[schemas.WrittenDocument | None])
-    async def get_documents(id: Annotated[schemas.Ids, Query()]) -> Any:
+    async def get_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Read documents, null for an unknown id."""
         found = await service.get(id)
         return JSONResponse([one and one._asdict() | {"fields": dict(one.fields)} for one in found])
 
     @app.post("/documents", responses=refusals(405, 409), response_model=Changed)
-    async def add_documents(request: schemas.DocumentsRequest) -> Any:
+    async def add_documents(request: schemas.DocumentsRequest) -> Response:
         """Add all of the documents or none: a duplicate id is an error."""
         return await change(request, replace=False)
 
     @app.put("/documents", responses=refusals(405), response_model=Changed)
-    async def upsert_documents(request: schemas.DocumentsRequest) -> Any:
+    async def upsert_documents(request: schemas.DocumentsRequest) -> Response:
         """Add documents, or replace those with their ids."""
         return await change(request, replace=True)
 
     @app.delete("/documents", responses=refusals(405), response_model=Changed)
-    async def delete_documents(id: Annotated[schemas.Ids, Query()]) -> Any:
+    async def delete_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Delete documents; unknown ids are ignored."""
         if not service.can_change:
             return refusal(405, UNCHANGING, {"Allow": "GET"})
@@ -222,7 +222,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
     stopping: Refusals = {503: {"model": schemas.ErrorAnswer, "description": DESCRIPTIONS[503]}}
 
     @app.get("/ready", responses=stopping, response_model=schemas.Ready)
-    async def ready() -> Any:
+    async def ready() -> schemas.Ready | JSONResponse:
         """Answer whether requests are accepted."""
         return schemas.Ready(status="ok") if service.batcher.alive else refusal(503, "the service is stopping")
 

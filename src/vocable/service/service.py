@@ -10,7 +10,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -31,6 +31,9 @@ from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
 from vocable.service.view import TermPostings, View, term_postings, view
+
+if TYPE_CHECKING:
+    pass
 
 Row: TypeAlias = tuple[np.ndarray, np.ndarray]  # a vector of v terms: columns int32, ascending, and weights float32
 MAX_CACHED = 500  # characters of a query in the cache

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path, PurePath
 from typing import Any
@@ -107,8 +107,15 @@ class ProgressLog(TrainerCallback):
     ) -> None:
         self._advance(1)
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        figures = {key: value for key, value in kwargs["logs"].items() if key not in _QUIET}
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, object],
+        **kwargs: object,
+    ) -> None:
+        figures = {key: value for key, value in logs.items() if key not in _QUIET}
         if not figures:
             return
         if "loss" in figures:
@@ -174,18 +181,25 @@ class EvaluateDuringTraining(TrainerCallback):
         self._settings, self._locate, self._trainer = settings, locate, trainer
         self._weights = work / "best.safetensors"
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module,
+        **kwargs: object,
+    ) -> None:
         last = self._settings.best and state.global_step == state.max_steps
         if state.global_step % (self._settings.every or state.max_steps) and not last:
             return
         if distributed.is_first():
             found, firsts = dict[str, float](), list[float]()
-            for prefix, evaluation in evaluations(kwargs["model"], self._settings, self._locate):
+            for prefix, evaluation in evaluations(model, self._settings, self._locate):
                 found |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
                 firsts.append(next(iter(evaluation.values.values())))
             if self._settings.best:
-                self._keep(kwargs["model"], state.global_step, sum(firsts) / len(firsts))
-            kwargs["model"].train()
+                self._keep(model, state.global_step, sum(firsts) / len(firsts))
+            model.train()
             log_beside_loss(self._trainer, found, control)
         distributed.wait()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -131,7 +131,7 @@ def _pool(parts: int) -> Iterator[ThreadPoolExecutor]:
             torch.set_num_threads(before)  # for threads that start later
 
 
-def _as_here() -> Callable[..., Any]:
+def _as_here() -> Callable[[Callable[[T], Tensor], T], Tensor]:
     """Return a function that calls another in a thread with the gradient mode and autocast of this one."""
     learns, infers = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     casts, kind = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
@@ -168,7 +168,9 @@ class _Backward(torch.autograd.Function):
 
 
 @contextmanager
-def _gradients_in_order(weights: Sequence[nn.Parameter], count: int) -> Iterator[Callable[[int], Any]]:
+def _gradients_in_order(
+    weights: Sequence[nn.Parameter], count: int
+) -> Iterator[Callable[[int], AbstractContextManager[None]]]:
     """Yield a context per part, in which the part adds to the gradient of each weight after the parts before it.
 
     A part waits at a weight until its predecessor has added to it, or is done.

@@ -39,7 +39,7 @@ class ShippedRecipe:
     def __str__(self) -> str:
         return self.text.rstrip("\n")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the recipe as JSON values."""
         return {"name": self.name, "recipe": self.text}
 
@@ -58,7 +58,7 @@ class RecipeList(dict[str, ShippedRecipe]):
             lines += [indent(fill(text, text_width() - 4, break_on_hyphens=False), "    ") for text in details]
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the recipes as JSON values, without their YAML."""
         return {name: {"about": one.about, "needs": one.needs, "variants": one.variants} for name, one in self.items()}
 

@@ -225,11 +225,13 @@ def _run(trainer: RetrievalTrainer, model: SparseEncoder, guard: Guard, folder: 
 class _CardCallback(SparseEncoderModelCardCallback):
     """Collects the model card's facts, without quotations of training texts and names of folders."""
 
-    def on_init_end(self, args: Any, state: Any, control: Any, model: Any, trainer: Any, **kwargs: Any) -> None:
+    def on_init_end(
+        self, args: object, state: object, control: object, model: Any, trainer: Any, **kwargs: object
+    ) -> None:
         model.model_card_data.add_tags("generated_from_trainer")
         model.model_card_data.set_losses([trainer.loss])
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, model: Any, **kwargs: object) -> None:
         """Restore the losses that were logged before an interruption, from the checkpoint's state."""
         super().on_train_begin(args, state, control, model, **kwargs)
         for logs in state.log_history:

@@ -89,7 +89,7 @@ class TrainingResults(Tabular, dict[str, RunResult]):
             rows.append([name, *(written.get(key, NONE) for key in measures), *printed])
         return Table(title, ["variant", *measures, *(f"paper: {key}" for key in columns)], rows)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the results as JSON values under `runs`."""
         return {"runs": {name: asdict(result) for name, result in self.items()}}
 

@@ -82,7 +82,7 @@ class WackinessReport(Tabled):
         """Return the W-AUC of each expander, and the place of the page."""
         return [areas_table(self.models), f"{self.output / PAGE}: curves, the wackiest terms, and the settings"]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         return {"output": str(self.output), "settings": self.settings, "models": self.models}
 
@@ -239,7 +239,7 @@ class AblationReport(Tabled):
     def _tables(self) -> list[Table]:
         return [table for one in self.datasets for table in ablation_tables(one)]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         return {"settings": self.settings, "datasets": [asdict(one) for one in self.datasets]}
 

@@ -47,14 +47,14 @@ class EdgeStore(RowStore, FolderStore):
     about = About("edge", exact=True, durable=True, filters=True, in_folder=True, spaces=("sparse", "bm25", "dense"))
     page = PAGE
 
-    def __init__(self, folder: Path, shard: OpenShard, spaces: dict[Space, int], settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, shard: OpenShard, spaces: dict[Space, int], settings: dict[str, object]) -> None:
         FolderStore.__init__(self, folder, spaces, settings)
         self._shard = shard
         self._finalizer = finalize(self, shard.close)  # also if nobody calls `close`, and when Python ends
         _open[folder.resolve()] = self
 
     @classmethod
-    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
+    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
         folder = Path(address)
         if folder.exists():
             raise ArgumentError(f"{folder} already exists")
@@ -176,7 +176,7 @@ class EdgeStore(RowStore, FolderStore):
 ENGINE = EdgeStore
 
 
-def _payload(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _payload(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the keys for filters; the log reads back whole numbers to the last bit if they are stored as such."""
     keys = filter_keys(fields)
     order = {

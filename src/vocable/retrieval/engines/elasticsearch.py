@@ -6,6 +6,7 @@ The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX; alternatively, an API ke
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from vocable.errors import require_extra
@@ -43,7 +44,7 @@ class Elasticsearch(LuceneStore):
         )
         return self._client.perform_request(method, path, headers=headers, body=body).body
 
-    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, object]:
+    def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         # By default the server ignores frequent query terms of small weight.
         return {"sparse_vector": {"field": space, "query_vector": weights, "prune": False}}
 

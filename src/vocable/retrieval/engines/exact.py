@@ -72,12 +72,12 @@ class ExactStore(FolderStore):
     )
     index: ClassVar[type[ExactIndex]] = ExactIndex
 
-    def __init__(self, folder: Path, spaces: dict[Space, int], settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, spaces: dict[Space, int], settings: dict[str, object]) -> None:
         super().__init__(folder, spaces, settings)
         self._passing = lru_cache(16)(self._rows_that_pass)
 
     @classmethod
-    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
+    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
         folder = Path(address)
         if folder.exists():
             raise ArgumentError(f"{folder} already exists")

@@ -124,5 +124,5 @@ def _number(value: Any) -> float | None:
     return float(max(-MAX_FLOAT, min(MAX_FLOAT, value)))
 
 
-def _digest(*parts: Any) -> str:
+def _digest(*parts: object) -> str:
     return blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()

@@ -66,14 +66,14 @@ class LuceneStore(ServerStore):
         """Make the driver, and return the types of its errors."""
 
     @abstractmethod
-    def _request(self, method: str, path: str, body: Any) -> Any:
+    def _request(self, method: str, path: str, body: object) -> Any:
         """Send a request, and return the answer; a body that is a list is sent as lines of JSON."""
 
     @abstractmethod
-    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, Any]:
+    def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         """Return the query that scores by the dot product with these weights."""
 
-    def _make(self, record: dict[str, Any]) -> None:
+    def _make(self, record: Mapping[str, object]) -> None:
         keyword = {"type": "keyword", "doc_values": False}
         properties = {
             "id": {"type": "keyword"},
@@ -92,7 +92,7 @@ class LuceneStore(ServerStore):
         record: Mapping[str, Any] = index["mappings"]["_meta"]["vocable"]
         return record
 
-    def _write_record(self, record: dict[str, Any]) -> None:
+    def _write_record(self, record: Mapping[str, object]) -> None:
         self._send("PUT", "/_mapping", {"_meta": {"vocable": record}})
 
     def _refuse(self, document: Document) -> str | None:
@@ -137,7 +137,7 @@ class LuceneStore(ServerStore):
         return found
 
     def ids(self) -> Iterator[str]:
-        body: dict[str, Any] = {"size": self.max_hits, "sort": [{"id": "asc"}], "_source": ["id"]}
+        body: dict[str, object] = {"size": self.max_hits, "sort": [{"id": "asc"}], "_source": ["id"]}
         while hits := self._send("POST", "/_search", body)["hits"]["hits"]:
             yield from (hit["_source"]["id"] for hit in hits)
             body["search_after"] = hits[-1]["sort"]
@@ -173,18 +173,18 @@ class LuceneStore(ServerStore):
         """Size of the index on disk, without its copies on other nodes."""
         return int(self._send("GET", "/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"])
 
-    def _send(self, method: str, path: str, body: Any = None) -> Any:
+    def _send(self, method: str, path: str, body: object = None) -> Any:
         with self._errors():
             return self._request(method, self._path + path, body)
 
-    def _bulk(self, lines: list[dict[str, Any]]) -> list[Any]:
+    def _bulk(self, lines: Sequence[Mapping[str, object]]) -> list[Any]:
         """Carry out actions, and return their results."""
         results: list[Any] = self._send("POST", "/_bulk", lines)["items"]
         for error in (outcome["error"] for result in results for outcome in result.values() if "error" in outcome):
             raise VectorsError(f"{self.place}: {error.get('type')}: {error.get('reason')}")
         return results
 
-    def _found(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
+    def _found(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the named parts of the documents' sources, by id."""
         body = {"docs": [{"_id": key_of(identifier), "_source": list(names)} for identifier in ids]}
         sources = [one["_source"] for one in self._send("POST", "/_mget", body)["docs"] if one.get("found")]
@@ -205,8 +205,8 @@ def _sortable(number: float) -> str:
     return f"{bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63):016x}"
 
 
-def _condition(filter: Filter) -> dict[str, Any]:
-    def leaf(comparison: Comparison) -> dict[str, Any]:
+def _condition(filter: Filter) -> Mapping[str, object]:
+    def leaf(comparison: Comparison) -> Mapping[str, object]:
         key = comparison_key(comparison)
         if comparison.operator == "=":
             return {"term": {"equal": key}}

@@ -59,7 +59,7 @@ class Milvus(ServerStore):
         with self._errors():
             self._client = pymilvus.MilvusClient(**login)
 
-    def _make(self, record: dict[str, Any]) -> None:
+    def _make(self, record: Mapping[str, object]) -> None:
         types, client = self._types, self._client
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
         indexes = client.prepare_index_params()
@@ -92,7 +92,7 @@ class Milvus(ServerStore):
         self._client.load_collection(self.name)
         return record
 
-    def _write_record(self, record: dict[str, Any]) -> None:
+    def _write_record(self, record: Mapping[str, object]) -> None:
         self._client.alter_collection_properties(self.name, properties={"vocable": json.dumps(record)})
 
     def _refuse(self, document: Document) -> str | None:

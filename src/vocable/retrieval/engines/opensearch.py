@@ -7,6 +7,7 @@ OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` fi
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from vocable.errors import require_extra
@@ -40,7 +41,7 @@ class OpenSearch(LuceneStore):
             body = "".join(f"{lines.dumps(line)}\n" for line in body)
         return self._client.transport.perform_request(method, path, body=body)
 
-    def _query_of(self, space: Space, weights: dict[str, float]) -> dict[str, object]:
+    def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         # Functions other than `linear` would change the weights.
         products = [
             {"rank_feature": {"field": f"{space}.{column}", "linear": {}, "boost": weight}}

@@ -62,7 +62,7 @@ class PostgreSQL(ServerStore):
         with self._errors():
             self._connection = psycopg.connect(urlunsplit(parts._replace(query=query)), autocommit=True)
 
-    def _make(self, record: dict[str, Any]) -> None:
+    def _make(self, record: Mapping[str, object]) -> None:
         """Make the table, and the extension pgvector if it is missing, which needs the right to do so."""
         columns = []
         for space, size in self.spaces.items():
@@ -88,7 +88,7 @@ class PostgreSQL(ServerStore):
         record: Mapping[str, Any] = json.loads(comment)["vocable"]
         return record
 
-    def _write_record(self, record: dict[str, Any]) -> None:
+    def _write_record(self, record: Mapping[str, object]) -> None:
         comment = self._sql.Literal(json.dumps({"vocable": record}))
         self._execute("COMMENT ON TABLE {table} IS {comment}", comment=comment)
 

@@ -41,7 +41,7 @@ class Qdrant(ServerStore):
         self.driver_errors = (require_extra("qdrant_client.http.exceptions", "qdrant").ApiException,)
         self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
 
-    def _make(self, record: dict[str, Any]) -> None:
+    def _make(self, record: Mapping[str, object]) -> None:
         models = self._models
         self._client.create_collection(
             self.name,
@@ -62,7 +62,7 @@ class Qdrant(ServerStore):
         record: Mapping[str, Any] = self._client.get_collection(self.name).config.metadata["vocable"]
         return record
 
-    def _write_record(self, record: dict[str, Any]) -> None:
+    def _write_record(self, record: Mapping[str, object]) -> None:
         self._client.update_collection(self.name, metadata={"vocable": record})
 
     def _refuse(self, document: Document) -> str | None:

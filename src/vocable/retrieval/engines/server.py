@@ -28,7 +28,7 @@ class ServerStore(RowStore):
         """Connect, and set `place`, `name` and `driver_errors`."""
 
     @abstractmethod
-    def _make(self, record: dict[str, Any]) -> None:
+    def _make(self, record: Mapping[str, object]) -> None:
         """Make the empty collection with this record; `self.spaces` are known."""
 
     @abstractmethod
@@ -39,10 +39,10 @@ class ServerStore(RowStore):
         """Return the record of the collection; `KeyError`, `TypeError` or `ValueError` if it has none."""
 
     @abstractmethod
-    def _write_record(self, record: dict[str, Any]) -> None: ...
+    def _write_record(self, record: Mapping[str, object]) -> None: ...
 
     @classmethod
-    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
+    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
         store = cls(address, new=True)
         with store._closed_on_error(), store._errors():
             if store._exists():
@@ -64,12 +64,12 @@ class ServerStore(RowStore):
                 raise VectorsError(f"{store.place}: vocable did not make the {cls.kind} {store.name!r}") from error
         return store
 
-    def configure(self, settings: dict[str, Any]) -> None:
+    def configure(self, settings: dict[str, object]) -> None:
         with self._errors():
             self._write_record(self._record() | {"settings": settings})
         self.settings = settings
 
-    def _record(self) -> dict[str, Any]:
+    def _record(self) -> dict[str, object]:
         return {"spaces": self.spaces, "settings": self.settings}
 
     @contextmanager

@@ -130,7 +130,7 @@ def pretrain(
 
 def pretrain_folder(
     output: str | Path,
-    made_from: Mapping[str, Any],
+    made_from: Mapping[str, object],
     load_model: Callable[[], SparseEncoder],
     texts: Iterable[str],
     *,
@@ -377,7 +377,7 @@ class _PretrainTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)  # the data set is in the order of the run
 
-    def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: Any) -> Tensor:
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: object) -> Tensor:
         """Return the loss, weighted by what it is a mean over in all processes."""
         return distributed.of_all(*self.task.loss(model, inputs, self.decoder))
 
