@@ -333,7 +333,7 @@ UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 
 def values_of(target: object) -> dict[str, Values]:
     """Return the values of those arguments of a function, or fields of a class, whose hints are checked.
 
-    Those of a function's `**options: Unpack[RECORD]` are among them.
+    This includes the options of a function's `**options: Unpack[RECORD]`.
 
     >>> values_of(Pruning)["mass"].short
     '> 0, ≤ 1'
@@ -363,7 +363,7 @@ def _record(hint: object) -> Any:
 
 @cache
 def _parameters(function: Callable[..., object]) -> tuple[list[str], set[str], Any]:
-    """Return the names of the positional parameters, those of all, and the record of the others."""
+    """Return the names of the positional parameters, of all parameters, and the record of the other options."""
     parameters = signature(function).parameters.values()
     positional = [
         one.name for one in parameters if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -376,7 +376,7 @@ def _parameters(function: Callable[..., object]) -> tuple[list[str], set[str], A
 def check_arguments(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
     """Return arguments of a function by name, checked by its type hints; NumPy's numbers become Python's.
 
-    Raises `ArgumentError` as `check` does. Not all arguments have to be there.
+    Raises `ArgumentError` as `check` does. Arguments may be missing.
     """
     allowed, (_, named, record) = values_of(function), _parameters(function)
     if record is not None and (options := {name: value for name, value in values.items() if name not in named}):

@@ -256,7 +256,7 @@ def resumable(
         yield work
         return
     refuse_existing(target)
-    _begun(work, settings, name, anew)  # before the lock, which would be a new file in somebody else's folder
+    _begun(work, settings, name, anew)  # before the lock, which would be a new file in a foreign folder
     with locked(work):
         refuse_existing(target)  # again: another process may have finished it
         if anew and (work / name).exists():
@@ -278,7 +278,7 @@ def resumable(
 def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -> None:
     """Move the `result`, the work folder or a file or folder in it, to the output, and remove the work folder.
 
-    A folder keeps the settings in it; those of a file stand beside it in `.NAME.settings.json`, with its digest. The
+    A folder contains its settings; the settings of a file are in `.NAME.settings.json` beside it, with its digest. The
     result is forced to disk before it is renamed.
     """
     target = target_of(output)

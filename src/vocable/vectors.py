@@ -296,7 +296,7 @@ def read_table(
 
 
 def read_file(path: Path) -> StoredVectors:
-    """Read one Parquet file of vectors; ids may repeat, as those of the windows of a text do."""
+    """Read one Parquet file of vectors; ids may repeat, as the windows of a text have one id."""
     table, values = read_table(path, SCHEMA, METADATA_KEY, "vectors")
     meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)
     names, indices, weights = (column.combine_chunks() for column in table.columns)

@@ -171,7 +171,7 @@ def _probe_logits(
     max_length: int,
     pooling: str,
 ) -> Logits:
-    """The logits of every term on `texts`; those of single tokens are never held all at once."""
+    """Return the logits of every term on `texts`; the logits of single tokens are never all in memory at once."""
     rows = []
     with without_logits(mlm) as decoder:
         for start in range(0, len(texts), BATCH_SIZE):

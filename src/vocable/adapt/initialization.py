@@ -34,7 +34,7 @@ SUPPORT = 128  # largest cosines that sparsemax sorts; a row with more neighbour
 def semantic_weights(embeddings: Tensor, anchors: NDArray[np.int64], new: NDArray[np.int64]) -> csr_array:
     """Return alpha_t, the sparsemax of the cosines of each new token t with every anchor (eq. 7, 8): [n, a] float32.
 
-    `embeddings` are those of the target model [v', d'], `anchors` [a] and `new` [n] target ids. Rows are non-negative,
+    `embeddings` [v', d'] are the target model's, `anchors` [a] and `new` [n] target ids. Rows are non-negative,
     sum to 1 and are mostly zero.
     """
     sparsemax = require_extra("entmax", "train").sparsemax

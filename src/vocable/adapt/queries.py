@@ -15,7 +15,7 @@ from vocable.objectives import Settings
 
 
 class QuerySettings(Settings):
-    """The encoder of the queries where it differs from that of the documents."""
+    """The query encoder, if it differs from the document encoder."""
 
     weights: Literal["idf", "mean", "ones"] | None = Field(
         default=None, description="of the tokens; no encoder reads a query. mean: what the model gave them in examples"

@@ -1,8 +1,8 @@
 """Statistics of a backbone before and during training, and the thresholds that judge them.
 
 The start of a training is measured without labels: each probe text is cut in two, and its first half is the query for
-the second half among those of its batch. A loss near log(batch) is that of chance; a loss far above it is the scale
-mismatch of Jang et al. 2026, section 3.2 and figure 4.
+the second half among the second halves of its batch. A loss near log(batch) is the loss of random scores; a loss far
+above it is the scale mismatch of Jang et al. 2026, section 3.2 and figure 4.
 
 Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
 """
@@ -165,7 +165,7 @@ class Start(BatchLoss):
     accuracy: float  # share of queries whose own document has the highest score
 
     def alive(self, first: Start) -> bool:
-        """Return whether texts have enough terms, and are told apart about as well as at the `first` start."""
+        """Return whether texts have enough terms, and are distinguished about as well as at the `first` start."""
         enough = self.pooled_rate >= RULES["too_sparse"].threshold
         return enough and self.accuracy >= first.accuracy - RULES["lost_accuracy"].threshold
 

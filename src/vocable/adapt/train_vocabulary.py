@@ -221,8 +221,8 @@ def _repeated(words: Mapping[str, int]) -> Iterator[str]:
 def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     """Train WordPiece, with the same result in every process.
 
-    The library's trainer breaks ties by token ids, and assigns those of continuations of one character in the order of
-    a hash table. Passed as special tokens, they have fixed ids.
+    The library's trainer breaks ties by token ids, and assigns the ids of one-character continuations in the order of a
+    hash table. Passed as special tokens, they have fixed ids.
     """
     characters = _counts((character, times) for word, times in words.items() for character in word)
     alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])

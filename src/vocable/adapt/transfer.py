@@ -1,6 +1,6 @@
 """Transfer a model to another vocabulary (Geng and Yang 2026, §4.2.1 and §4.2.2).
 
-Shared tokens keep their rows, new ones get those of an initialization, and the output bias takes the target's order on
+Shared tokens keep their rows, new tokens get initialized rows, and the output bias takes the target's order on
 the source's scale. The result has the target's tokenizer, and is then adapted by masked language modelling (§4.2.3) and
 calibrated. Head-only transfer (§6.3, table 6) replaces the output alone: the tokenizer stays, and the terms are the
 target's tokens.

@@ -81,7 +81,7 @@ def read_text(text: str) -> str:
 
 
 def texts_of(sources: Sequence[str]) -> Iterator[str]:
-    """Return the texts of all sources, each of which must exist."""
+    """Return the texts of all sources; all must exist."""
     from vocable.data import read_texts
 
     return chain.from_iterable([read_texts(source) for source in sources])

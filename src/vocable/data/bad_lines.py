@@ -63,7 +63,7 @@ class BadLines:
             raise DataError(message + tolerated, source=source, line=line)
 
     def note(self, source: str, kind: str, *, repeated: int, empty: int) -> None:
-        """Record the counts of a source; they replace those of an earlier reading."""
+        """Record the counts of a source, replacing the counts of an earlier reading."""
         self._repeated[source, kind], self._empty[source, kind] = repeated, empty
 
     def clear(self) -> None:

@@ -180,7 +180,7 @@ _weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its state and
 def screened_logits(inputs: HeadInputs, direct: Callable[..., Tensor]) -> Tensor | None:
     """Return each text's largest logit of every term, [b, v] float32, with 0 or less for any that is not positive.
 
-    The arguments are those of `direct`, `head.max_logits`. Returns None where `direct` is the better path: without fast
+    The arguments are as for `direct`, `head.max_logits`. Returns None where `direct` is the better path: without fast
     8-bit integers, for a model whose vectors are not sparse, or if it was measured to be as fast.
     """
     hidden, weight, *_ = inputs
@@ -279,8 +279,8 @@ def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | 
 
 def _quantized_weight(weight: Tensor) -> QuantizedRows:
     """Return the decoder's rows as integers with a scale each, computed once for each state of the weights."""
-    # A state of the weights is told from another by torch's count of changes and by one number of every row. The count
-    # alone misses changes through `weight.data`, as adapters, optimizers and `Module.to` make them.
+    # Changed weights are detected by torch's count of changes and by one number of every row. The count alone misses
+    # changes through `weight.data`, as adapters, optimizers and `Module.to` make them.
     sample = weight.detach().reshape(-1)[:: weight.shape[1] - 1]
     state = torch.cat([sample, sample.new_tensor([0 if weight.is_inference() else weight._version])])
     found: tuple[Tensor, QuantizedRows] | None = _weights.get(weight)

@@ -51,7 +51,7 @@ def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePoolin
 
 
 def main_transformer(model: SparseEncoder) -> Transformer:
-    """Return the transformer of a model, that of the queries in an asymmetric one with two."""
+    """Return the transformer of a model; of an asymmetric model with two, the query transformer."""
     return splade_modules(model)[0][0]
 
 

@@ -51,7 +51,8 @@ def sparse_head(
 
     `hidden` [n, d] holds the tokens of all texts one after the other, without padding: text i has the tokens offsets[i]
     to offsets[i + 1], at least one. `weight` [v, d] and `bias` [v] are the decoder's. SPLADE-max pools by the maximum,
-    the first SPLADE by the sum; `pooling` is a key of `pooling.REDUCTIONS`. The activation "log1p_relu" is log(1 + log(1 + ReLU(x))).
+    the first SPLADE by the sum; `pooling` is a key of `pooling.REDUCTIONS`. The activation "log1p_relu" is
+    log(1 + log(1 + ReLU(x))).
 
     The result [b, v] is float32, not negative, and differentiable once in hidden, weight and bias. Raises
     `ArgumentError` for a text without a token.

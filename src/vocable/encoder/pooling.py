@@ -22,7 +22,7 @@ Activation: TypeAlias = Literal["relu", "log1p_relu"]
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction of a text's activations to one weight of each term; `head.DIFFERENTIABLE_REDUCTIONS` has its gradient."""
+    """A reduction of a text's activations to a weight per term; `head.DIFFERENTIABLE_REDUCTIONS` has its gradient."""
 
     reduce: Callable[[Tensor], Tensor]  # [rows, terms] -> [terms]
     commutes: bool = False  # with the activation, so that logits are reduced first

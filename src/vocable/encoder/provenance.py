@@ -85,7 +85,7 @@ def describes(verb: str) -> Callable[[Describe], Describe]:
 
 
 def provenance(model: SparseEncoder) -> list[Step]:
-    """Return the steps that made `model`, in order; of a model with two encoders, those of the document encoder."""
+    """Return the steps that made `model`, in order; for two encoders, the steps of the document encoder."""
     return [Step(step) for step in _notes(model).get("provenance", [])]
 
 

@@ -1,7 +1,7 @@
 """Shards of a corpus: their plan, and the processes that make them, here or on other machines.
 
 A folder of shards exists from the beginning. `shards.json` has the spans of the corpus, `settings.json` everything else
-that determines the vectors, and `shard-00001`, ... are folders of vectors, written atomically. Any process that sees the
+that determines the vectors; `shard-00001`, ... are folders of vectors, written atomically. Any process that sees the
 folder can make a shard, under a lock that ends with the process.
 """
 

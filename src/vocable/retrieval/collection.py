@@ -92,7 +92,7 @@ class Collection(StoredDocuments):
         return fused(found, weights, options.get("fusion", "weighted"), k)
 
     def weighting(self, hybrid: bool, weights: str | Mapping[Space, float] | None) -> dict[Space, float]:
-        """Return the weights of the spaces that a search fuses, without those of weight 0.
+        """Return the non-zero weights of the spaces that a search fuses.
 
         Raises `ArgumentError` for a space that the collection does not have.
         """

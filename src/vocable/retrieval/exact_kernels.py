@@ -1,9 +1,9 @@
-"""The loops of exact search, compiled: term-at-a-time accumulation, selection of the best, and rescoring.
+"""Compiled loops of exact search: term-at-a-time accumulation, selection of the k best, and rescoring.
 
-A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays. `postings` are the documents by term, and
-those of a term by window: list `term * w + window` has the places within the window, in two bytes each, of the
-documents that have the term. All run without the interpreter's lock and write only to the arrays they are given, so
-that threads can share the work.
+A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays. `postings` has a list for each term and window
+of consecutive documents: list `term * w + window` has the positions within the window (two bytes each) of the documents
+with the term. All functions run without the interpreter's lock and write only to arrays in their arguments, so threads
+can share the work.
 
 Shapes: n documents, w windows of them, q queries, v output vocabulary, k results, c candidates, m chosen documents.
 """
@@ -17,30 +17,32 @@ from typing import TypeVar, cast
 import numba
 import numpy as np
 
-WINDOW_SIZE = 65_536  # documents: 256 KiB of scores, and places of 16 bits
-BLOCK = 128  # documents whose scores are compared with the threshold at once: LLVM makes vectors of it, not of 64
-LOW = 0xFFFFFFFF  # the half of a key that is the document
+WINDOW_SIZE = 65_536  # documents: 256 KiB of scores, positions of 16 bits
+BLOCK = (
+    128  # documents whose scores are compared with the threshold at once; LLVM vectorizes this loop, but not one of 64
+)
+LOW = 0xFFFFFFFF  # mask of the half of a key that holds the document
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def compiled(function: Function) -> Function:
-    """Compile at the first call and keep the machine code for the next process, where this user can write it."""
+    """Compile at the first call, and cache the machine code for later processes if the cache is writable."""
     try:
         return cast(Function, numba.njit(nogil=True, cache=True)(function))
-    except RuntimeError:  # neither beside the source nor in a home
+    except RuntimeError:  # no writable cache, neither beside the source nor in the home folder
         return cast(Function, numba.njit(nogil=True)(function))
 
 
 @compiled
 def windows_of(n: int) -> int:
-    """The number of windows, one at least."""
+    """Return the number of windows, at least one."""
     return max(1, (n + WINDOW_SIZE - 1) // WINDOW_SIZE)
 
 
 def room_of(n: int) -> int:
-    """The documents of a window, in whole blocks."""
+    """Return the number of documents in a window, rounded up to whole blocks."""
     return -(-min(n, WINDOW_SIZE) // BLOCK) * BLOCK
 
 
@@ -57,10 +59,10 @@ def search(
 ) -> None:
     """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k]; both arrive empty.
 
-    Places rise within a list. Of equal scores the lower document is better. `needed` [q] is the number of query terms
-    that a document must have; `allowed` [n] says which documents may be hits, all of them if it is empty. A document's
-    score is the sum over the query's terms in their order, in float32. The scores of a `window` of documents are 0
-    before and after; it has room for `room_of` them.
+    Positions ascend within a list. Equal scores are ordered by document, ascending. `needed` [q] is the number of query
+    terms that a hit must have; `allowed` [n] is True for documents that may be hits, or empty if all may. A score is the
+    float32 sum over the query's terms in their order. `window` is a buffer of `room_of(n)` scores, which are 0 before
+    and after.
     """
     starts, places, weights = postings
     query_starts, query_terms, query_weights = queries
@@ -92,7 +94,7 @@ def search(
                     if not allowed[base + i]:
                         window[i] = 0
             _collect(blocks[: -(-width // BLOCK)], base, heap, k)
-        for position in range(len(heap) - 1, -1, -1):  # the worst comes first
+        for position in range(len(heap) - 1, -1, -1):  # the heap yields the worst first
             key = heappop(heap)
             scores[q, position] = np.int32(key >> 32).view(np.float32)
             rows[q, position] = LOW - (key & LOW)
@@ -100,7 +102,7 @@ def search(
 
 @compiled
 def in_order(matrix: Sparse, size: int) -> bool:
-    """Return True if the columns of each row ascend and all weights are positive, as `vocable.vectors.as_vectors` ensures."""
+    """Return True if columns ascend within rows and weights are positive, as `vocable.vectors.as_vectors` ensures."""
     starts, columns, weights = matrix
     if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(columns) or len(columns) != len(weights):
         return False
@@ -118,7 +120,7 @@ def in_order(matrix: Sparse, size: int) -> bool:
 
 @compiled
 def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray, counts: np.ndarray) -> None:
-    """Fill `counts` [q] with the number of documents that have `needed` [q] terms of a query, one at least."""
+    """Fill `counts` [q] with the number of documents that have at least max(1, `needed` [q]) terms of a query."""
     starts, places, _ = postings
     query_starts, query_terms, _ = queries
     windows, shared = windows_of(n), np.zeros(min(n, WINDOW_SIZE), np.int32)
@@ -135,7 +137,7 @@ def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray,
 
 @compiled
 def find_postings(postings: Sparse, n: int, chosen: np.ndarray, found: np.ndarray) -> None:
-    """Fill `found` [m, v], which arrives as -1, with the place of each `chosen` [m] document in each posting list."""
+    """Fill `found` [m, v], initially -1, with the index of each posting of the `chosen` [m] documents."""
     starts, places, _ = postings
     windows = windows_of(n)
     for m in range(len(chosen)):
@@ -149,7 +151,7 @@ def find_postings(postings: Sparse, n: int, chosen: np.ndarray, found: np.ndarra
 
 @compiled
 def cut(columns: Sparse, n: int, starts: np.ndarray, places: np.ndarray) -> None:
-    """Make posting lists, `starts` [v w + 1] and `places`, of the documents in columns (CSC), which rise."""
+    """Make posting lists, `starts` [v w + 1] and `places`, from CSC columns with ascending documents."""
     column_starts, documents, _ = columns
     windows = windows_of(n)
     for term in range(len(column_starts) - 1):
@@ -185,11 +187,11 @@ def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores
 
 @compiled
 def _collect(blocks: np.ndarray, base: int, heap: list[np.int64], k: int) -> None:
-    """Take what beats the worst of the k best into the `heap`, which has the worst in front, and leave 0 behind.
+    """Push scores that beat the worst of the k best into the `heap`, a min-heap, and reset the `blocks` to 0.
 
-    `blocks` [b, BLOCK] are the scores of the documents from `base` on as the integers of their bits, which are in the
-    order of the scores where none is below 0. A key is these bits, then the bits of LOW - document: of equal scores
-    the lower document is the better. Documents come in ascending order, so an equal score never beats.
+    `blocks` [b, BLOCK] are the scores of the documents from `base` on, as the integers of their bits: these are in the
+    order of the scores, because no score is negative. A key is these bits followed by LOW - document, so that of equal
+    scores the lower document is better. Documents come in ascending order, so an equal score never replaces another.
     """
     threshold = np.int32(heap[0] >> 32) if len(heap) == k else np.int32(0)
     for b in range(len(blocks)):
@@ -206,5 +208,5 @@ def _collect(blocks: np.ndarray, base: int, heap: list[np.int64], k: int) -> Non
                         heapreplace(heap, key)
                     if len(heap) == k:
                         threshold = np.int32(heap[0] >> 32)
-        for i in range(BLOCK):  # while it is in the cache
+        for i in range(BLOCK):  # while the block is in the CPU cache
             blocks[b, i] = 0

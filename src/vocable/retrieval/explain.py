@@ -216,7 +216,7 @@ def explain_vectors(
     """Explain the score of two vectors [1, v].
 
     `names` are the v terms by column, `query_tokens` and `document_tokens` the terms that stand in each text, `wacky`
-    as in `explain`. Raises `VectorsError` if a vector is not one row of as many terms as there are names.
+    as in `explain`. Raises `VectorsError` if a vector is not a single row of v columns.
 
     >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
     >>> explained = explain_vectors(query, document, ["list", "array", "set"], ["list"], ["list", "set"])

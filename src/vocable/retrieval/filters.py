@@ -59,7 +59,7 @@ class Every:
 
 @dataclass(frozen=True)
 class Some:
-    """A filter of which one part must hold."""
+    """A filter that holds if at least one part holds."""
 
     parts: tuple[Filter, ...]
 

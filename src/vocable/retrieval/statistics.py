@@ -49,7 +49,7 @@ class Statistics:
     """Document frequencies of a changing collection, in a file.
 
     `identity` is a random number of the file, which the collection also stores. `recover` is true if the figures may
-    not be those of the documents: a kill interrupted a change, or the file is damaged or was exchanged.
+    not match the documents: a kill interrupted a change, or the file is damaged or was exchanged.
     """
 
     def __init__(self, path: Path, documents: int, identity: int | None, *, size: int, words: bool) -> None:
@@ -187,7 +187,7 @@ class Statistics:
         self.end_recovery()
 
     def end_recovery(self) -> None:
-        """Record that the figures are those of the documents."""
+        """Record that the figures match the documents."""
         self._set(pending=0)
         self.recover = False
 

@@ -1,6 +1,6 @@
-"""Cut texts into the words that BM25 counts, in any script.
+"""Segmentation of texts in any script into the words that BM25 counts.
 
-All that is lexical uses this module: BM25, its expanders, the words of a collection that changes, the teacher `bm25`.
+All lexical components use it: BM25, its query expanders, the word statistics of a collection, the teacher `bm25`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from vocable.errors import ArgumentError
 from vocable.progress import track
 
 WORD, LETTERS = re.compile(r"\w\w+"), re.compile(r"\w+")
-# Latin, Greek, Cyrillic and most signs have no character of these: what `_Patterns` is for.
+# Texts with these characters need `_Patterns`. Latin, Greek, Cyrillic and most symbols have none of them.
 COMPLEX = re.compile("[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]")
-# Scripts that put no blanks between words, and Korean, which writes particles onto its words: their words are pairs of
-# characters, as in Lucene's CJKAnalyzer.
+# Scripts without spaces between words, and Korean, which attaches particles to its words. They are cut into pairs of
+# characters (bigrams), as by Lucene's CJKAnalyzer.
 UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
@@ -42,17 +42,17 @@ UNSPACED = (
     (0x1AFF0, 0x1B16F),  # Kana supplement and extensions
     (0x20000, 0x323AF),  # Han extensions
 )
-MARKS = (0x300, 0x1FFFF)  # the code points among which the combining marks are, variation selectors apart
+MARKS = (0x300, 0x1FFFF)  # range that contains all combining marks except the supplementary variation selectors
 
 
 class _Patterns(NamedTuple):
-    """Patterns that cut a text beyond ASCII into words."""
+    """Patterns that segment non-ASCII text."""
 
-    ignored: re.Pattern[str]  # variation selectors, and joiners after a mark: how a letter is drawn
-    unspaced: re.Pattern[str]  # a character of a script without blanks: a letter and its marks
+    ignored: re.Pattern[str]  # variation selectors, and joiners after a mark, which affect only how a letter is drawn
+    unspaced: re.Pattern[str]  # a letter of a script without spaces, with its marks
     run: re.Pattern[str]  # letters, digits, underscores, and the marks on them
     word: re.Pattern[str]  # a run of two or more
-    part: re.Pattern[str]  # of a run, what is in scripts without blanks and what is not
+    part: re.Pattern[str]  # longest part of a run that is all in scripts without spaces, or all in others
 
 
 def stemmed(
@@ -60,8 +60,8 @@ def stemmed(
 ) -> list[list[str]]:
     """Return the stemmed words of each text, in order, without stop words and single letters.
 
-    Words are compared in lower case and in Unicode's composed form (NFC); combining marks belong to their letters.
-    Scripts without blanks and Korean give overlapping pairs of characters, and a character that stands alone.
+    Words are lower-cased and in Unicode's composed form (NFC); combining marks belong to their letters. Scripts without
+    spaces and Korean yield overlapping pairs of characters; an isolated character is a word of its own.
 
     >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
     [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]
@@ -78,14 +78,14 @@ def stemmed(
 
 
 def words(text: str, *, letters: bool = False) -> list[str]:
-    """Return the words of a text, in order, neither stemmed nor without stop words; with `letters` also single ones.
+    """Return the words of a text, in order, unstemmed and with stop words; `letters` keeps single letters.
 
     >>> words("Der Süden Chinas: 中国南方, ภาษาไทย")
     ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
     """
     text = text.lower()
     if not text.isascii():
-        text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # of the Turkish capital, as Lucene has it
+        text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # lower-cased Turkish İ, as in Lucene
     if text.isascii() or not COMPLEX.search(text):
         return (LETTERS if letters else WORD).findall(text)
     patterns = _patterns()
@@ -103,7 +103,7 @@ def words(text: str, *, letters: bool = False) -> list[str]:
 
 
 def stemmer_of(language: str | None) -> Stemmer.Stemmer | None:
-    """Return Snowball's stemmer of a language, None for None; raises `ArgumentError` if there is none."""
+    """Return Snowball's stemmer of a language, None for None; raises `ArgumentError` for an unknown language."""
     if language is None:
         return None
     try:
@@ -139,7 +139,7 @@ def _patterns() -> _Patterns:
 
 
 def _class(codes: Iterable[int]) -> str:
-    """Return ascending code points as the inside of a regular expression's character class."""
+    """Return ascending code points as the content of a character class of a regular expression."""
     spans: list[list[int]] = []
     for code in codes:
         if spans and spans[-1][1] == code - 1:

@@ -53,7 +53,7 @@ class Batcher:
         """Return the results of `work(batch, *shared)` for the items, which may be done in several batches.
 
         An item waits up to `wait` seconds for others of the same work, also while another batch is done. Raises
-        `OverloadedError` and accepts none of the items if they do not all fit into the queue. An item that is
+        `OverloadedError` and accepts no item if they do not all fit into the queue. An item that is
         cancelled before its batch begins is skipped.
         """
         if not items:

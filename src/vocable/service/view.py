@@ -36,12 +36,12 @@ from vocable.retrieval.ranking import Ranking
 from vocable.service.schemas import ViewRequest
 
 T = TypeVar("T")
-HYBRID, UNPRUNED = "hybrid", "unpruned"  # rankings beside those of one space
-QUERY_TERMS = 200  # that are listed
+HYBRID, UNPRUNED = "hybrid", "unpruned"  # rankings besides the rankings of single spaces
+QUERY_TERMS = 200  # listed terms of a query
 MAX_CHARACTERS = 5000  # of a document
 MAX_POSTINGS = 10_000  # whose weights are read
 BINS = 24
-SHOWN_DOCUMENTS = 10  # documents of a term
+SHOWN_DOCUMENTS = 10  # listed documents of a term
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class ProgressLog(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        logs: Mapping[str, object],
+        logs: Mapping[str, float],
         **kwargs: object,
     ) -> None:
         figures = {key: value for key, value in logs.items() if key not in _QUIET}
@@ -265,7 +265,7 @@ class ObjectiveState(TrainerCallback, ExportableState):
 
 
 class ValidWeights(TrainerCallback):
-    """Keeps looked-up query weights non-negative, as sparse vectors are, and those of special tokens at 0."""
+    """Keeps looked-up query weights non-negative, as in sparse vectors, and the weights of special tokens at 0."""
 
     @torch.no_grad()
     def on_step_end(

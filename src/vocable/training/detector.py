@@ -2,7 +2,7 @@
 
 The rules are in `vocable.adapt.statistics.RULES`; docs/guard.md gives the reason for every figure.
 
-Letters: b queries, n documents of which the first b are the positives, v terms.
+Letters: b queries, n documents (the first b are the positives), v terms.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ class BatchStatistics(BatchLoss):
 
     @property
     def alike(self) -> bool:
-        """True if the loss is that of chance: scores do not tell documents apart."""
+        """True if the loss equals the loss of random scores: scores do not distinguish documents."""
         return abs(self.loss - self.chance) <= RULES["alike"].threshold * self.chance
 
 
 class Monitor:
-    """Statistics of the newest batch, and means since the last log; its InfoNCE is that of `monitored_loss`."""
+    """Statistics of the newest batch, and means since the last log; its InfoNCE is computed as `monitored_loss`."""
 
     def __init__(self, monitored_loss: InfoNCE = InfoNCE()) -> None:  # noqa: B008  (it is frozen)
         self._monitored_loss = monitored_loss

@@ -1,7 +1,7 @@
-"""Encode a batch in parts; on a CPU several parts at once, each with a thread of its own, forward and backward.
+"""Encoding of a batch in parts; on a CPU several parts at once, forward and backward, each in its own thread.
 
 Threads that share a matrix product wait for each other, for long if another process occupies a core. Here each thread
-computes its own texts alone.
+encodes texts of its own.
 
 Letters: b texts, s tokens, v terms.
 """
@@ -23,16 +23,16 @@ from torch.autograd.function import once_differentiable
 from vocable.training import distributed
 
 T = TypeVar("T")
-Tokens: TypeAlias = dict[str, Any]  # of texts: input_ids and attention_mask [b, s], and what else the model takes
+Tokens: TypeAlias = dict[str, Any]  # input_ids and attention_mask [b, s] of texts, and other inputs of the model
 
 # Tokens of a part on a CPU, padding included. Larger parts are fewer, and each adds to the gradients of all weights.
 PART_TOKENS = 2048
-MIN_PART_TOKENS = 1024  # tokens of a part where threads make parts smaller, and of a batch that is worth threads
-MEMORY = 2**31  # bytes for gradients, of which every thread has its own
+MIN_PART_TOKENS = 1024  # smallest part where there is one per thread; smaller batches use no threads
+MEMORY = 2**31  # bytes for gradients; each thread holds a copy
 
 
 def embedded(model: Any, columns: Sequence[Tokens]) -> list[Tensor]:
-    """Return the vectors of tokens by column, one [b, v] each.
+    """Return the vectors [b, v] of each column of tokens.
 
     On a CPU padding costs as much as words, so texts of similar length are encoded together. On a GPU, or with several
     processes, which must call the model equally often, a column is encoded at once.
@@ -62,7 +62,7 @@ def in_parts(model: nn.Module) -> bool:
 
 
 def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:
-    """Return True if each of these parts, of these tokens in total with padding, should have a thread.
+    """Return True if parts with `tokens` tokens in total, padding included, should each have a thread.
 
     False if some threads would idle, or if the gradients of all threads would need too much memory.
     """
@@ -80,7 +80,9 @@ def part_size(tokens: int) -> int:
 def by_length(batch: Tokens, size: int) -> Iterator[tuple[Tensor, Tokens]]:
     """Yield the rows and tokens of parts of a batch [b, s], up to `size` tokens each, longest texts first."""
     mask = batch.get("attention_mask")
-    if not isinstance(mask, Tensor) or not bool(mask[:, 0].all()):  # read by a table of weights, or padded on the left
+    if not isinstance(mask, Tensor) or not bool(
+        mask[:, 0].all()
+    ):  # encoded by a table of weights, or padded on the left
         yield torch.arange(len(batch["input_ids"])), batch
         return
     lengths = mask.sum(dim=1)
@@ -115,7 +117,7 @@ def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]
 
 
 def _rate(module: nn.Module) -> float:
-    """Return the dropout rate of a module; the attention of ModernBERT has it as a number."""
+    """Return the dropout rate of a module; ModernBERT's attention stores it as a number."""
     rate = module.p if isinstance(module, nn.Dropout) else getattr(module, "attention_dropout", 0.0)
     return rate if isinstance(rate, float) else 0.0
 
@@ -132,7 +134,7 @@ def _pool(parts: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _as_here() -> Callable[[Callable[[T], Tensor], T], Tensor]:
-    """Return a function that calls another in a thread with the gradient mode and autocast of this one."""
+    """Return a function that calls another with the gradient mode and autocast of the current thread."""
     learns, infers = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     casts, kind = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
@@ -144,7 +146,7 @@ def _as_here() -> Callable[[Callable[[T], Tensor], T], Tensor]:
 
 
 class _Backward(torch.autograd.Function):
-    """Passes on the results of threads; the backward pass runs through their graphs in threads, too."""
+    """Passes on the results of threads; its backward pass runs through their graphs in threads as well."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, weights: list[nn.Parameter], made: list[Tensor]) -> tuple[Tensor, ...]:
@@ -187,7 +189,7 @@ def _gradients_in_order(
         own.number = number
         try:
             yield
-        finally:  # after an error, too: nobody may wait forever
+        finally:  # also after an error: no thread may wait forever
             if number:
                 through[number - 1].wait()
             for event in added[number].values():

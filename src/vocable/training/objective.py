@@ -67,7 +67,7 @@ class QueryIdf(nn.Module):
 class WeightedRegularizers(nn.Module):
     """The regularizers of a recipe, times their weights, with the term statistics that they need, by side.
 
-    Ramps are shares of `steps`, those of the whole training.
+    Ramps are shares of `steps`, the steps of the whole training.
     """
 
     def __init__(self, settings: Regularizers, steps: int, statistics: dict[str, TermStatistic]) -> None:

@@ -316,7 +316,7 @@ class EvaluationSettings(Settings):
 
 
 class SavedSettings(Settings):
-    """Settings that are saved with the model; by default those of the initial model."""
+    """Settings that are saved with the model; the defaults are the settings of the initial model."""
 
     query_length: PositiveInt | None = Field(
         default=None, description="tokens of a query that the model reads; null: as the initial model"

@@ -30,7 +30,7 @@ from vocable.training.recipe import Recipe
 
 QUERIES = 2000  # queries of each source of examples that a stage may read
 START, ADAPTED, EXAMPLES = "start", "adapted", "examples"  # folders of a run: before pre-training, after it, and data
-PRETRAIN = "pretrain"  # the stage, and its folder within that of the run
+PRETRAIN = "pretrain"  # the stage, and its folder within the folder of the run
 
 
 def provenance(model: SparseEncoder) -> list[Step]:

@@ -99,7 +99,7 @@ def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: 
 
     Args:
         name: a folder, a Hub id, `package:NAME/FOLDER` or "vocable-mini".
-        kind: kind of the model; by default that of its configuration.
+        kind: kind of the model; by default as its configuration says.
         device: as for `load`.
     """
     place = locate(name)
@@ -280,7 +280,7 @@ def embed(
 def load_sparse_teacher(
     name: str, student: SparseEncoder, examples: Dataset, folder: Path, dtype: DType = "auto"
 ) -> Teacher:
-    """Load a sparse encoder as a teacher by its vectors [(2 + c) b, v]: those of the queries, then documents by column.
+    """Load a sparse encoder as a teacher by its vectors [(2 + c) b, v]: queries first, then documents by column.
 
     Args:
         examples: columns query, positive, negative_1, ...

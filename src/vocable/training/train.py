@@ -82,7 +82,7 @@ def train(
         output: output folder (written atomically); for several runs the folder that holds theirs.
         variant: the variant of the recipe to train.
         variants: several variants, one run each; "all" for all.
-        overrides: `KEY=VALUE` texts that change keys of the recipe, after those of the variant.
+        overrides: `KEY=VALUE` texts that change keys of the recipe, applied after the variant.
         sweep: `KEY=VALUE,VALUE,...`: train with each of these values of a key, for each variant, and evaluate.
         figure: with `sweep`, a file for effectiveness against FLOPS, .png or .svg.
         resume: continue unfinished work; False discards it. Finished runs stay.
@@ -154,7 +154,7 @@ def _check_processes(recipe: Recipe, count: int) -> None:
             raise RecipeError(f"{part}.batch_size: {size} examples cannot be shared equally by {count} processes")
     own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
     if count > 1 and settings.micro_batch is not None and own_encoder:
-        # Gradients are exchanged in the last micro batch, one of documents, which leaves out those of the queries.
+        # Gradients are exchanged in the last micro batch, which has only documents: query gradients would be lost.
         raise RecipeError("training.micro_batch with a separate query encoder needs a single process")
 
 

@@ -71,9 +71,9 @@ def report(before: float, after: float, pairs: int, rate: float) -> None:
 
 @torch.no_grad()
 def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
-    """Replace the weights of `model`, in place, by their mean with those of `start`, which count for `share`.
+    """Replace the weights of `model`, in place, by their mean with the weights of `start`, which count for `share`.
 
-    The mean is often better than both, above all for texts unlike those of the training (Wortsman et al. 2022, arXiv
+    The mean is often better than both, above all for texts unlike the training texts (Wortsman et al. 2022, arXiv
     2109.01903).
     """
     before = dict(start.named_parameters())

@@ -93,7 +93,7 @@ def write_report(
     """Write a report into a folder, which is emptied: the page, results.json, curves.png and .svg, scores*.parquet.
 
     `run` are the settings of the whole run as JSON values, among them "models", "role", "queries" and "corpus". Raises
-    `ArgumentError` if none of the expanders expands anything.
+    `ArgumentError` if no expander expands anything.
     """
     shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted call
     folder.mkdir(parents=True)

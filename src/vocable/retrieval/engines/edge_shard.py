@@ -1,7 +1,8 @@
-"""An open shard of Qdrant Edge: locked against other processes, checked for damage, and with room on its disk.
+"""An open shard of Qdrant Edge: locked against other processes, checked for damage, with reserved disk space.
 
-The engine's own lock ends before its files are written: a process that opens the shard in that moment loses documents.
-It notices little damage, and a write to a mapped file on a full disk ends the process. This module closes these gaps.
+The engine releases its own lock before its files are written: a process that opens the shard at that moment loses
+documents. It detects little damage, and a write to a mapped file on a full disk kills the process. This module closes
+these gaps.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from vocable.locks import lock_file, unlock_file
 from vocable.seal import Seal, break_seal, check_seal, seal
 
 SHARD, LOCK = "shard", "lock"
-PATIENCE = 5.0  # seconds to wait for another process: a search from the command line takes less
-PLENTY = 2 << 30  # bytes free on a disk, from which on no room is reserved
-FILE = 32 << 20  # bytes of a file of the log, and of a page of documents or vectors
+PATIENCE = 5.0  # seconds to wait for another process; a search from the command line takes less
+PLENTY = 2 << 30  # free bytes on a disk; with this many, no space is reserved
+FILE = 32 << 20  # bytes of a log file, and of a page of documents or vectors
 BUSY = "one process at a time has a store open: wait, or search a service by its address, http://HOST:PORT"
 UNWRITABLE = (
     "cannot be written by this user, which a store needs even for a search: "
@@ -34,7 +35,7 @@ _inherited: list[qdrant.EdgeShard] = []  # shards of the process that this one w
 
 
 class OpenShard:
-    """The shard in a folder, while this process has it open."""
+    """The shard in a folder, opened by this process."""
 
     def __init__(self, folder: Path, lock: int, shard: qdrant.EdgeShard, spaces: int) -> None:
         self.folder, self._lock, self._spaces = folder, lock, spaces
@@ -45,7 +46,7 @@ class OpenShard:
 
     @classmethod
     def create(cls, folder: Path, config: qdrant.EdgeConfig, spaces: int) -> Self:
-        """Make an empty shard in a folder that is there, for documents with vectors in `spaces` spaces.
+        """Make an empty shard in an existing folder, for documents with vectors in `spaces` spaces.
 
         Raises:
             NoSpaceError: the disk is too full.
@@ -61,11 +62,11 @@ class OpenShard:
     def open(cls, folder: Path, spaces: int) -> Self:
         """Open the shard in a folder, after comparing its files with its seal.
 
-        A folder without a seal was not closed: the engine then takes from its log what its files lack.
+        A folder without a seal was not closed: the engine then recovers missing data from its log.
 
         Raises:
             InUseError: another process has it open.
-            NoSpaceError: the disk is too full to recover what a process that was killed has written.
+            NoSpaceError: the disk is too full to recover the writes of a killed process.
             VectorsError: it is damaged, or this user cannot write to it.
         """
         with _failing(folder):
@@ -88,7 +89,7 @@ class OpenShard:
 
     @contextmanager
     def reading(self) -> Iterator[qdrant.EdgeShard]:
-        """Give the engine's shard; its errors become `VectorsError`s."""
+        """Yield the engine's shard; its errors become `VectorsError`s."""
         if self._shard is None:
             raise VectorsError(f"{self.folder}: the index is closed")
         with _failing(self.folder):
@@ -96,7 +97,7 @@ class OpenShard:
 
     @contextmanager
     def writing(self, size: int = 0) -> Iterator[qdrant.EdgeShard]:
-        """Give the engine's shard to write documents of `size` bytes, after reserving the room; errors as `reading`."""
+        """Reserve space for documents of `size` bytes and yield the engine's shard to write them; errors as `reading`."""
         with self.reading() as shard:
             reserve_room(self.folder, FILE * (2 + self._spaces) + 4 * size)
             if self._sealed:
@@ -112,8 +113,8 @@ class OpenShard:
     def close(self) -> None:
         """Write everything to disk, seal the folder, and only then let other processes open it.
 
-        What cannot be written stays in the engine's log, and the folder without a seal. A forked child leaves all to
-        the process that opened the shard.
+        Data that cannot be written stays in the engine's log, and the folder stays unsealed. A forked child does nothing:
+        the process that opened the shard closes it.
         """
         shard, self._shard = self._shard, None
         if shard is None:
@@ -128,7 +129,7 @@ class OpenShard:
             if not self._sealed:
                 seal(self.folder, SHARD, documents, settled=not self._written, before=self._before)
         with suppress(VocableError), _failing(self.folder):
-            shard.close()  # after an error, too, before the lock ends
+            shard.close()  # also after an error, before the lock is released
         unlock_file(self._lock)
 
 
@@ -138,7 +139,7 @@ def _count(shard: qdrant.EdgeShard) -> int:
 
 @contextmanager
 def _failing(folder: Path, lock: int | None = None) -> Iterator[None]:
-    """Turn errors of the engine and the file system into `VocableError`s, and let go of a lock after any error."""
+    """Turn errors of the engine and the file system into `VocableError`s, and release a lock after any error."""
     try:
         yield
     except BaseException as error:
@@ -163,7 +164,7 @@ def _refusal(folder: Path, message: str) -> VocableError:
 
 
 def _check_room(folder: Path, needed: int) -> bool:
-    """Return whether the disk has plenty of room; raises `NoSpaceError` if it has less than needed."""
+    """Return whether the disk has plenty of free space; raises `NoSpaceError` if it has less than needed."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise NoSpaceError(
@@ -173,13 +174,13 @@ def _check_room(folder: Path, needed: int) -> bool:
 
 
 def reserve_room(folder: Path, new: int) -> None:
-    """Reserve the room that the files of a shard still lack, and check that `new` bytes more are free.
+    """Allocate the holes in the files of a shard, and check that `new` more bytes are free.
 
-    The engine maps sparse files; writing to a hole of one ends the process if the disk is full (SIGBUS). Where the
-    disk has plenty of room, nothing is reserved, so that files stay sparse.
+    The engine maps sparse files; writing to a hole kills the process if the disk is full (SIGBUS). If the disk has
+    plenty of free space, nothing is allocated, and the files stay sparse.
 
     Raises:
-        NoSpaceError: the disk has too little room.
+        NoSpaceError: the disk has too little free space.
     """
     if _check_room(folder, 0) or not hasattr(os, "posix_fallocate"):  # which macOS lacks
         return
@@ -191,6 +192,6 @@ def reserve_room(folder: Path, new: int) -> None:
 
 
 def _hole(path: Path) -> int:
-    """Return the bytes of a file that have no room on the disk yet."""
+    """Return the bytes of a file that are not allocated on the disk."""
     status = path.stat()
     return max(0, status.st_size - 512 * status.st_blocks)

@@ -135,7 +135,7 @@ class Task(ABC):
 
     @abstractmethod
     def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
-        """Return a window [s] as the model reads it, with its labels; `words` are those of `Windows.words`."""
+        """Return a window [s] as the model reads it, with its labels; `words` come from `Windows.words`."""
 
     def uniform(self, ids: Ids, rng: Generator) -> Masked:
         """Do the same for held-out windows, on which ways of masking are compared."""
@@ -290,7 +290,7 @@ def split_windows(windows: int, held_out: int, seed: int) -> tuple[Ids, Ids]:
 class HeldOut:
     """The windows `rows`, with masks that do not change.
 
-    `new` [v] is True for tokens that the source vocabulary lacks; None where there are none.
+    `new` [v] is True for tokens that the source vocabulary lacks, None if it lacks none.
     """
 
     def __init__(

@@ -144,7 +144,7 @@ def pretrain_folder(
     Args:
         output: output folder (written atomically).
         made_from: everything that decides the result, as JSON values.
-        load_model: called unless the result is there already.
+        load_model: called unless the result already exists.
         texts, steps, settings: as for `pretrain`, with its errors.
 
     Raises:
