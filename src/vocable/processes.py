@@ -18,7 +18,7 @@ class WorkerPool(ProcessPoolExecutor):
     """Spawned workers that do not import the caller's script, so that it needs no `if __name__ == "__main__"`."""
 
     def submit(self, *args: Any, **kwargs: object) -> Any:
-        """Schedule a call; the first calls start the workers, which import whatever `__main__` is then."""
+        """Schedule a call; the first calls start the workers, which import the `__main__` module of that moment."""
         main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
         try:
             return super().submit(*args, **kwargs)

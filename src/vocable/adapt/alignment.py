@@ -51,7 +51,7 @@ ROLES = {"pad": None, "unk": None, "cls": "bos", "sep": "eos", "mask": None}
 
 
 class Matched(NamedTuple):
-    """Number of target tokens of a class, and of those that the source has, too."""
+    """Number of target tokens of a class, and of the ones that the source also has."""
 
     matched: int
     total: int
@@ -71,12 +71,12 @@ class Alignment(NamedTuple):
 
     @property
     def overlap(self) -> float:
-        """Share of the target vocabulary that the source has, too; special tokens count as new."""
+        """Share of the target vocabulary that the source also has; special tokens count as new."""
         return len(self.anchors) / max(int((self.kinds != "").sum()), 1)
 
     @property
     def shared(self) -> NDArray[np.int64]:
-        """Ids of the target tokens that the source has, too; rising."""
+        """Ids of the target tokens that the source also has, ascending."""
         return np.flatnonzero(self.source_of >= 0)
 
     @property

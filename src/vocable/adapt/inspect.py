@@ -78,7 +78,7 @@ class TokenizerFigures:
 
 @dataclass(frozen=True)
 class VocabularyOverlap:
-    """The share of a target's vocabulary that the model has, too."""
+    """The share of a target's vocabulary that the model also has."""
 
     target: str
     share: float

@@ -1,4 +1,4 @@
-"""Separate encoders for queries: looked-up token weights, or a model of their own."""
+"""Separate encoders for queries: looked-up token weights, or a second model."""
 
 from __future__ import annotations
 

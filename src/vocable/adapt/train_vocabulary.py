@@ -33,7 +33,7 @@ from vocable.progress import track
 from vocable.storage import SETTINGS, finished, refuse_taken, replacing_folder
 from vocable.tables import Table, Tabular
 
-# Pairs that a normalizing tokenizer cannot tell apart.
+# Pairs that a normalizing tokenizer cannot distinguish.
 CASES = [(word, word.lower()) for word in ("The", "London", "USA", "A", "B", "Q", "Z")]
 ACCENTS = [("café", "cafe"), ("naïve", "naive"), ("über", "uber"), ("é", "e"), ("ñ", "n"), ("å", "a")]
 
@@ -63,7 +63,7 @@ PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()  # cuts at punctuation, and be
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as in BERT; words with others are [UNK]
 MIN_FREQUENCY = 2  # of a piece that becomes a token
 RARE = 100  # occurrences: a token with fewer is guessed less than 30 times at a masking rate of 0.3
-REPEATED = 1000  # times that a word stands in one training text
+REPEATED = 1000  # repetitions of a word in one training text
 
 
 class Fragmentation(NamedTuple):

@@ -40,7 +40,7 @@ QUIET = {
     "HF_HUB_VERBOSITY": "critical",
     "DATASETS_VERBOSITY": "critical",
     "TQDM_DISABLE": "1",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # the "Loading weights" bar, too
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # including the "Loading weights" bar
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "true",  # set explicitly, it does not warn at every fork

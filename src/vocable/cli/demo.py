@@ -37,7 +37,7 @@ QUESTIONS = (
     "compare two files and show the lines that differ",
     "keep a list sorted while inserting",
 )
-EVERY = 3  # use one known item in three: enough to tell systems apart
+EVERY = 3  # use one known item in three: enough to distinguish systems
 MEASURE = "nDCG@10"
 DEFAULT_OUTPUT = "vocable-demo"
 DEPTH = 100

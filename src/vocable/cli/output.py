@@ -27,7 +27,7 @@ def print_json(values: object, *, indent: int | None = 2) -> None:
     """
     text = json.dumps(_finite(values), indent=indent, ensure_ascii=False, allow_nan=False)
     shown = re.sub(r"[^\n -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
-    print(shown, flush=True)  # a program may wait for an answer before it asks again
+    print(shown, flush=True)  # a program may wait for an answer before it sends the next query
 
 
 def _finite(value: object) -> Any:

@@ -75,7 +75,7 @@ def length_read(model: SparseEncoder, role: Role, override: int | None = None) -
     first: Any = route(model, role)[0]
     if static_embedding(model, role) is not None:
         longest = override or first.tokenizer.model_max_length
-        return longest if longest < LARGE_INTEGER else None  # which stands for no maximum
+        return longest if longest < LARGE_INTEGER else None  # which means no maximum
     if not isinstance(first, Transformer):
         return None
     longest = positions(first)

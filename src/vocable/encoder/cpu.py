@@ -52,7 +52,7 @@ def in_bfloat16(dtype: DType, device: torch.device) -> bool:
 # gigabytes. Rows are filled with zeros up to one of sixteen sizes per octave, which is two percent more.
 
 MIN_ROWS = 8
-WEIGHT_ROWS = 256  # rows of a weight in one product, if their number differs from batch to batch, too
+WEIGHT_ROWS = 256  # rows of a weight in one product, also if their number differs from batch to batch
 
 
 def rounded(rows: int) -> int:
@@ -72,7 +72,7 @@ def filled(rows: Tensor) -> Tensor:
 
 
 def product(rows: Tensor, weight: Tensor) -> Tensor:
-    """Multiply rows [n, d] by a transposed weight [k, d] to [n, k], where k differs from call to call, too."""
+    """Multiply rows [n, d] by a transposed weight [k, d] to [n, k]; k may also differ from call to call."""
     if not _compiles(rows):
         return rows @ weight.T
     weight_rows = functional.pad(weight, (0, 0, 0, -len(weight) % WEIGHT_ROWS))
@@ -166,7 +166,7 @@ measured_paths: dict[tuple[torch.dtype, torch.Size, bool], str] = {}
 
 
 class QuantizedRows(NamedTuple):
-    """Rows [r, d] as integers: row i stands for integers[i] * scale[i]."""
+    """Rows [r, d] as integers: row i is approximated by integers[i] * scale[i]."""
 
     integers: Tensor  # [r, d] int8
     scale: Tensor  # [r], or [1] for all rows
@@ -217,7 +217,7 @@ def fast_integers() -> bool:
 
 
 def _possible(inputs: HeadInputs) -> Tensor:
-    """Return the terms that may be active, [b, v] bool; NaN counts as possible, so that it is not hidden."""
+    """Return the terms that may be active, [b, v] bool; NaN counts as possible, so that it stays visible."""
     return (upper_bounds(*inputs) <= 0).logical_not_()
 
 

@@ -156,7 +156,7 @@ def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
     if decoder is None:
         raise ModelError(f"{name} has no masked-language-model head")
     if type(decoder) is not nn.Linear:
-        kind = f"{type(decoder).__module__}.{type(decoder).__qualname__}"  # quantized layers are named Linear, too
+        kind = f"{type(decoder).__module__}.{type(decoder).__qualname__}"  # quantized layers are also named Linear
         repair = "merge the adapter or load the model unquantized"
         raise ModelError(f"the output layer of {name} is a {kind}, not a plain Linear: {repair}")
     if "forward" not in decoder.__dict__:
@@ -206,7 +206,7 @@ def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
 
 @contextmanager
 def every_pooling_allowed() -> Iterator[None]:
-    """Within the context, the stock class accepts the poolings of the fused head, too.
+    """Within the context, the stock class also accepts the poolings of the fused head.
 
     A patch of sentence-transformers, whose SpladePooling refuses other names when it is made; elsewhere it refuses such
     a folder, as its own head cannot compute them.

@@ -73,7 +73,7 @@ def locate(name: str | Path) -> str:
 
 
 def _inside(path: str) -> bool:
-    """Return whether a relative path stays within its folder as it is spelled; links are followed."""
+    """Return whether a relative path, as spelled, stays within its folder; links are followed."""
     return not Path(path).is_absolute() and ".." not in Path(path).parts
 
 

@@ -123,7 +123,7 @@ def load_model(model: str | Path | SparseEncoder, device: str | None = None) -> 
 
 
 def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None = None) -> SparseEncoder:
-    """Return the model that made vectors, or `moved` in its place; `ArgumentError` if its vocabulary is another one."""
+    """Return the model that made vectors, or `moved` in its place; `ArgumentError` if its vocabulary differs."""
     model = load_model(moved or meta.model)
     if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
         name = moved if isinstance(moved, str) else meta.model

@@ -29,7 +29,7 @@ from vocable.vectors import PROGRESS, VectorsMeta, read_file, write_vectors
 
 PART_SIZE = 2048  # texts in a part
 PART_CHARACTERS = 2**20  # that end a part of texts that are read whole
-PART_SECONDS = 10.0  # between saved states of the current part: what a kill can lose
+PART_SECONDS = 10.0  # seconds between saved states of the current part: the work that a kill can lose
 
 
 @dataclass
@@ -85,7 +85,7 @@ def encode_stream(
         if done.texts and (not newest or newest[0].id != done.last_id):
             raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
         advance(done.texts)
-        # Without documents one empty part is written, so that an empty shard of a small corpus is readable, too.
+        # Without documents one empty part is written, so that an empty shard of a small corpus is readable.
         parts = in_parts(stream, PART_SIZE, encoder.long_documents)
         while (part := next(parts, [])) or not done.parts:
             started, before = time.perf_counter(), (encoder.truncated, encoder.windows_read, encoder.unknown)

@@ -42,7 +42,7 @@ def terms(model: SparseEncoder) -> list[str]:
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:
-    """Yield all tokens of each text, beyond the model's length, too, without special tokens around them."""
+    """Yield all tokens of each text, also beyond the model's maximum length, without special tokens around them."""
     stream = iter(texts)
     while batch := list(islice(stream, TOKENIZED_TEXTS)):
         yield from tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
@@ -94,7 +94,7 @@ CACHED_WORDS = 1 << 20
 
 @checked
 def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "any") -> csr_array:
-    """Count each output term of `model` in each text, beyond the model's length, too.
+    """Count each output term of `model` in each text, also beyond the model's maximum length.
 
     The special tokens that a tokenizer puts around a text and the prompt do not count; an unknown token counts each
     time.

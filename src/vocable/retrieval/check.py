@@ -54,7 +54,7 @@ class EngineCheck(Tabular):
     score_error: float  # largest
     allowed_error: float  # by the declared precision
     rank_agreement: float  # share of ranks with the document of exact search, or one of the same score
-    recall: float  # share of exact search's hits that are found; others of the same score count, too
+    recall: float  # share of exact search's hits that are found; others with the same score also count
     lost_terms: int  # of the written vectors
     wrong_filters: int  # filtered searches with wrong documents
 

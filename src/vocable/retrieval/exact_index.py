@@ -241,7 +241,7 @@ class ExactIndex:
         return index
 
     def _wrong(self) -> int:
-        """Return the number in `WRONG` of the first defect of arrays whose lengths fit, 0 if there is none."""
+        """Return the number in `WRONG` of the first defect of arrays whose lengths fit, 0 without defects."""
         (starts, places, weights), order = self._postings, self._order
         if starts[0] != 0 or (starts[1:] < starts[:-1]).any():  # a difference might overflow
             return 4
@@ -313,7 +313,7 @@ def _rounded(weights: np.ndarray, bits: int) -> tuple[np.ndarray, float]:
 
 
 def _beyond(starts: np.ndarray, places: np.ndarray, n: int) -> int:
-    """Return 1 if a posting in the last window lies beyond the last document, else 0; the places must rise."""
+    """Return 1 if a posting in the last window is beyond the last document, else 0; places must ascend."""
     windows = kernels.windows_of(n)
     ends = starts[windows::windows]
     ends = ends[ends > starts[windows - 1 :: windows][: len(ends)]]  # of lists that are not empty

@@ -1,9 +1,9 @@
 """Compiled loops of exact search: term-at-a-time accumulation, selection of the k best, and rescoring.
 
-A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays. `postings` has a list for each term and window
-of consecutive documents: list `term * w + window` has the positions within the window (two bytes each) of the documents
-with the term. All functions run without the interpreter's lock and write only to arrays in their arguments, so threads
-can share the work.
+A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays. `postings` has a list for each term and
+window of consecutive documents: list `term * w + window` has the positions within the window (two bytes each) of the
+documents with the term. All functions run without the interpreter's lock and write only to arrays in their arguments,
+so threads can share the work.
 
 Shapes: n documents, w windows of them, q queries, v output vocabulary, k results, c candidates, m chosen documents.
 """
@@ -60,9 +60,9 @@ def search(
     """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k]; both arrive empty.
 
     Positions ascend within a list. Equal scores are ordered by document, ascending. `needed` [q] is the number of query
-    terms that a hit must have; `allowed` [n] is True for documents that may be hits, or empty if all may. A score is the
-    float32 sum over the query's terms in their order. `window` is a buffer of `room_of(n)` scores, which are 0 before
-    and after.
+    terms that a hit must have; `allowed` [n] is True for documents that may be hits, or empty if all may. A score is
+    the float32 sum over the query's terms in their order. `window` is a buffer of `room_of(n)` scores, which are 0
+    before and after.
     """
     starts, places, weights = postings
     query_starts, query_terms, query_weights = queries

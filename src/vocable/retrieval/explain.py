@@ -193,7 +193,7 @@ def expand_text(
 
 
 def text_terms(model: SparseEncoder, text: str) -> set[str]:
-    """Return the output terms that stand in a text, also beyond the length at which the model truncates it."""
+    """Return the output terms that occur in a text, also beyond the length at which the model truncates it."""
     from vocable.encoder.fuse import main_transformer
     from vocable.encoder.output_vocabulary import output_vocabulary
     from vocable.encoder.terms import input_terms
@@ -215,7 +215,7 @@ def explain_vectors(
 ) -> Explanation:
     """Explain the score of two vectors [1, v].
 
-    `names` are the v terms by column, `query_tokens` and `document_tokens` the terms that stand in each text, `wacky`
+    `names` are the v terms by column, `query_tokens` and `document_tokens` the terms that occur in each text, `wacky`
     as in `explain`. Raises `VectorsError` if a vector is not a single row of v columns.
 
     >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
@@ -245,7 +245,7 @@ def expand_vector(
     k: Count = 20,
     wacky: Collection[str] | None = None,
 ) -> Expansion:
-    """Return the k heaviest terms of a vector [1, v]; `tokens` stand in the text, the rest as in `explain_vectors`.
+    """Return the k heaviest terms of a vector [1, v]; `tokens` occur in the text, the rest as in `explain_vectors`.
 
     >>> expanded = expand_vector(csr_array(np.array([[1.0, 2.0, 0.0]])), ["list", "array", "set"], ["list"])
     >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-SIGNS = {"text": "", "expansion": "+", "wacky": "~"}  # before a term: not everybody can tell the colours apart
+SIGNS = {"text": "", "expansion": "+", "wacky": "~"}  # before a term, for readers who cannot distinguish the colours
 COLOURS = {  # readable on a light and on a dark background
     "text": "#3572b8",
     "expansion": "#b3621c",

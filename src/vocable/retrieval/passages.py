@@ -51,7 +51,7 @@ def passage(stored: Document) -> Passage:
 
 
 def document_of(identifier: str) -> str:
-    """Return the id of the document of a passage; the id of a document is returned as it is."""
+    """Return the id of the document of a passage; the id of a document is returned unchanged."""
     return identifier.partition("\t")[0]
 
 

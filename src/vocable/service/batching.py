@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Thread
 from typing import Any, NamedTuple
 
-Work = Callable[..., list[Any]]  # takes items and what they share, returns a result or an error for each
+Work = Callable[..., list[Any]]  # takes items and their shared arguments, returns a result or an error for each item
 
 
 class OverloadedError(Exception):

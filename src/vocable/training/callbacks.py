@@ -236,7 +236,7 @@ class ObjectiveState(TrainerCallback, ExportableState):
         self._files = {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> dict[str, object]:
-        """Return what the trainer writes to `trainer_state.json`."""
+        """Return the state that the trainer writes to `trainer_state.json`."""
         return {"args": {}, "attributes": self._objective.regularizers.state()}
 
     def on_train_begin(

@@ -200,7 +200,7 @@ class Guard(TrainerCallback, ExportableState):
         self._collapse: Collapse | None = None
 
     def state(self) -> dict[str, object]:
-        """Return what the trainer writes to `trainer_state.json`; no detector after a warning or with the guard off."""
+        """Return the state for `trainer_state.json`; no detector after a warning or with the guard off."""
         return {"args": {}, "attributes": {"watch": None if self._detector is None else self._detector.state()}}
 
     def on_train_begin(

@@ -1,8 +1,8 @@
 """A queue of documents from earlier batches, encoded by a momentum copy of the encoder (MoCo).
 
 After arXiv 1911.05722 and Kim et al. 2026, J.4. Our interpretation of what they leave open: the queue adds to the
-negatives of the batch; all documents of a batch, including negatives, enter it; a query's own positive in the queue is not a
-negative.
+negatives of the batch; all documents of a batch, including negatives, enter it; a query's own positive in the queue is
+not a negative.
 
 Letters: b queries of a batch, n documents, m documents in the queue, v terms.
 """

@@ -22,7 +22,7 @@ from vocable.storage import RECIPE
 from vocable.training.recipe_files import Values, assign, line_of, override, read_values, recipe_file
 from vocable.training.settings import DataSettings, EvaluationSettings, HardNegatives, SavedSettings, TrainingSettings
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # a folder's name, too
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # also the name of a folder
 
 
 class Variant(Settings):

@@ -38,7 +38,7 @@ Hits: TypeAlias = list[tuple[str, float]]  # (document id, score), best first
 
 
 class Store(ABC):
-    """Documents with their vectors, at an address: what a place has after the engine's name.
+    """Documents with their vectors at an address, the part of a place after the engine's name.
 
     A document without terms is kept and is never a hit. Equal scores are in the order of the ids.
     """
@@ -57,7 +57,7 @@ class Store(ABC):
     @classmethod
     @abstractmethod
     def open(cls, address: str) -> Self:
-        """Open a store; `VectorsError` if there is none, or it is damaged or in use."""
+        """Open a store; `VectorsError` if it is missing, damaged or in use."""
 
     @abstractmethod
     def configure(self, settings: dict[str, object]) -> None:

@@ -50,7 +50,7 @@ class EdgeStore(RowStore, FolderStore):
     def __init__(self, folder: Path, shard: OpenShard, spaces: dict[Space, int], settings: dict[str, object]) -> None:
         FolderStore.__init__(self, folder, spaces, settings)
         self._shard = shard
-        self._finalizer = finalize(self, shard.close)  # also if nobody calls `close`, and when Python ends
+        self._finalizer = finalize(self, shard.close)  # also without a call of `close`, and when Python exits
         _open[folder.resolve()] = self
 
     @classmethod

@@ -97,7 +97,7 @@ class OpenShard:
 
     @contextmanager
     def writing(self, size: int = 0) -> Iterator[qdrant.EdgeShard]:
-        """Reserve space for documents of `size` bytes and yield the engine's shard to write them; errors as `reading`."""
+        """Reserve space for documents of `size` bytes, and yield the engine's shard to write them."""
         with self.reading() as shard:
             reserve_room(self.folder, FILE * (2 + self._spaces) + 4 * size)
             if self._sealed:
@@ -113,8 +113,8 @@ class OpenShard:
     def close(self) -> None:
         """Write everything to disk, seal the folder, and only then let other processes open it.
 
-        Data that cannot be written stays in the engine's log, and the folder stays unsealed. A forked child does nothing:
-        the process that opened the shard closes it.
+        Data that cannot be written stays in the engine's log, and the folder stays unsealed. A forked child does
+        nothing: the process that opened the shard closes it.
         """
         shard, self._shard = self._shard, None
         if shard is None:

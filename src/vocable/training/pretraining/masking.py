@@ -1,4 +1,4 @@
-"""Masking: which tokens of a window are hidden from a model, and what stands in their place.
+"""Masking: the tokens of a window that are hidden from a model, and their replacements.
 
 Letters: s tokens of a window, n words.
 """

@@ -143,7 +143,7 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:
-        """Return the mean loss, and the number of tokens, texts or terms that it is a mean over."""
+        """Return the mean loss, and the number of tokens, texts or terms in the mean."""
 
     @abstractmethod
     def sums(

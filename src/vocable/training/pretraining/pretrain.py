@@ -137,7 +137,7 @@ def pretrain_folder(
     steps: int,
     **settings: Unpack[PretrainOptions],
 ) -> SparseEncoder:
-    """Pre-train a model into a folder, or load what an earlier call with the same settings has left there.
+    """Pre-train a model into a folder, or load the result of an earlier call with the same settings.
 
     An interrupted run resumes when repeated.
 
@@ -219,7 +219,7 @@ class _Pretraining:
         """Write the windows, and split them into those to learn from and those held out."""
         settings, folder = self._settings, self._folder / "tokens"
         draws = settings.steps * settings.batch_size * settings.gradient_accumulation
-        with distributed.first_alone():  # the other processes read what the first has written
+        with distributed.first_alone():  # the other processes read the files that the first has written
             length = _window_length(self._adapted, settings.max_length)
             self._windows = write_windows(folder, texts, self._tokenizer, length, finder)
             learned, held_out = split_windows(len(self._windows), settings.held_out, self._seed)
@@ -378,7 +378,7 @@ class _PretrainTrainer(Trainer):
         return SequentialSampler(self.train_dataset)  # the data set is in the order of the run
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: object) -> Tensor:
-        """Return the loss, weighted by what it is a mean over in all processes."""
+        """Return the loss, weighted by the share of this process in the mean over all processes."""
         return distributed.of_all(*self.task.loss(model, inputs, self.decoder))
 
 
