@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, Self, Unpack
+from typing import ClassVar, Literal, NoReturn, Self, Unpack
 
 import numpy as np
 import pyarrow as pa
