@@ -54,7 +54,7 @@ def test_threads_give_the_gradients_of_the_whole_and_any_number_of_them_the_same
     with_threads: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("TOGETHER", "LEAST"):
+    for name in ("PART_TOKENS", "MIN_PART_TOKENS"):
         monkeypatch.setattr(micro_batches, name, 30)  # two texts or three, a dozen parts
     columns = columns_of(model, toy_texts)
     expected = [model(dict(column))["sentence_embedding"] for column in columns]
@@ -104,7 +104,7 @@ def test_threads_in_bfloat16_give_the_bits_of_one_part_after_the_other(
 def test_hidden_tokens_of_any_number_of_threads(
     toy_model: SparseEncoder, toy_texts: list[str], with_threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("TOGETHER", "LEAST"):
+    for name in ("PART_TOKENS", "MIN_PART_TOKENS"):
         monkeypatch.setattr(micro_batches, name, 30)
     mlm, batch = toy_model[0].auto_model, dict(toy_model[0].tokenizer(toy_texts[:9], padding=True, return_tensors="pt"))
     hidden = (torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(0)) < 0.3) & (

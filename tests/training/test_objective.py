@@ -78,7 +78,7 @@ def model(backbone: Path) -> SparseEncoder:
 def test_info_nce_and_flops_are_the_host_library_s(
     model: SparseEncoder, texts: list[str], together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("TOGETHER", "LEAST"):
+    for name in ("PART_TOKENS", "MIN_PART_TOKENS"):
         monkeypatch.setattr(f"vocable.training.micro_batches.{name}", together)  # groups of all texts, of some, of one
     set_dropout(model, 0.0)
     model.train()

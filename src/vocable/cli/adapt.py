@@ -46,7 +46,7 @@ def _adapted(
     following: str,
     without: tuple[str, ...] = (),
 ) -> Outcome:
-    """Return the last step of the model in the output folder, made unless it is there, made with these arguments.
+    """Adapt a model into the output folder, unless an equal call has; return the last step of its provenance.
 
     Args:
         verb: the command, whose arguments are those of the function of its name in `vocable`.

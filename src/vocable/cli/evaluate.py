@@ -1,4 +1,4 @@
-"""Commands that evaluate, choose and export what is searched."""
+"""Commands that evaluate, select and export models and vectors."""
 
 from __future__ import annotations
 

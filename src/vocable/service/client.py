@@ -83,7 +83,7 @@ class Client:
         return CHANGED.validate_json(self._request("DELETE", "/documents", ids=ids))
 
     def info(self) -> Info:
-        """Return what is served."""
+        """Return the description of the service: model, index and limits."""
         return Info.model_validate_json(self._request("GET", "/info"))
 
     def close(self) -> None:

@@ -80,9 +80,7 @@ def part_size(tokens: int) -> int:
 def by_length(batch: Tokens, size: int) -> Iterator[tuple[Tensor, Tokens]]:
     """Yield the rows and tokens of parts of a batch [b, s], up to `size` tokens each, longest texts first."""
     mask = batch.get("attention_mask")
-    if not isinstance(mask, Tensor) or not bool(
-        mask[:, 0].all()
-    ):  # encoded by a table of weights, or padded on the left
+    if not isinstance(mask, Tensor) or not bool(mask[:, 0].all()):  # weights are looked up, or padding is on the left
         yield torch.arange(len(batch["input_ids"])), batch
         return
     lengths = mask.sum(dim=1)

@@ -130,7 +130,7 @@ def test_guesses_are_those_of_the_stock_model_text_by_text(
     backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast], architecture: str, family: str,
     toy_texts: list[str], tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    for name in ("TOGETHER", "LEAST"):
+    for name in ("PART_TOKENS", "MIN_PART_TOKENS"):
         monkeypatch.setattr(micro_batches, name, at_once)
     tokenizer, mlm = tokenizers[family], AutoModelForMaskedLM.from_pretrained(backbones[architecture]).train()
     windows, rows = write_windows(tmp_path, toy_texts, tokenizer, 32), np.arange(0, 120, 3)

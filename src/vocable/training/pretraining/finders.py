@@ -79,7 +79,7 @@ class WordFinder(TermFinder):
         spans = np.array([(start, end) for _, start, end in words], dtype=np.int64).reshape(-1, 2)
         tokens, starts, ends, window = _spelling(text, windows, offsets, self._marks)
         found = np.full(len(window), NO_WORD)
-        # The tokens of a word are those from the first that reaches into it to the last that begins before its end.
+        # A word has the tokens from the first that reaches into it to the last that begins before its end.
         low = np.searchsorted(ends, spans[:, 0], side="right")
         high = np.searchsorted(starts, spans[:, 1], side="left") - 1
         apart = np.ones(len(spans) + 1, dtype=np.bool_)  # before each word, and after the last: "½" becomes two words

@@ -303,7 +303,7 @@ def _window_length(model: SparseEncoder, max_length: int) -> int:
 def _check_task(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, new: NDArray[np.bool_] | None
 ) -> None:
-    """Raise an error if the model cannot predict what is masked."""
+    """Raise an error if the model cannot predict masked tokens."""
     if settings.teacher is not None:
         return
     if tokenizer.mask_token_id is None:
