@@ -4,8 +4,8 @@
 
 Each collection is indexed once, in the work folder, and evaluated as `vocable evaluate INDEX --hybrid` does it. Weights
 are the default, 1 each, and those that cross-validation chooses on the known-item test of the built-in corpus
-(`vocable.cli.demo.known_items`); neither has seen the collections. The difference to the best space alone has a paired 95 %
-interval (Student's t over the queries).
+(`vocable.cli.demo.known_items`); neither has seen the collections. The difference to the best space alone has a paired
+95 % interval (Student's t over the queries).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Coarser vocabularies: merge terms by a map, fold vectors, and measure the loss and gain (Geng and Yang 2026, section 3).
+"""Coarser vocabularies: merge terms by a map, fold vectors, and measure the loss and gain (Geng and Yang 2026, section
+3).
 
 A map pi is an array with the class of every term. A query and a document have the pair features
 u(q,d)_t = w_t(q) w_t(d), and the matrix G of a map averages the terms of each class.

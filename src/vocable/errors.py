@@ -1,7 +1,7 @@
 """Exception hierarchy.
 
-A `VocableError` is one that the user can mend: the command line prints it as one line and exits with status 2. Any other
-exception is a bug (status 1).
+A `VocableError` is one that the user can mend: the command line prints it as one line and exits with status 2. Any
+other exception is a bug (status 1).
 """
 
 from __future__ import annotations

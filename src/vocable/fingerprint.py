@@ -47,7 +47,7 @@ def _digest(file: Path, size: int, changed: int) -> str:
 
 
 def _stdin_digest() -> str:
-    """Return the digest of standard input, and rewind it; a pipe is replaced by a temporary file. "" if it is closed."""
+    """Return the digest of standard input ("" if closed), and rewind it; a pipe is replaced by a temporary file."""
     try:
         descriptor = sys.stdin.fileno()
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

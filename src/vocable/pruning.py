@@ -147,7 +147,7 @@ def heaviest(vectors: csr_array, max_terms: np.ndarray) -> csr_array:
 
 
 def _heaviest(matrix: csr_array, max_terms: int | np.ndarray | None, mass: float | None) -> np.ndarray:
-    """Return a bool for each entry: it is one of the `max_terms` heaviest of its row and one of those with the `mass`."""
+    """Return a bool for each entry: it is one of the `max_terms` largest of its row and within the `mass`."""
     starts = matrix.indptr[:-1]
     rows = np.repeat(np.arange(len(starts)), np.diff(matrix.indptr))
     # Positive floats have the order of their bits, so one integer sorts by row and then by descending weight.

@@ -196,7 +196,7 @@ def force_all_to_disk(path: Path) -> None:
 
 
 def regular(path: StrPath) -> Path:
-    """Return the path of a regular file; raise `OSError` for anything else, such as a pipe, which could block forever."""
+    """Return the path of a regular file; raise `OSError` for anything else, such as a pipe, which could block."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     return Path(path)

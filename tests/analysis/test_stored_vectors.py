@@ -90,7 +90,7 @@ def test_a_notebook_shows_all_tables_and_what_stands_below() -> None:
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(VectorsError, match="the folder holds no vectors"):
+    with pytest.raises(VectorsError, match=r"no vectors \(part-"):
         analyze_postings(tmp_path)
     with pytest.raises(VectorsError, match="no such file"):
         analyze_postings(tmp_path / "none")

@@ -331,7 +331,7 @@ def test_a_graph_that_is_wrong_is_not_written(toy_model: SparseEncoder, texts: l
         ModelError, match=r"a weight differs by (1.0e-02|9.9e-03), and 0.001 is allowed; nothing is written"
     ):
         export_model(other, tmp_path / "wrong", texts=texts)
-    with pytest.raises(ModelError, match=r"min_overlap of 1 is not reached: \d\d.\d% of the heaviest terms"):
+    with pytest.raises(ModelError, match=r"min_overlap of 1 is not reached: \d\d.\d% of the largest terms"):
         export_model(calibrate(toy_model, texts, shift=-0.5), tmp_path / "wrong", texts=texts, int8=True, min_overlap=1)
     assert list(tmp_path.iterdir()) == []
 

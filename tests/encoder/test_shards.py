@@ -108,7 +108,7 @@ def test_shards_are_one_encoding_bit_for_bit(
     for shard in (3, 1):
         made = vo.encode(toy_model, source, output=tmp_path / "out", shards=3, shard=shard)
         assert (made.texts, made.shards) == ({1: 8, 3: 6}[shard], 1)
-    with pytest.raises(VectorsError, match=r"1 of 3 shards are missing, the first is shard-00002: repeat the vocable"):
+    with pytest.raises(VectorsError, match=r"1 of 3 shards are missing.*shard-00002"):
         read_vectors(tmp_path / "out")
     made = vo.encode(toy_model, source, output=tmp_path / "out", shards=3)
     assert made._replace(seconds=0) == whole._replace(seconds=0, shards=3)
@@ -142,13 +142,13 @@ def test_a_shard_of_another_corpus_is_noticed(toy_model: SparseEncoder, corpus: 
     vo.encode(toy_model, other, output=tmp_path / "other", shards=3)
     shutil.rmtree(tmp_path / "out" / "shard-00002")
     shutil.copytree(tmp_path / "other" / "shard-00002", tmp_path / "out" / "shard-00002")
-    with pytest.raises(VectorsError, match=r"shard-00002: not the shard that .* differs in inputs, source$"):
+    with pytest.raises(VectorsError, match=r"shard-00002: .*inputs, source$"):
         read_vectors(tmp_path / "out")
-    with pytest.raises(VectorsError, match=r"shard-00002: not the shard"):
+    with pytest.raises(VectorsError, match=r"shard-00002: "):
         vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
     shutil.rmtree(tmp_path / "out" / "shard-00002")
     shutil.copytree(tmp_path / "out" / "shard-00001", tmp_path / "out" / "shard-00002")
-    with pytest.raises(VectorsError, match=r"shard-00002: not the shard that .* differs in inputs, shard$"):
+    with pytest.raises(VectorsError, match=r"shard-00002: .*inputs, shard$"):
         read_vectors(tmp_path / "out")
     assert len(read_vectors(tmp_path / "other").ids) == 22
 
@@ -216,7 +216,7 @@ def test_one_shard_has_one_maker(
 def test_two_makers_of_one_shard_spoil_nothing_where_there_are_no_locks(
     toy_model: SparseEncoder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vocable.storage.fcntl", None)
+    monkeypatch.setattr("vocable.locks.fcntl", None)
     one = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=1, shard=1)
     encode, calls = TextEncoder.encode, list[int]()
 
@@ -270,7 +270,7 @@ def test_processes_that_die_are_replaced_a_few_times(caplog: pytest.LogCaptureFi
     with pytest.raises(ArgumentError, match="processes that make shards have died 3 times"):
         list(make_all(lambda number: number, [1, 2, 3], run))
     assert runs == [[1, 2, 3], [2, 3], [2, 3], [3], [3]]
-    assert "its shard is made by another" in caplog.text
+    assert "another one makes its shard" in caplog.text
 
 
 def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:

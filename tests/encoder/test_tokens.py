@@ -1,4 +1,4 @@
-"""Surfaces of tokens, and the marks of the families of tokenizers; `tests/adapt/test_alignment.py` compares families."""
+"""Surfaces of tokens, and the marks of the families of tokenizers; `tests/adapt/test_alignment.py` compares them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_an_example_runs(
     pytest.importorskip(PACKAGES.get(name, name))
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     [block] = [block for block in blocks if f"vocable.integrations.{name} " in block]
-    (tmp_path / "my-index").symlink_to(collection.place, target_is_directory=True)
+    (tmp_path / "my-index").symlink_to(collection.place.removeprefix("exact:"), target_is_directory=True)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(block, names)

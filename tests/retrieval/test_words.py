@@ -7,6 +7,7 @@ import unicodedata
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import Stemmer
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from vocable.retrieval.bm25 import RM3, BM25Index
+from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.statistics import Content, Statistics
 from vocable.retrieval.words import stemmed, words
 
@@ -150,11 +152,14 @@ def test_texts_of_all_scripts_are_found(tmp_path: Path) -> None:
     rm3 = RM3(index, TEXTS, fb_docs=1)
     with statistics.changing(Content(csr_array((len(TEXTS), 1)), TEXTS)) as weights:
         pass
+    rows = [list(zip(*row, strict=True)) for row in rows_of(weights)]
     for query, row in FOUND.items():
         hits = [] if row is None else [row]
         assert index.search([query], k=1).rows[0].tolist() == (hits or [-1])
         assert index.search(rm3.expand([query]), k=1).rows[0].tolist() == (hits or [-1])
-        scores = (weights @ statistics.query_vectors([query]).T).toarray().ravel()
+        [(columns, weights_of_query)] = rows_of(statistics.query_vectors([query]))
+        weight = dict(zip(columns, weights_of_query, strict=True))
+        scores = np.array([sum(one * weight.get(column, 0) for column, one in row) for row in rows])
         assert [scores.argmax()] == hits if scores.any() else not hits
     statistics.close()
 

@@ -165,7 +165,9 @@ def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
 ) -> None:
     with serving(store) as process:
         monkeypatch.setattr("vocable.retrieval.engines.edge_shard.PATIENCE", 0.1)
-        monkeypatch.setattr("vocable.retrieval.collection.load", lambda *_, **__: pytest.fail("a model is loaded"))
+        monkeypatch.setattr(
+            "vocable.retrieval.stored_documents.load", lambda *_, **__: pytest.fail("a model is loaded")
+        )
         line = refused(capsys, command[0], store, *command[1:])
         assert f"{store} is in use by process {process.process.pid} since" in line
         assert "http://HOST:PORT" in line

@@ -42,7 +42,7 @@ MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a fun
         1,
         "store/parts/part-00000.arrow",
     ),
-    "while its model encodes": ("mine", "vocable.encoder.stream", "write_vectors", 3, "index.partial"),
+    "before the texts of its index": ("mine", "vocable.retrieval.engines.exact", "write_texts", 1, "index.partial"),
     "in the middle of the second chunk": ("mine", "vocable.training.mine", "Miner._mined", 24, "progress.json"),
     "before the second chunk": ("teacher-scores", "vocable.training.mine", "_scored", 2, "progress.json"),
     "between a model and its checkpoint": (

@@ -1,9 +1,9 @@
 """Align two vocabularies: find the tokens that are the same unit, and cut the tokens of one by the other tokenizer.
 
 Two tokens are the same unit if their surfaces (`encoder/tokens.py`) have the same text (with case) and both or neither
-begin a word; special tokens if they have the same role ([CLS] is <s>, [SEP] is </s>). The overlap does not count special
-tokens, which reproduces the overlaps with bert-base-uncased of Geng and Yang 2026 (§5.2 and §6.4: 56.4, 59.6 and
-60.9 %).
+begin a word; special tokens if they have the same role ([CLS] is <s>, [SEP] is </s>). The overlap does not count
+special tokens, which reproduces the overlaps with bert-base-uncased of Geng and Yang 2026 (§5.2 and §6.4: 56.4, 59.6
+and 60.9 %).
 """
 
 from __future__ import annotations

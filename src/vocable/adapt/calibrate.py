@@ -1,8 +1,8 @@
 """Shift the output bias so that a chosen share of the vocabulary is active.
 
 A masked-language-model head is trained for a softmax, to which a constant added to every logit makes no difference. In
-SPLADE every logit above zero is a term. Lowering the bias by c, b' = b - c, chooses where zero lies (activation potential
-calibration of Geng and Yang 2026, who print c = 5).
+SPLADE every logit above zero is a term. Lowering the bias by c, b' = b - c, chooses where zero lies (activation
+potential calibration of Geng and Yang 2026, who print c = 5).
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def initial_rows(
 
 
 def random_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draw [count, d] of the type of `rows` from a normal with mean zero and the standard deviation of their entries."""
+    """Draw [count, d] of the type of `rows` from a normal with mean 0 and the deviation of their entries."""
     return (torch.randn(count, rows.shape[1], generator=generator) * rows.float().std().cpu()).to(rows)
 
 

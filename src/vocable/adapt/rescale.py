@@ -92,6 +92,7 @@ def choose_factor(
     tokenizer: PreTrainedTokenizerBase,
     probe: Sequence[str],
     *,
+    temperature: float = 1.0,
     pooling: str = "max",
     activation: Activation = "relu",
 ) -> tuple[int, dict[int, Start]]:
@@ -110,7 +111,9 @@ def choose_factor(
     for factor in FACTORS:
         if factor > 1:
             _divide(scaled, 2)  # exact, so that this is the same as dividing the original once
-        starts[factor] = measure_start(scaled, tokenizer, probe, pooling=pooling, activation=activation)
+        starts[factor] = measure_start(
+            scaled, tokenizer, probe, temperature=temperature, pooling=pooling, activation=activation
+        )
     return best_of(starts), starts
 
 

@@ -112,7 +112,8 @@ def analyze_logits(
         limit: number of texts, at most; None for all.
         max_length: tokens per text, at most.
         clusters: also measure the recovery of this number of clusters of texts. See `recoverability`.
-        embedding: dense model that defines the clusters, or lexical, as in `vocable.evaluation.clusters.text_embeddings`.
+        embedding: dense model that defines the clusters, or lexical, as in
+            `vocable.evaluation.clusters.text_embeddings`.
         device: where models run, as cpu, cuda or cuda:1; by default the best available.
 
     Raises:
@@ -203,7 +204,7 @@ def token_states(
 
 
 def _token_scores(block: Tensor, top: Sequence[int]) -> NDArray[np.float64]:
-    """Return mean and standard deviation of each token's k largest logits, for every k and for all, [tokens, 2 k + 2]."""
+    """Return mean and deviation of each token's k largest logits, for every k and for all, [tokens, 2 k + 2]."""
     largest = block.topk(max(top, default=1), dim=1).values  # sorted
     figures = [torch.var_mean(some, dim=1, correction=0) for some in (*(largest[:, :k] for k in top), block)]
     columns = [column for variance, mean in figures for column in (mean, variance.sqrt())]

@@ -1,8 +1,9 @@
 """Plain functions as commands of typer.
 
-`@command` registers a function as the command of its name. Typer reads its type hints, completed here: `Doc` is the help
-text of an argument, the limits of its numbers stand behind it, and a record (`**options: Unpack[Encoding]`) becomes an
-option for each field, left out of the call where it is not set. The function returns an `Outcome`, which is printed.
+`@command` registers a function as the command of its name. Typer reads its type hints, completed here: `Doc` is the
+help text of an argument, the limits of its numbers stand behind it, and a record (`**options: Unpack[Encoding]`)
+becomes an option for each field, left out of the call where it is not set. The function returns an `Outcome`, which is
+printed.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def _parameters(declared: Command) -> dict[str, inspect.Parameter]:
 
 
 def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
-    """Return the parameter of an argument: its kind, its typer option with help, limits and metavar, and its default."""
+    """Return the parameter of an argument: its kind, typer option with help, limits and metavar, and default."""
     kind, metadata, values = _option_type(hint), _metadata(hint), Values.of(hint)
     info = copy(next((one for one in metadata if isinstance(one, ParameterInfo)), typer.Option()))
     kinds = [get_origin(one) or one for one in (*get_args(kind), kind)]

@@ -58,7 +58,7 @@ class Loading(TypedDict, total=False):
 
 
 def keywords(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a command, its `locals()`, as the keywords of a verb with the same parameters and record."""
+    """Return the arguments of a command, its `locals()`, as keywords of a verb with the same parameters and record."""
     return {**{name: value for name, value in arguments.items() if name != "options"}, **arguments["options"]}
 
 

@@ -92,7 +92,8 @@ def tolerance() -> BadLines:
 
 @contextmanager
 def tolerating(limit: int) -> Iterator[BadLines]:
-    """Tolerate up to `limit` bad lines in all sources that are opened in the block; skipped lines are logged at its end.
+    """Tolerate up to `limit` bad lines in all sources that are opened in the block; skipped lines are logged at its
+    end.
 
     A block with limit 0 inside another block counts in the outer one.
 

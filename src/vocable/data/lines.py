@@ -57,6 +57,7 @@ def typed_row(number: int, raw: bytes) -> Row:
 class TableRow:
     """Parser of the lines of a table; the columns are named by a header or known by their number.
 
+    >>> from vocable.data.kinds import QUERY
     >>> row = TableRow(QUERY)
     >>> row(1, b"q1\\tlists?"), row(2, b"q2\\tsets?")
     ({'id': 'q1', 'text': 'lists?'}, {'id': 'q2', 'text': 'sets?'})

@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Span(NamedTuple):
     """`size` records after the first `before` records of a source.
 
-    In an uncompressed file of JSON lines they are the bytes from `start` to `end`, beginning with line `line`; for other
-    sources these are 0. `digest` identifies the bytes, or the local files of the source.
+    In an uncompressed file of JSON lines they are the bytes from `start` to `end`, beginning with line `line`; for
+    other sources these are 0. `digest` identifies the bytes, or the local files of the source.
     """
 
     before: int

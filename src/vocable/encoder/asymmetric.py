@@ -126,7 +126,7 @@ def routed(
 
 
 def refuse_output_vocabulary(model: SparseEncoder) -> None:
-    """Raise `ModelError` if the terms of `model` are not its tokens: sentence-transformers could not load the result."""
+    """Raise `ModelError` if the terms of `model` are not its tokens: sentence-transformers could not load it."""
     if any(output_vocabulary(transformer.auto_model) is not None for transformer, _ in splade_modules(model)):
         raise ModelError(
             "the model has an output vocabulary other than its tokenizer's: "

@@ -1,4 +1,5 @@
-"""Faster inference and training on CPUs: bfloat16 products of few shapes, attention in float32, 8-bit screening of terms.
+"""Faster inference and training on CPUs: bfloat16 products of few shapes, attention in float32, 8-bit screening of
+terms.
 
 Vectors are the same to the last bit with screening and without.
 
@@ -47,8 +48,8 @@ def in_bfloat16(dtype: DType, device: torch.device) -> bool:
     return dtype == "bfloat16" or (dtype == "auto" and native_bfloat16(device))
 
 
-# Few shapes: oneDNN compiles code for every shape of a bfloat16 product, in 0.3 ms, and keeps 0.2 to 0.4 MB for the life
-# of the process. The number of tokens differs from batch to batch, so that a service or a training would grow by
+# Few shapes: oneDNN compiles code for every shape of a bfloat16 product, in 0.3 ms, and keeps 0.2 to 0.4 MB for the
+# life of the process. The number of tokens differs from batch to batch, so that a service or a training would grow by
 # gigabytes. Rows are filled with zeros up to one of sixteen sizes per octave, which is two percent more.
 
 MIN_ROWS = 8
@@ -107,8 +108,8 @@ def _linear(layer: nn.Linear, inputs: Tensor) -> Tensor:
     return kept.view(*inputs.shape[:-1], kept.shape[1])
 
 
-# Attention: the backward pass of PyTorch's fused attention is slow in bfloat16 on a CPU, twice as slow as in float32 for
-# texts of 128 tokens, five times for 24 tokens.
+# Attention: the backward pass of PyTorch's fused attention is slow in bfloat16 on a CPU, twice as slow as in float32
+# for texts of 128 tokens, five times for 24 tokens.
 
 FLOAT32_ATTENTION = "float32_sdpa"
 
@@ -144,10 +145,10 @@ AttentionInterface.register(FLOAT32_ATTENTION, _float32_attention)
 AttentionMaskInterface.register(FLOAT32_ATTENTION, sdpa_mask)
 
 
-# Screening: in a trained model all but a few hundred of a text's terms are zero. A product of 8-bit integers bounds every
-# logit from above. A term whose bound is not above zero is inactive; the others are computed from the floating-point
-# states and weights, so that nothing is approximated. With h = h' + e and w = w' + f, where h' and w' are the numbers
-# that the integers stand for, |h . w - h' . w'| <= |e| |w| + |h'| |f| (Cauchy-Schwarz).
+# Screening: in a trained model all but a few hundred of a text's terms are zero. A product of 8-bit integers bounds
+# every logit from above. A term whose bound is not above zero is inactive; the others are computed from the floating-
+# point states and weights, so that nothing is approximated. With h = h' + e and w = w' + f, where h' and w' are the
+# numbers that the integers stand for, |h . w - h' . w'| <= |e| |w| + |h'| |f| (Cauchy-Schwarz).
 
 INT8_MAX = 127  # the largest magnitude of a quantized number
 PRODUCT_NUMBERS = 1 << 21  # in a block of the integer product; four times as many no longer fit in the cache

@@ -373,7 +373,7 @@ def _encoded(model: SparseEncoder, texts: Sequence[str]) -> tuple[csr_array, flo
 
 
 def _same_top(wanted: csr_array, found: csr_array) -> float:
-    """Return the share of the ten largest weights of each row in `wanted` [b, v] that are in the ten of `found` [b, v]."""
+    """Return the share of each row's ten largest weights in `wanted` [b, v] that are among those of `found` [b, v]."""
     best, other = (prune(vectors, COMPARED_TERMS).astype(bool) for vectors in (wanted, found))
     return float(best.multiply(other).nnz / best.nnz) if best.nnz else 1.0
 

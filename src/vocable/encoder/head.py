@@ -74,7 +74,8 @@ def sparse_head(
 
 
 def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
-    """Return each text's largest logit of every term, [b, v] float32, without activation; arguments as in `sparse_head`.
+    """Return each text's largest logit of every term, [b, v] float32, without activation; arguments as in
+    `sparse_head`.
 
     Differentiable once; the backward pass takes time by the number of terms with a nonzero gradient.
     """

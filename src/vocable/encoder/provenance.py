@@ -45,7 +45,7 @@ def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
 
 
 def checksum(model: nn.Module, dtype: torch.dtype | None = None) -> str:
-    """Return eight hexadecimal digits that change with the weights of a model, converted to `dtype` if it is not None."""
+    """Return eight hexadecimal digits that change with the weights of a model, converted to `dtype` if given."""
     total = 0
     for parameter in model.parameters():
         content = parameter.detach().to(dtype=dtype).cpu().contiguous().view(-1).view(torch.uint8)

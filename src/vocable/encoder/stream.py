@@ -1,8 +1,8 @@
 """Encode a stream of documents into a folder of vectors, which an interrupted run resumes.
 
-`OUTPUT.partial` holds the finished parts, `settings.json` and `progress.json`, which counts the parts. A part is counted
-after it is on disk, so that none is written twice. The vectors of the next part are saved every ten seconds and at
-Ctrl-C (`part-*.begun`), so that a kill loses no more than that.
+`OUTPUT.partial` holds the finished parts, `settings.json` and `progress.json`, which counts the parts. A part is
+counted after it is on disk, so that none is written twice. The vectors of the next part are saved every ten seconds and
+at Ctrl-C (`part-*.begun`), so that a kill loses no more than that.
 """
 
 from __future__ import annotations

@@ -68,11 +68,11 @@ class TextEncoder:
     """A model prepared for encoding one role: number type, `Router` route, prompt and maximum length are set once.
 
     With `long_documents` "maxpool", a text is read in windows and gets each term's largest weight in any of them.
-    `max_terms` is the limit of the whole text; the model's own number of terms is the limit of one window, and a text of
-    w windows keeps sqrt(w) times as many, as the number of different words in a text grows (Heaps' law).
+    `max_terms` is the limit of the whole text; the model's own number of terms is the limit of one window, and a text
+    of w windows keeps sqrt(w) times as many, as the number of different words in a text grows (Heaps' law).
 
-    Counters: `truncated` texts or windows longer than `max_length` tokens, `windows_read` windows, and `unknown` texts or
-    windows with more than half of their tokens outside the vocabulary. A text with no token in the vocabulary, as an
+    Counters: `truncated` texts or windows longer than `max_length` tokens, `windows_read` windows, and `unknown` texts
+    or windows with more than half of their tokens outside the vocabulary. A text with no token in the vocabulary, as an
     empty one, has no terms. After `know_collection`, weights of queries are multiplied by the terms' IDF to the power
     `query_idf`, by default the model's own.
     """
@@ -166,7 +166,7 @@ class TextEncoder:
         tokenizer: PreTrainedTokenizerBase = route(self.model, self.role)[0].tokenizer
         if not tokenizer.is_fast:
             raise ArgumentError(
-                "long_documents: this model's tokenizer does not return the places of its tokens: truncate, or split texts"
+                "long_documents: this model's tokenizer does not return places of tokens: truncate, or split texts"
             )
         options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
         with TOKENIZING:

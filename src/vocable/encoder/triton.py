@@ -105,7 +105,7 @@ TRITON_REDUCTIONS: dict[str, object] = {"max": MaxPool, "sum": SumPool}  # the o
 def largest_logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int], winners: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the largest logits [b, v] float32 and, with `winners`, the first token of each, [b, v] int32 (else empty)."""
+    """Return the largest logits [b, v] float32 and, with `winners`, the first token of each, [b, v] int32."""
     hidden, weight = hidden.contiguous(), weight.contiguous()
     starts, chunks, longest = _texts(offsets, hidden.device)
     b, v = len(offsets) - 1, len(weight)

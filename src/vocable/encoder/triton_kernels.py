@@ -198,7 +198,9 @@ def credit_kernel(
     hidden, weight, bias, owners, upstream, credit, n, d, v, first, size, TWICE: tl.constexpr, PRECISION: tl.constexpr,
     LONGEST: tl.constexpr, GROUP: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of the logits of `size` terms from `first` under sum pooling: [size, n], from upstream [b, v]."""
+    """Compute the gradient of the logits of `size` terms from `first` under sum pooling: [size, n], from upstream [b,
+    v].
+    """
     tile, block = _place(tl.program_id(0), tl.cdiv(n, BLOCK_S), tl.cdiv(size, BLOCK_V), GROUP)
     tokens = tile * BLOCK_S + tl.arange(0, BLOCK_S)
     rows = block * BLOCK_V + tl.arange(0, BLOCK_V)

@@ -151,7 +151,8 @@ def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) 
 
 
 def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Sequence[str]) -> list[float]:
-    """Return the texts per second of each of `encoders`: the median of `ENCODING_ROUNDS` rounds, in which they take turns.
+    """Return the texts per second of each of `encoders`: the median of `ENCODING_ROUNDS` rounds, in which they take
+    turns.
 
     In each round they encode the same `TIMED_TEXTS` texts, evenly spread; a first round is not counted.
     """

@@ -49,8 +49,8 @@ LABEL_PLACES = [  # near places first: the offset of a label from its point, and
 class Deployment(NamedTuple):
     """A model's requirements; with `inference_free`, queries are looked up rather than encoded.
 
-    `place` is its folder or name, `licence` the one its card states, if any. `parameters` is None for an exported model,
-    whose weights cannot be counted. A length of None means no limit.
+    `place` is its folder or name, `licence` the one its card states, if any. `parameters` is None for an exported
+    model, whose weights cannot be counted. A length of None means no limit.
     """
 
     place: str
@@ -177,7 +177,7 @@ class ModelSelection(Tabled):
         return f"Within {budget} the best is {self._described(recommended)}; {rank}:"
 
     def table(self) -> list[Table | str]:
-        """Return tables of the models with whole vectors, their requirements and the frontier, and the recommendation."""
+        """Return tables of the models with whole vectors, their requirements and the frontier; and the advice."""
         tables = [self._models(), self._deployments(), self._frontiers()]
         timed = f"answer: a text to its {TIMED_HITS} hits, one at a time; {self.answers} of each setting, in turns"
         if not self.budget.limits():

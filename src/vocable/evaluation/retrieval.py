@@ -134,7 +134,8 @@ def encode_dataset(
     """Encode the judged queries and all documents of `dataset`; `query_idf` is described in `vocable.search`.
 
     `keep` is a folder for the vectors, stored with the model's `name`: an interrupted call resumes when repeated, and
-    finished vectors are read. `title` is the title of the progress bar; `long_documents` is described in `vocable.encode`.
+    finished vectors are read. `title` is the title of the progress bar; `long_documents` is described in
+    `vocable.encode`.
     """
     judged = dataset.judged()
     if not judged.documents:

@@ -42,7 +42,7 @@ class QueryLog(NamedTuple):
 
 
 def read_log(examples: Iterable[Example]) -> QueryLog:
-    """Collect the pairs of a log; the label of a pair is its highest score, or its frequency in a log without scores."""
+    """Collect the pairs of a log; the label of a pair is its highest score, or its frequency if no pair has scores."""
     queries, documents, labels = dict[str, int](), dict[str, int](), list[dict[int, float]]()
     scored: set[bool] = set()
     for example in examples:

@@ -77,7 +77,7 @@ class SparseSearch:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """Return {query id: {document id: score}} of the `top_k` documents, if `top_ranked` is given among these alone."""
+        """Return {query id: {document id: score}} of the `top_k` documents, only among `top_ranked` if given."""
         if self._index is None:
             raise ArgumentError("search comes after index")
         rows = {row["id"]: _text(row) for row in queries}

@@ -51,7 +51,8 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
         vectors: [m, v].
         threshold: texts with at most this many active terms count as empty vectors in the mean (L0-masked FLOPS,
             arXiv 2504.14839).
-        term_weights: [v] factors of the terms' weights: inverse document frequencies (arXiv 2504.14839), or g of `vocable.objectives.regularizers.df_weights`.
+        term_weights: [v] factors of the terms' weights: inverse document frequencies (arXiv 2504.14839), or g of
+            `vocable.objectives.regularizers.df_weights`.
 
     >>> vectors = torch.tensor([[2.0, 0.0, 0.0], [2.0, 4.0, 1.0]])
     >>> float(flops(vectors))  # 2^2 + 2^2 + 0.5^2

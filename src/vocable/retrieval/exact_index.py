@@ -62,9 +62,9 @@ class ExactIndex:
     ) -> None:
         """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
 
-        `weight_bits`, 8 or 16, rounds each weight to a positive multiple of a unit below 2 / (2^bits - 1) of the largest
-        weight. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a positive
-        number.
+        `weight_bits`, 8 or 16, rounds each weight to a positive multiple of a unit below 2 / (2^bits - 1) of the
+        largest weight. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a
+        positive number.
         """
         if weight_bits not in WEIGHTS:
             raise ArgumentError(f"weight_bits must be 8 or 16, not {weight_bits!r}")
@@ -137,9 +137,10 @@ class ExactIndex:
     ) -> Ranking:
         """Return the k documents with the highest dot product for each of `queries` [q, v].
 
-        In `matching`, `minimum_match` is the share of a query's terms that a hit must have: the Boolean model with a static term
-        overlap threshold. `allowed`, bool [n], marks the documents that may be hits. `threads` defaults to all cores;
-        the result does not depend on it. Raises `VectorsError` if the queries are not of the index's vocabulary size.
+        In `matching`, `minimum_match` is the share of a query's terms that a hit must have: the Boolean model with a
+        static term overlap threshold. `allowed`, bool [n], marks the documents that may be hits. `threads` defaults to
+        all cores; the result does not depend on it. Raises `VectorsError` if the queries are not of the index's
+        vocabulary size.
 
         >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])), ids=["a", "b"])
         >>> index.search(csr_array(np.array([[1.0, 1.0]])), k=3).hits(0)
@@ -305,7 +306,7 @@ def _lists(columns: csc_array) -> kernels.Sparse:
 
 
 def _rounded(weights: np.ndarray, bits: int) -> tuple[np.ndarray, float]:
-    """Return weights as positive multiples of a unit, in `bits` bits, and the unit: the smallest possible power of 2."""
+    """Return weights as positive multiples of a unit, in `bits` bits, and the unit, the smallest power of 2."""
     most, heaviest = 2**bits - 1, float(weights.max(initial=0))
     unit = 2.0 ** max(np.ceil(np.log2(heaviest / most)), -126) if heaviest else 1.0  # no float32 is smaller and exact
     most = min(most, int(np.finfo(np.float32).max / unit))  # so that none becomes infinite
@@ -397,7 +398,7 @@ def strings_to_arrays(name: str, strings: Ids) -> dict[str, np.ndarray]:
 
 
 def strings_from_arrays(name: str, arrays: dict[str, np.ndarray], place: StrPath = "") -> Ids:
-    """Return the strings of two arrays of `strings_to_arrays`, without a copy; `VectorsError` names files in `place`."""
+    """Return the strings of `strings_to_arrays`, without a copy; `VectorsError` names files in `place`."""
     offsets = typed(arrays, f"{name}_offsets", np.int64, place)
     content = typed(arrays, f"{name}_bytes", np.uint8, place)
     file = Path(place, f"{name}_offsets.npy")

@@ -262,7 +262,8 @@ def expand_vector(
 
 
 def json_values(record: object) -> Any:
-    """Return dataclasses, also within lists, tuples and dictionaries, as JSON values; fields that are None are left out.
+    """Return dataclasses, also within lists, tuples and dictionaries, as JSON values; fields that are None are left
+    out.
 
     >>> json_values(ExpansionTerm("fox", 1.5, in_text=True))
     {'term': 'fox', 'weight': 1.5, 'in_text': True}

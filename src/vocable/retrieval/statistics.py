@@ -1,8 +1,8 @@
 """Statistics of a collection that changes: document frequencies of terms and words, in SQLite.
 
-The vector of a document for BM25 has tf / (tf + k1 (1 - b + b length / mean length)) for each word; a query's vector has
-the count of each word times its inverse document frequency, so that the part that changes with every added document is
-in the query. The mean length in use is renewed when the real one differs by a tenth.
+The vector of a document for BM25 has tf / (tf + k1 (1 - b + b length / mean length)) for each word; a query's vector
+has the count of each word times its inverse document frequency, so that the part that changes with every added document
+is in the query. The mean length in use is renewed when the real one differs by a tenth.
 
 Letters: n documents, m of them, q queries, v output vocabulary.
 """

@@ -103,7 +103,7 @@ class StoredDocuments:
         self.store.close()
 
     def with_model(self, **options: Any) -> Self:
-        """Return the same collection with another `model`, `device` or `allow_changed_model`, and its model reloaded."""
+        """Return the same collection with another `model`, `device` or `allow_changed_model`, its model reloaded."""
         other = copy(self)
         for name in ("loaded_model", "terms", "document_encoder", "dense_model"):
             vars(other).pop(name, None)
@@ -170,7 +170,7 @@ class StoredDocuments:
 
     @property
     def known_fields(self) -> frozenset[str] | None:
-        """Names of fields that filters can use, including those of deleted documents; None if unknown, as on a server."""
+        """Names of fields for filters, deleted documents' included; None if unknown, as on a server."""
         names = self.store.settings.get("fields")
         return None if names is None else frozenset(names)
 

@@ -1,8 +1,8 @@
 """Training data: the examples of a run and their teachers' scores.
 
 The examples are one data set per source, on disk, drawn in the shares of the recipe. With `topical` the examples of a
-batch are similar: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Instead of clusters by k-means, whose sizes
-differ, the examples are halved along their principal direction until each part is one batch.
+batch are similar: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Instead of clusters by k-means, whose
+sizes differ, the examples are halved along their principal direction until each part is one batch.
 """
 
 from __future__ import annotations

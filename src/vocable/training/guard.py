@@ -57,7 +57,7 @@ def describe(collapse: Collapse, recipe: Recipe) -> str:
 
 
 def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
-    """Return the likely cause of a collapse and its repair; repairs are tried on a copy of the model, with the texts."""
+    """Return the likely cause of a collapse and its repair; repairs are tried on a copy of the model."""
     first, side = collapse.first, _side(collapse, recipe)
     if not first.finite:
         return f"this was already so at step 1: inspect the model, `vocable inspect {shlex.quote(recipe.model)}`"

@@ -184,7 +184,9 @@ class Objective(nn.Module):
         self._settings, self._monitor = settings, monitor
 
     def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the parts of the loss of tokens by column, which the trainer adds up; labels [b] are the examples' rows."""
+        """Return the parts of the loss of tokens by column, which the trainer adds up; labels [b] are the examples'
+        rows.
+        """
         columns = list(sentence_features)
         with self._queued(columns):
             return self.parts(embedded(self.model, columns), labels)

@@ -49,7 +49,7 @@ Source = Annotated[
 
 
 class TeacherSettings(Settings):
-    """Teachers that score every query of a batch with every document; several are standardized per query and averaged."""
+    """Teachers that score every query of a batch with every document; several are standardized and averaged."""
 
     models: list[str] = Field(
         default=[], description="dense or sparse encoders: folder, Hub id, or package:NAME/FOLDER"
@@ -212,8 +212,8 @@ class PretrainSettings(OptimizerSettings):
     classes: int | None = Field(
         default=None,
         ge=2,
-        description="with a dense teacher: cluster its embeddings of the texts into this number of classes, and learn the "
-        "class of a text",
+        description="with a dense teacher: cluster its embeddings of the texts into this number of classes, and learn "
+        "the class of a text",
     )
     trainable: Literal["all", "embeddings"] = Field(
         default="all", description="weights that learn; the others are frozen"

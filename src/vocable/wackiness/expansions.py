@@ -35,7 +35,7 @@ NO_COLUMNS = np.empty(0, dtype=np.int64)
 
 
 class ExpansionData(NamedTuple):
-    """Expansions of m inputs and their searches of n documents; the arguments of `vocable.wackiness.score.wackiness`."""
+    """Expansions of m inputs and their searches of n documents; arguments of `vocable.wackiness.score.wackiness`."""
 
     name: str
     vectors: csr_array  # [m, v], the inputs

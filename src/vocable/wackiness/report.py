@@ -41,15 +41,15 @@ CURVE_SIZE = (7.0, 4.5)  # inches
 LINE_STYLES = ("-", "--", "-.", ":")
 WACKY_COLOR, RANDOM_COLOR, FULL_COLOR = "C3", "C0", "0.3"
 ABOUT_AREAS = (
-    "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. The value after ± is "
-    "its standard deviation over bootstrap draws of the inputs. The interval of a difference uses the same draws for "
-    "both models (paired bootstrap). Scored terms expand at least one input; L0 and expansions are mean numbers of "
-    "terms per input."
+    "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. The value after ± "
+    "is its standard deviation over bootstrap draws of the inputs. The interval of a difference uses the same draws "
+    "for both models (paired bootstrap). Scored terms expand at least one input; L0 and expansions are mean numbers "
+    "of terms per input."
 )
 ABOUT_KINDS = (
-    "The share of each kind in the scored terms, and in the expansions of all inputs; the mean Wackiness Score is the "
-    "mean over the expansions, each counted once. A kind of few frequent terms is small among the terms and large among the "
-    "expansions."
+    "The share of each kind in the scored terms, and in the expansions of all inputs; the mean Wackiness Score is the"
+    " mean over the expansions, each counted once. A kind of few frequent terms is small among the terms and large "
+    "among the expansions."
 )
 ABOUT_WACKIEST = (
     "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs comes first."
@@ -61,12 +61,13 @@ ABOUT_CARDS = (
 )
 ABOUT_ABLATION = (
     "Terms is the number of the wackiest terms that expand a text of the dataset: they are removed wherever they are "
-    "expansions, never where the text itself contains them; entries is the share of all expansions removed with them. "
-    "p is the p-value of the paired t-test against the full vectors, over queries. Random is the mean over draws of as many of "
-    "the dataset's expansion terms, of about the same frequencies with the control frequency, and interval is mean ± 2 "
-    "standard deviations: the range of other terms on the same queries. The next column compares the value without the "
-    "wackiest terms with this interval. Vs. random is the mean difference from the random draws, with its 95 % interval "
-    "over resampled queries and draws. In the figure, filled markers lie outside the first interval."
+    "expansions, never where the text itself contains them; entries is the share of all expansions removed with them."
+    " p is the p-value of the paired t-test against the full vectors, over queries. Random is the mean over draws of "
+    "as many of the dataset's expansion terms, of about the same frequencies with the control frequency, and interval"
+    " is mean ± 2 standard deviations: the range of other terms on the same queries. The next column compares the "
+    "value without the wackiest terms with this interval. Vs. random is the mean difference from the random draws, "
+    "with its 95 % interval over resampled queries and draws. In the figure, filled markers lie outside the first "
+    "interval."
 )
 
 
@@ -322,9 +323,9 @@ def ablation_figure(ablations: Sequence[DatasetAblation]) -> Figure:
 def write_card(folder: str | Path, found: WackinessRecord, run: Mapping[str, Any]) -> Path:
     """Write a measurement as evaluation results into the card of the model in `folder`, creating it if necessary.
 
-    `found` and `run` are records of a report's results.json. A measurement replaces an earlier one with the same inputs,
-    collection and settings; the rest of the card stays. Raises `ModelError` if the folder does not exist or its card
-    cannot be read.
+    `found` and `run` are records of a report's results.json. A measurement replaces an earlier one with the same
+    inputs, collection and settings; the rest of the card stays. Raises `ModelError` if the folder does not exist or its
+    card cannot be read.
     """
     path = Path(folder) / CARD
     if not path.parent.is_dir():

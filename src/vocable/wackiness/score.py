@@ -9,8 +9,8 @@ terms, and the score is 1 minus that: a wacky term is absent from the documents 
 The scores of all terms, the wackiest first, are the Normalized Wackiness Curve of the model, and the area below it is
 W-AUC (section 3.3).
 
-Letters: m inputs (queries, or documents), n documents of the collection, v terms, u scored terms, k retrieved documents, N
-bins.
+Letters: m inputs (queries, or documents), n documents of the collection, v terms, u scored terms, k retrieved
+documents, N bins.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def wackiness(
 
     `dog` and `the` expand both queries and `edmund` one; `cat` and `bird` are the queries' own words, and `fish` is
     never used. Two of three documents have `dog`, and two have `the`: their IDF is log(3/2). No document has `edmund`.
-    The documents of q0 have `dog` 2 times and `the` 1 time; the documents of q1 have `dog` 1 time, `the` 2 times, and `edmund`
-    0 times. The importances of `dog`, `the` and `edmund` are log(3/2) (2 + 1) / 2, log(3/2) (1 + 2) / 2 and 0, and
-    their scores are 0, 0 and 1.
+    The documents of q0 have `dog` 2 times and `the` 1 time; the documents of q1 have `dog` 1 time, `the` 2 times, and
+    `edmund` 0 times. The importances of `dog`, `the` and `edmund` are log(3/2) (2 + 1) / 2, log(3/2) (1 + 2) / 2 and 0,
+    and their scores are 0, 0 and 1.
 
     >>> cat, dog, the, bird, edmund, fish = range(6)
     >>> queries = csr_array(np.array([[1, 0.5, 0.2, 0, 0, 0], [0, 0.1, 0.3, 1, 0.4, 0]]))

@@ -188,7 +188,8 @@ def test_words_are_guessed_whole_by_their_beginning_and_by_what_follows(
         assert decoder is layer
         found = held_out.evaluate(mlm, decoder)
     sets: dict[str, tuple[Part, int]] = {
-        "all": ("all", MASK_STREAM), "first sub-word": ("first", PART_STREAM), "later sub-words": ("later", PART_STREAM),
+        "all": ("all", MASK_STREAM),
+        "first sub-word": ("first", PART_STREAM), "later sub-words": ("later", PART_STREAM),
     }  # fmt: skip
     common = {"rate": 0.15, "mask_id": tokenizer.mask_token_id, "size": mlm.config.vocab_size}
     for name, (part, stream) in sets.items():

@@ -203,7 +203,7 @@ from multiprocessing import active_children
 from vocable.training.pretraining import windows
 from transformers import AutoTokenizer
 print("begun", flush=True)
-windows.BATCH = 20
+windows.TOKENIZED_TEXTS = 20
 texts = (text for text in ["the old fox reads books"] * 10_000)
 found = windows.cut(texts, windows.Cutter(AutoTokenizer.from_pretrained(sys.argv[1]), 24), here=1, workers=2)
 for _ in range(41):

@@ -106,7 +106,8 @@ class Store(ABC):
         Options of `matching` are for engines that declare them.
 
         Raises:
-            ArgumentError: an option that the engine does not declare, unknown space, k out of range, or more terms in a query than the engine takes.
+            ArgumentError: an option that the engine does not declare, unknown space, k out of range, or more terms in a
+                query than the engine takes.
             VectorsError: the queries have another number of columns.
         """
 

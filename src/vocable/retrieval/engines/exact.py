@@ -45,8 +45,8 @@ TEXTS_FILE = "texts.arrow"
 class ExactOptions:
     """Options of the exact engine.
 
-    `weight_bits` rounds the weights of documents, so that a posting takes 4 or 3 bytes in place of 6; a weight is off by
-    less than 2/65,535 or 2/255 of the largest.
+    `weight_bits` rounds the weights of documents, so that a posting takes 4 or 3 bytes in place of 6; a weight is off
+    by less than 2/65,535 or 2/255 of the largest.
     """
 
     weight_bits: Literal[8, 16] | None = None

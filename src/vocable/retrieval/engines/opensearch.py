@@ -1,7 +1,8 @@
 """OpenSearch: `rank_features` fields, queried with linear functions.
 
 The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX; user and password can also be in
-OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is approximate and stores 8 bits; it is not used.
+OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is approximate and stores 8 bits; it
+is not used.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ def pretrain(
       embeddings and the output layer, tied or not, learn.
     - `masking="whole-word"`, for a model of `expand_vocabulary`, is the pre-training of Kim et al. 2026 (appendix B.2):
       words of the output vocabulary are hidden and predicted.
-    - A sparse `teacher` is the sparse alignment (SAP) of Geng and Yang 2026 (table 6): a model with the teacher's output
-      terms, as `transfer` with `head_only` makes it, learns the largest logits of a text.
+    - A sparse `teacher` is the sparse alignment (SAP) of Geng and Yang 2026 (table 6): a model with the teacher's
+      output terms, as `transfer` with `head_only` makes it, learns the largest logits of a text.
     - `classes` with a dense `teacher` is the supervised pre-training that Kim et al. 2026 propose (§J.2): the model
       learns the cluster of the teacher's embeddings that a text is in.
 
