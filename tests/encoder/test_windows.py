@@ -193,7 +193,7 @@ def test_what_is_refused(toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ArgumentError, match="long_documents must be truncate or maxpool, not 'passages'"):
         encode(toy_model, ["fox"], long_documents=wrong)
     monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", False)
-    with pytest.raises(ArgumentError, match="does not return the places of its tokens"):
+    with pytest.raises(ArgumentError, match="does not return places of tokens"):
         encode(toy_model, ["fox"], long_documents="maxpool")
 
 
