@@ -24,6 +24,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from datasets import disable_progress_bars
 from transformers.utils import logging as hf_logging
 
 from studies.cost import TFLOPS, VECTOR, Cost
@@ -532,7 +533,8 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     silence()
-    hf_logging.disable_progress_bar()  # imported before `silence` could say so
+    hf_logging.disable_progress_bar()  # these libraries are imported before `silence` sets their environment
+    disable_progress_bars()
     hf_logging.set_verbosity_error()
     try:
         if not options.tflops > 0:
