@@ -43,7 +43,7 @@ def evaluate(
 
     Several systems are each tested against the first (paired t-test). With
     --grid a model encodes once and is searched with many settings (see
-    docs/search.md). With --hybrid the spaces of an index are fused; --folds
+    docs/evaluate.md). With --hybrid the spaces of an index are fused; --folds
     tunes their weights. For runs judgments are enough: --judgments qrels.txt.
 
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
