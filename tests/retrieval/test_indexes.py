@@ -16,7 +16,7 @@ from vocable.retrieval.engines.edge import EdgeStore
 from vocable.retrieval.engines.exact import ExactStore
 from vocable.retrieval.engines.seismic import SeismicIndex
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.protocols import engine_of
+from vocable.retrieval.protocols import engine_of, engines
 
 N, V = 40, 13
 
@@ -45,6 +45,10 @@ MAKE: dict[str, Callable[[np.ndarray, list[str] | None], ExactIndex]] = {
     "bm25": bm25,
     "seismic": lambda documents, names: SeismicIndex(csr_array(documents), names),
 }
+
+
+def test_every_engine_of_an_index_is_tested() -> None:
+    assert {name for name, engine in engines().items() if not engine.about.changes} == MAKE.keys() - {"bm25"}
 
 
 @pytest.fixture(params=list(MAKE))
