@@ -1,6 +1,7 @@
 """Registry of the stages: steps that adapt a model before its retrieval training.
 
-A stage is registered by the module that defines its settings and carries it out. Recipes have one key per stage;
+A stage is registered by the module that defines its settings, which also carries it out, except for pre-training, for
+which all processes of a training work together. Recipes have one key per stage;
 `inspect`, the guard and the studies read the same registry.
 """
 

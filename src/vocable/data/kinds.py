@@ -245,7 +245,7 @@ def _scored_document(row: Row) -> ScoredDoc:
 
 
 def _found(row: Row) -> ScoredDoc:
-    """Return a hit of a run. Words may follow the tag, unless they come from white space in an id."""
+    """Return a hit of a run. The tag may contain blanks; more fields because of a blank in an id are an error."""
     if "words" in row and not (row["rank"].isdecimal() and not _is_number(row["tag"])):
         raise MalformedError("more than six fields, and they are not a hit whose tag has several words")
     with suppress(ValueError):

@@ -4,7 +4,7 @@
 
 A value is a number, true, false, a word, or any text in quotes. A nested field is named with a dot. If a field is a
 list, one element must meet the comparison; a document without the field meets no comparison, so it meets every `not`.
-Numbers are ordered by value, and dates in ISO 8601 (in quotes) by time; other texts have no order.
+Numbers are ordered by value, and dates in ISO 8601 by time (in quotes if they have a blank); other texts have no order.
 """
 
 from __future__ import annotations

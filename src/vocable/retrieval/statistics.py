@@ -134,8 +134,8 @@ class Statistics:
     def changing(self, added: Content, removed: Content | None = None) -> Iterator[csr_array | None]:
         """Count documents that the block adds to and removes from the store.
 
-        Yields the vectors [m, columns] of the added texts for BM25, None if no words are counted. A kill or an error in
-        the block leaves `recover` true, unless the store refused the documents.
+        Yields the vectors [m, columns] of the added texts for BM25, None if no words are counted. After a kill or an
+        error in the block, `recover` is true at the next opening, unless the store refused the documents.
         """
         pending = self["pending"]
         self._set(pending=1)

@@ -1,6 +1,7 @@
 """One thread for all work on a model and a collection, so that no search reads a half-done change.
 
-Items are done in the order in which they came; items of the same work go in one batch with the oldest.
+Batches start in the order of their oldest items; later items with the same
+work and arguments join a batch that has room.
 """
 
 from __future__ import annotations

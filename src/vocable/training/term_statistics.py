@@ -64,7 +64,7 @@ class DocumentFrequencies(TermStatistic):
     Before the first estimate it is the share of all documents seen.
     """
 
-    seen: Tensor  # [v], documents since the last estimate in which a term was active
+    seen: Tensor  # [v], for each term the documents since the last estimate in which it was active
     documents: Tensor  # number of these documents
     estimate: Tensor  # [v]
     estimated: Tensor  # the step of the last estimate
@@ -104,7 +104,10 @@ class InverseDocumentFrequencies(TermStatistic):
 
 
 class TermWackiness(TermStatistic):
-    """The wackiness [v] of each term as an expansion of one side's texts, measured every `every` steps; first 0."""
+    """The wackiness [v] of each term as an expansion of one side's texts, measured every `every` steps.
+
+    It is 0 before the first measurement.
+    """
 
     scores: Tensor
 

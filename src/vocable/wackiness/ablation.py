@@ -101,7 +101,7 @@ class Ablation:
 
         By falling frequency, the number of vectors in which they are an expansion, the expansion terms are cut into
         strata of STRATUM; from each stratum as many are drawn as `terms` has in it. `terms` can be drawn, too: the
-        null hypothesis is that among equally frequent terms the wacky ones are worth no less than others.
+        null hypothesis is that wacky terms are exchangeable with terms of similar frequency.
         """
         if kind == "number":
             return rng.choice(self.expansion_terms, len(terms), replace=False)
