@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from vocable.adapt.calibrate import calibrate
 from vocable.encoder.fuse import parts
-from vocable.encoder.load import sparse_encoder
+from vocable.encoder.sparse_encoder import sparse_encoder
 
 LAYERS, HIDDEN, VOCABULARY = 6, 384, 30_522
 ACTIVE = 0.01  # share of the vocabulary that is active in a text

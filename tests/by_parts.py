@@ -18,9 +18,10 @@ import vocable as vo
 from vocable.adapt import transfer as transfers
 from vocable.adapt.alignment import Alignment, align
 from vocable.encoder.fuse import parts
-from vocable.encoder.load import load, save_model, sparse_encoder
+from vocable.encoder.load import load
 from vocable.encoder.opening import Target
 from vocable.encoder.output_vocabulary import pass_on
+from vocable.encoder.sparse_encoder import save_model, sparse_encoder
 from vocable.training.pretraining.mlm import Predictions
 from vocable.training.pretraining.windows import WordCounts
 from vocable.training.settings import PretrainSettings

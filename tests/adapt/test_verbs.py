@@ -15,8 +15,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 import vocable as vo
 from tests.conftest import some_pairs
 from vocable.encoder.fuse import parts
-from vocable.encoder.load import sparse_encoder
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer
+from vocable.encoder.sparse_encoder import sparse_encoder
 from vocable.errors import ArgumentError, ModelError
 
 # Architecture -> the backbone whose vocabulary it moves to: every family is left and reached.

@@ -20,8 +20,9 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from tests.by_parts import load_checkpoint
 from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.load import load, save_model
+from vocable.encoder.load import load
 from vocable.encoder.opening import load_target
+from vocable.encoder.sparse_encoder import save_model
 from vocable.errors import ModelError
 from vocable.training.teachers import load_scoring_model
 

@@ -11,7 +11,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 from vocable.encoder import stream
 from vocable.encoder.encode import encode
-from vocable.encoder.load import load, save_model
+from vocable.encoder.load import load
+from vocable.encoder.sparse_encoder import save_model
 from vocable.errors import ModelError, RecipeError
 from vocable.retrieval.bm25 import BM25Index
 from vocable.training import teachers as module

@@ -26,10 +26,10 @@ from vocable.adapt.train_vocabulary import ACCENTS, CASES, fragmentation, redund
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.graph import refuse_exported
-from vocable.encoder.load import load
 from vocable.encoder.opening import load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import Step, provenance
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.special_terms import has_bias
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import CountOrZero, checked
@@ -210,7 +210,7 @@ def inspect(
     """
     name = str(model) if isinstance(model, str | Path) else None
     if isinstance(model, str | Path):
-        model = load(model, device=device)
+        model = load_sparse_encoder(model, device=device)
     steps: list[Step] = []
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):

@@ -10,7 +10,7 @@ from sentence_transformers import SparseEncoder
 from vocable.adapt.stages import Inputs, Stage, register
 from vocable.encoder.asymmetric import asymmetric
 from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.load import load
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.objectives import Settings
 
 
@@ -43,7 +43,7 @@ class QuerySettings(Settings):
 
 def _adapt(model: SparseEncoder, settings: QuerySettings, inputs: Inputs) -> SparseEncoder:
     if settings.model is not None:
-        return asymmetric(load(settings.model), model)
+        return asymmetric(load_sparse_encoder(settings.model), model)
     texts = None
     if settings.weights != "ones":
         texts = inputs.queries() if settings.corpus is None else inputs.texts([settings.corpus])

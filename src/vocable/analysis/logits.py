@@ -23,7 +23,7 @@ from vocable.analysis.stored_vectors import ALL, Moments
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
-from vocable.encoder.load import load_model
+from vocable.encoder.sparse_encoder import load_model
 from vocable.encoder.special_terms import special_columns
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings

@@ -290,7 +290,7 @@ def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[
     """Return the names of the terms; None if the model that made the vectors is unknown or not available."""
     if meta is not None and model is None and (found := _tokenizer_names(meta)) is not None:
         return found
-    from vocable.encoder.load import load_model, model_of
+    from vocable.encoder.sparse_encoder import load_model, model_of
     from vocable.encoder.terms import terms
 
     if meta is None:

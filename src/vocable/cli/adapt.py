@@ -55,7 +55,7 @@ def _adapted(
         following: a command that may follow.
         without: arguments that the function does not have.
     """
-    from vocable.encoder.load import save_model
+    from vocable.encoder.sparse_encoder import save_model
     from vocable.fingerprint import settings_of
     from vocable.storage import finished, refuse_taken
 

@@ -14,7 +14,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, pydocs
 from vocable.encoder.hub import BUILT_IN_MODEL
-from vocable.encoder.load import load
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.terms import terms
 from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset
@@ -55,7 +55,7 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
         _serve(folder, console)
         return
     with _step(console, f"1  Load the built-in model, {BUILT_IN_MODEL}"):
-        model = load(BUILT_IN_MODEL)
+        model = load_sparse_encoder(BUILT_IN_MODEL)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         console.print(f"   {parameters / 1e6:.0f} million parameters, {len(terms(model)):,} output terms")
     with _step(console, "2  Encode and index the documentation of this Python"):
@@ -68,7 +68,7 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
         lexical, learned, hybrid = _systems(model, dataset, "model")
     with _step(console, "5  Fine-tune for a minute on other docstrings, and measure again"):
         if (folder / "model").exists():
-            tuned_model = load(folder / "model")
+            tuned_model = load_sparse_encoder(folder / "model")
         else:
             recipe = read_recipe(str(files("vocable") / "recipes" / "pydocs.yaml"))
             tuned_model = train(recipe, folder / "model")

@@ -19,9 +19,9 @@ from vocable.data.slices import Span, absolute, has_changed, read_span
 from vocable.data.texts import Texts
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.checks import check_length
-from vocable.encoder.load import load, load_model
 from vocable.encoder.provenance import describe, model_name
 from vocable.encoder.shards import Make, MakeAll, in_processes, in_turn, make_all, on_dask, planned
+from vocable.encoder.sparse_encoder import load_model, load_sparse_encoder
 from vocable.encoder.stream import PART_SIZE, StreamProgress, encode_stream, stream_settings
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, InUseError
@@ -246,7 +246,7 @@ def _make_shard(
         return None
 
 
-_loaded = lru_cache(maxsize=1)(load)
+_loaded = lru_cache(maxsize=1)(load_sparse_encoder)
 
 
 def _as_documents(found: Iterable[Document | Query]) -> Iterator[Document]:

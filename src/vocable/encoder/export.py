@@ -48,10 +48,10 @@ from vocable.encoder.graph import (
     refuse_exported,
 )
 from vocable.encoder.hub import CARD
-from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.pooling import Activation, activate
 from vocable.encoder.provenance import checksum, model_name, record
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
@@ -158,7 +158,7 @@ def export_model(
             made = _with_graphs(model, Path(work), format, int8)
             record(made, "export-model", format=format, int8=int8)
             made.save_pretrained(str(part), create_model_card=False)
-        made = load(part)
+        made = load_sparse_encoder(part)
         (part / CARD).write_text(card(made, model, format), encoding="utf-8")
         advance(1)
         result = _compared(model, made, part, sample, format, int8)

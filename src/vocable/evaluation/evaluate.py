@@ -16,8 +16,8 @@ from typing_extensions import Unpack
 
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.checks import check_length
-from vocable.encoder.load import load
 from vocable.encoder.provenance import model_name
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset, load_dataset, load_files
@@ -244,7 +244,7 @@ def _encoded(system: System, dataset: Dataset, name: str, options: EvaluationOpt
             return stored_dataset(
                 system, dataset, dtype=dtype, max_length=max_length, query_idf=query_idf, device=device
             )
-        system = load(os.fspath(system), device=device)
+        system = load_sparse_encoder(os.fspath(system), device=device)
     return encode_dataset(
         system,
         dataset,

@@ -15,8 +15,8 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder.asymmetric import Role
-from vocable.encoder.load import load
 from vocable.encoder.provenance import describe, model_name
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, DataError, VectorsError
@@ -195,7 +195,7 @@ def stored_dataset(
     missing = next((document.id for document in judged.documents if document.id not in rows), None)
     if missing is not None or not judged.documents:
         raise VectorsError(f"{source}: the document {missing!r} of {dataset.name} has no vector")
-    model = load(stored.meta.model, device=device)
+    model = load_sparse_encoder(stored.meta.model, device=device)
     encoder = TextEncoder(model, "query", dtype=dtype, max_length=max_length, query_idf=query_idf)
     if describe(encoder, stored.meta.model).vocabulary != stored.meta.vocabulary:
         raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} has changed since")

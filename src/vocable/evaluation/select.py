@@ -19,8 +19,8 @@ from vocable.encoder.asymmetric import Role, static_embedding
 from vocable.encoder.checks import check_length
 from vocable.encoder.graph import exported
 from vocable.encoder.hub import licence
-from vocable.encoder.load import load
 from vocable.encoder.provenance import checksum, model_name
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
@@ -103,7 +103,7 @@ def select(
     places = {name: model_name(system) for name, system in named.items()}
     device, dtype, max_length = options.get("device"), options.get("dtype", "auto"), options.get("max_length")
     models = {
-        name: one if isinstance(one, SparseEncoder) else load(os.fspath(one), device=device)
+        name: one if isinstance(one, SparseEncoder) else load_sparse_encoder(os.fspath(one), device=device)
         for name, one in named.items()
     }
     measure = partial(_measure, models, places, judged, settings, measures, dtype, max_length)

@@ -25,9 +25,9 @@ from vocable.data import Document
 from vocable.data.records import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.encode import EncodedCorpus
-from vocable.encoder.load import load
 from vocable.encoder.opening import without_bars
 from vocable.encoder.provenance import checksum
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
@@ -113,7 +113,7 @@ class StoredDocuments:
     @cached_property
     def loaded_model(self) -> SparseEncoder:
         """The model that made the collection, loaded on first use; `VectorsError` if it has changed."""
-        model = load(self.model, device=self.device)
+        model = load_sparse_encoder(self.model, device=self.device)
         found = (checksum(model, kind) for kind in (None, torch.float32, torch.bfloat16))
         if self.weights and not self.allow_changed_model and self.weights not in found:
             self._refuse_changed(self.model)

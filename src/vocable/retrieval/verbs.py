@@ -16,8 +16,8 @@ from vocable.data import BadLines, Document, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.data.texts import as_ids
 from vocable.encoder.checks import check_length
-from vocable.encoder.load import load
 from vocable.encoder.provenance import checksum, describe, model_name
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
@@ -122,7 +122,7 @@ def build(
         )
     elif isinstance(model, SparseEncoder | str | PathLike):
         check_length(model, limits.max_length)
-        loaded = model if isinstance(model, SparseEncoder) else load(fspath(model), device=device)
+        loaded = model if isinstance(model, SparseEncoder) else load_sparse_encoder(fspath(model), device=device)
         name = model_name(model) if name is None else name
         window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
         meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), name)

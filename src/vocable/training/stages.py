@@ -22,8 +22,8 @@ from vocable.data import (
 )
 from vocable.encoder import provenance as encoder_provenance
 from vocable.encoder.asymmetric import route
-from vocable.encoder.load import load, save_model
 from vocable.encoder.provenance import Step
+from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training import distributed
 from vocable.training.pretraining.pretrain import pretrain
 from vocable.training.recipe import Recipe
@@ -58,7 +58,7 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     with distributed.first_alone():
         place = output if learning is None else start
         if distributed.is_first() and not place.exists():
-            model = load(
+            model = load_sparse_encoder(
                 recipe.model, pooling=recipe.pooling, activation=recipe.activation, new_head=recipe.head == "new"
             )
             save_model(_adapted(model, planned[:learning], inputs), place)
@@ -66,7 +66,7 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
         settings = planned[learning][1]
         keys = settings.model_dump(exclude={"texts"})
         texts = inputs.texts(settings.texts)
-        model = pretrain(load(start), texts, work=work / PRETRAIN, seed=recipe.seed, **keys)
+        model = pretrain(load_sparse_encoder(start), texts, work=work / PRETRAIN, seed=recipe.seed, **keys)
         with distributed.first_alone():
             if distributed.is_first():
                 save_model(_adapted(model, planned[learning + 1 :], inputs), output)

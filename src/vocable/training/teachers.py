@@ -35,8 +35,8 @@ from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.graph import exported
 from vocable.encoder.hub import TRUSTING, locate
 from vocable.encoder.idf import idf
-from vocable.encoder.load import load
 from vocable.encoder.opening import open_model
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
@@ -108,7 +108,7 @@ def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: 
     except (OSError, ValueError, HFValidationError) as error:
         raise ModelError(f"{name}: {str(error).strip().partition(chr(10))[0]}") from error
     if kind == "sparse":
-        return load(name, device=device)
+        return load_sparse_encoder(name, device=device)
     return open_model(name, CrossEncoder if kind == "cross" else SentenceTransformer, device)
 
 
@@ -218,7 +218,7 @@ def sparse_scores(
 
     If it multiplies query weights by the collection's IDF, the documents of the query's source are the collection.
     """
-    teacher = load(name)
+    teacher = load_sparse_encoder(name)
     columns = _encoded(teacher, name, examples, folder, dtype, max_length)
     (queries, query_of), (documents, _), *_ = columns
     documents_of = np.stack([of for _, of in columns[1:]])
@@ -290,7 +290,7 @@ def load_sparse_teacher(
     Raises:
         ModelError: the teacher cannot be read, or its output terms are not the student's.
     """
-    teacher = load(name)
+    teacher = load_sparse_encoder(name)
     names = terms(teacher)
     if vocabulary_fingerprint(names) != vocabulary_fingerprint(terms(student)):
         raise ModelError(

@@ -25,8 +25,8 @@ from vocable.encoder.cpu import float32_attention
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import trusting
-from vocable.encoder.load import load
 from vocable.encoder.opening import without_bars
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
 from vocable.storage import finish, finished, resumable
@@ -125,7 +125,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     recipe.check_needs()
     kept, trust = work_settings(recipe), recipe.trust_remote_code
     if finished(output, **kept):
-        return load(output, trust_remote_code=trust)
+        return load_sparse_encoder(output, trust_remote_code=trust)
     distributed.join()
     _check_processes(recipe, distributed.count())
     with ExitStack() as stack:
@@ -143,7 +143,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
                 shutil.copy(adapting, work / "model" / pretrain.KEPT_LOG)
             finish(work, output, work / "model", name=kept["name"])
         distributed.wait()
-    return load(output, trust_remote_code=trust)
+    return load_sparse_encoder(output, trust_remote_code=trust)
 
 
 def _check_processes(recipe: Recipe, count: int) -> None:
@@ -161,7 +161,7 @@ def _check_processes(recipe: Recipe, count: int) -> None:
 def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     """Train the model `start`, from its last checkpoint in `work`; the first process saves it to work/model."""
     settings = recipe.training
-    model = load(start, pooling=recipe.pooling, activation=recipe.activation)
+    model = load_sparse_encoder(start, pooling=recipe.pooling, activation=recipe.activation)
     refuse_exported(model)
     if recipe.queries is not None and recipe.queries.freeze_documents:
         freeze_documents(model)
@@ -181,7 +181,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
         if best is not None:
             best.load_best(model)
         if recipe.saved.start_share:
-            average_with(load(start, device=str(model.device)), model, recipe.saved.start_share)
+            average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
         refuse_non_finite("training", model, settings.learning_rate)
         accuracy_after = accuracy(model.eval(), data.held_out)
         report(accuracy_before, accuracy_after, len(data.held_out), settings.learning_rate)

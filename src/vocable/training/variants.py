@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sentence_transformers import SparseEncoder
 
 from vocable.data import tolerating
-from vocable.encoder.load import load
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.errors import ArgumentError, RecipeError, require_extra
 from vocable.figures import Panel, Point, draw_panels
 from vocable.storage import finished, read_record, write_record
@@ -159,7 +159,7 @@ def train_planned(
         done = finished(output / name, **work_settings(recipe))
         model = None if done else carry_out(recipe, output / name)
         if not done or name not in results:
-            model = model or load(output / name, trust_remote_code=recipe.trust_remote_code)
+            model = model or load_sparse_encoder(output / name, trust_remote_code=recipe.trust_remote_code)
             measured = distributed.by_first(partial(_measured, model, recipe))
             results[name] = replace(result, measured=measured)
             if distributed.is_first():

@@ -22,8 +22,8 @@ from vocable.data import Document, read_corpus, read_queries
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.checks import check_length
-from vocable.encoder.load import load_model, model_of
 from vocable.encoder.provenance import checksum, model_name
+from vocable.encoder.sparse_encoder import load_model, model_of
 from vocable.encoder.terms import input_terms, remove_expansions, terms
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset

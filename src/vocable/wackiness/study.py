@@ -22,8 +22,8 @@ from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.checks import check_length
-from vocable.encoder.load import load_model
 from vocable.encoder.provenance import checksum, model_name
+from vocable.encoder.sparse_encoder import load_model
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, require_extra

@@ -15,7 +15,7 @@ from sentence_transformers import SparseEncoder
 import vocable as vo
 from tests.cli.command_line import done, refused
 from vocable.encoder.fuse import without_logits
-from vocable.encoder.load import save_model
+from vocable.encoder.sparse_encoder import save_model
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
 from vocable.training.pretraining.sap import AlignmentTask, SparseTeacher, squared_difference

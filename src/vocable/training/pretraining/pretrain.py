@@ -37,9 +37,9 @@ from vocable.data.texts import iter_texts
 from vocable.encoder.asymmetric import positions
 from vocable.encoder.cpu import float32_attention, use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
-from vocable.encoder.load import load, save_model
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import Step, describes, new_tokens, record, splitter_name
+from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.special_terms import has_bias
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
@@ -151,7 +151,7 @@ def pretrain_folder(
         ArgumentError: the output is something else, or was begun with other settings.
     """
     if finished(output, made_from):
-        return load(output)
+        return load_sparse_encoder(output)
     check_settings(steps, settings)  # before the model is read
     model = load_model()
     with resumable(output, made_from) as work:

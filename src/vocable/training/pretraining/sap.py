@@ -21,8 +21,8 @@ from vocable.encoder.asymmetric import route
 from vocable.encoder.fuse import pack
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.head import max_logits
-from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ModelError
@@ -52,7 +52,7 @@ class SparseTeacher:
     """
 
     def __init__(self, name: str, names: Sequence[str], device: str, dtype: DType) -> None:
-        model = load(name, device=device)
+        model = load_sparse_encoder(name, device=device)
         refuse_exported(model)
         self._encoder = encoder = TextEncoder(model, "document", dtype=dtype)
         own = terms(encoder.model)

@@ -1,0 +1,234 @@
+"""Load models as fused SparseEncoders, by the names of `vocable.encoder.hub`, and save them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from safetensors.torch import load_file
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+from sentence_transformers.util import fullname, load_file_path
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from vocable.encoder.checks import check_finite, check_settings, check_sizes
+from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
+from vocable.encoder.graph import EXPORTED, exported
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, locate, trusting
+from vocable.encoder.opening import NEW_HEAD, open_model
+from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
+from vocable.encoder.pooling import Activation, pooling_of
+from vocable.encoder.special_terms import KEPT
+from vocable.encoder.terms import terms
+from vocable.errors import ArgumentError, ModelError
+from vocable.options import checked
+from vocable.storage import replacing_folder
+from vocable.vectors import VectorsMeta, vocabulary_fingerprint
+
+logger = logging.getLogger(__name__)
+
+MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a saved SparseEncoder
+
+
+@checked
+def load_sparse_encoder(
+    name: str | Path = BUILT_IN_MODEL,
+    *,
+    pooling: str | None = None,
+    activation: Activation | None = None,
+    new_head: bool = False,
+    special_terms: bool = False,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+) -> SparseEncoder:
+    """Load a sparse encoder, in float32, with a head that never holds the logits.
+
+    A model with an output vocabulary other than its tokenizer's is logged (INFO).
+
+    Args:
+        name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with looked-up queries), a folder, a
+            Hub id, or `package:NAME/FOLDER`: a saved `SparseEncoder`, or a plain masked-language-model checkpoint,
+            which gets max pooling.
+        pooling: replaces the model's own: a name in `vocable.encoder.pooling.POOLINGS` (docs/head.md).
+        activation: replaces the model's own: relu is log(1 + ReLU(x)), log1p_relu is log(1 + log(1 + ReLU(x))).
+        new_head: give an encoder a new masked-language-model head, which replaces an existing one. Its transform is the
+            identity, its decoder is tied to the input embeddings, its bias is zero.
+        special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. A model that was saved without
+            them does not get them back.
+        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
+        trust_remote_code: run code that comes with the model.
+
+    Raises:
+        ModelError: no such model, it is not a sparse encoder, its weights or tokenizer are missing, damaged or do not
+            fit its configuration, or its head cannot be bypassed.
+        DataError: the terms of its output vocabulary are damaged.
+        ArgumentError: no such pooling, activation or device.
+    """
+    if pooling is not None:
+        pooling_of(pooling)
+    if name == BY_LOOKUP:
+        given: dict[str, Any] = {"pooling": pooling, "activation": activation, "new_head": new_head}
+        return _by_lookup(load_sparse_encoder(**given, special_terms=special_terms, device=device))
+
+    def open_encoder(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
+        if not new_head:
+            return _open(place, device, trust_remote_code)
+        mlm = _with_new_head(name, place, trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
+        return sparse_encoder(mlm, tokenizer, device=device)
+
+    with trusting(trust_remote_code), every_pooling_allowed():
+        model = open_model(name, open_encoder, device)
+    for transformer, _ in splade_modules(model):
+        check_settings(name, transformer)
+        transformer.tokenizer.padding_side = "right"  # padding in front would shift the positions of tokens
+    if exported(model):
+        own = [(module.pooling_strategy, module.activation_function) for _, module in splade_modules(model)]
+        if any((pooling or inside, activation or then) != (inside, then) for inside, then in own):
+            raise ArgumentError(
+                f"{name}: pooling and activation of an exported model cannot be changed: they are inside its graph"
+            )
+        return model.eval()
+    for transformer, module in splade_modules(model):
+        if special_terms:
+            setattr(transformer.auto_model.config, KEPT, True)
+        module.pooling_strategy = pooling or module.pooling_strategy
+        module.activation_function = activation or module.activation_function
+        layer = output_vocabulary(transformer.auto_model)
+        if layer is not None:
+            logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
+    model = fuse(model).eval()
+    model.trust_remote_code = (
+        trust_remote_code or TRUSTING.get()
+    )  # which the trainer of sentence-transformers uses for its checkpoints
+    return model
+
+
+def load_model(model: str | Path | SparseEncoder, device: str | None = None) -> SparseEncoder:
+    """Return the model itself, or the model of a name, loaded."""
+    return model if isinstance(model, SparseEncoder) else load(model, device=device)
+
+
+def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None = None) -> SparseEncoder:
+    """Return the model that made vectors, or `moved` in its place; `ArgumentError` if its vocabulary differs."""
+    model = load_model(moved or meta.model)
+    if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
+        name = moved if isinstance(moved, str) else meta.model
+        raise ArgumentError(f"model {name}: the vectors have another vocabulary")
+    return model
+
+
+def _by_lookup(model: SparseEncoder) -> SparseEncoder:
+    """Give the built-in model its table of query weights."""
+    from vocable.encoder.inference_free import by_lookup  # its imports are slow, and few models need it
+
+    weights = load_file(Path(locate(BY_LOOKUP), "query_weights.safetensors"))["weights"]
+    made = by_lookup(model, weights.float().numpy())
+    for transformer, _ in splade_modules(made):
+        transformer.auto_model.name_or_path = BY_LOOKUP  # by which an index finds its query encoder
+    return made.to(model.device).eval()
+
+
+def sparse_encoder(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pooling: str = "max", *, device: str | None = None
+) -> SparseEncoder:
+    """Make a fused sparse encoder of a masked language model and its tokenizer, which are not copied."""
+
+    class Opened(Transformer):
+        """Transformer over `mlm`; sentence-transformers only makes one from the name of a model."""
+
+        def _load_model(self, *args: Any, **settings: object) -> PreTrainedModel:
+            return mlm
+
+    with TemporaryDirectory() as folder, every_pooling_allowed():
+        mlm.config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        transformer = Opened(folder, transformer_task="fill-mask")
+        pool = SpladePooling(pooling_of(pooling).name)
+    transformer.__class__ = Transformer if output_vocabulary(mlm) is None else OutputVocabularyTransformer
+    transformer.processor = transformer.input_formatter.processor = tokenizer
+    return fuse(SparseEncoder(modules=[transformer, pool], device=device or str(mlm.device))).eval()
+
+
+def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, object] | None = None) -> None:
+    """Write `model` to the folder `output`, atomically, with a model card if it has two roles.
+
+    `settings` made it; they are stored for `vocable.storage.finished`. Raises `ModelError` for weights that are not
+    finite.
+    """
+    check_finite(str(output), model)
+    with replacing_folder(output, settings) as folder:
+        model.save_pretrained(str(folder), create_model_card=isinstance(model[0], Router))
+
+
+def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
+    """Load the stock model of a place; with an output vocabulary, its transformer is our class."""
+    dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
+    own_terms = load_file_path(place, TERMS) is not None
+    saved = load_file_path(place, SAVED_AS) is not None or any(Path(place).glob("*_SpladePooling"))
+    if not saved and load_file_path(place, MODULES) is None:
+        module = OutputVocabularyTransformer if own_terms else Transformer
+        transformer = module(
+            place, transformer_task="fill-mask", model_kwargs=dtype | trust, processor_kwargs=trust, config_kwargs=trust
+        )
+        return SparseEncoder(modules=[transformer, SpladePooling("max")], device=device)
+    saved_as, kind = load_file_path(place, SAVED_AS), "SentenceTransformer"
+    if saved_as is not None:
+        kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
+    if kind != "SparseEncoder":  # sentence-transformers would convert it without a word
+        raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
+    modules = json.loads(_saved_file(place, MODULES).read_text(encoding="utf-8"))
+    folders, types = [module["path"] for module in modules], {module["type"] for module in modules}
+    if (routes := load_file_path(place, Router.config_file_name)) is not None:
+        inner = json.loads(Path(routes).read_text(encoding="utf-8"))["types"]
+        folders, types = [*folders, *inner], types | {*inner.values()}
+    for folder in filter(None, folders):
+        _saved_file(place, f"{folder}/config.json")  # without it, sentence-transformers uses default settings
+    if types & {fullname(one) for one in EXPORTED}:
+        if device not in (None, "cpu"):
+            raise ArgumentError(f"device must be cpu for an exported model, not {device!r}")
+        device = "cpu"
+    # sentence-transformers imports classes by name only if it may run any code that comes with the model.
+    classes = {fullname(one): one for one in (OutputVocabularyTransformer, *EXPORTED)}
+    return SparseEncoder._load_with_module_classes(place, classes, device=device, model_kwargs=dtype, **trust)
+
+
+def _saved_file(place: str, file: str) -> Path:
+    """Return the path of a file that every saved sparse encoder has."""
+    if (found := load_file_path(place, file)) is None:
+        raise ModelError(f"{place}: {file} is missing: save or copy the model again, with all of its files")
+    return Path(found)
+
+
+def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> PreTrainedModel:
+    """Load an encoder with a new head: identity transform, decoder tied to the input embeddings, zero bias."""
+    config = check_sizes(name, AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code))
+    config.tie_word_embeddings = True
+    try:
+        mlm: PreTrainedModel = AutoModelForMaskedLM.from_config(config, trust_remote_code=trust_remote_code)
+    except ValueError as error:
+        raise ModelError(f"{name}: no masked-language-model head is known for {type(config).__name__}") from error
+    encoder = AutoModel.from_pretrained(place, dtype="float32", trust_remote_code=trust_remote_code)
+    mlm.base_model.load_state_dict(encoder.state_dict(), strict=False)  # without the encoder's pooler
+    encoder_modules = set(mlm.base_model.modules())
+    for module in mlm.modules():
+        if isinstance(module, nn.Linear) and module not in encoder_modules:
+            if module is not mlm.get_output_embeddings():
+                nn.init.eye_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    mlm.tie_weights()
+    return mlm
