@@ -35,7 +35,7 @@ from vocable.encoder.cpu import native_bfloat16
 from vocable.encoder.encode import encode
 from vocable.encoder.export import export_model
 from vocable.encoder.hub import locate
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import BATCH_TOKENS
 
@@ -60,7 +60,7 @@ def theirs(model: SparseEncoder, texts: list[str]) -> Encode:
 def in_8_bits(model: SparseEncoder, folder: Path) -> SparseEncoder:
     """The model as `vocable export-model --int8` makes it."""
     export_model(model, folder, int8=True)
-    return load_sparse_encoder(folder)
+    return load(folder)
 
 
 def best_batch(run: Encode, batches: tuple[int, ...], device: torch.device) -> int:
@@ -79,7 +79,7 @@ def compare(found: csr_array, expected: torch.Tensor) -> dict[str, float]:
 
 
 def measure(path: Path | str, texts: list[str], repeats: int, device: torch.device, work: Path) -> dict[str, Any]:
-    model = load_sparse_encoder(path, device=str(device))
+    model = load(path, device=str(device))
     stock = SparseEncoder(str(path), device=str(device)).float()
     native = native_bfloat16(device)
     sides = {
@@ -116,7 +116,7 @@ def measure(path: Path | str, texts: list[str], repeats: int, device: torch.devi
 
 def beside_another(path: Path | str, texts: list[str], repeats: int, device: torch.device) -> dict[str, float]:
     """Texts a second with the machine to ourselves, and while another process keeps one core busy."""
-    run = partial(ours(load_sparse_encoder(path, device=str(device)), texts, "float32"), BATCH_TOKENS[device.type])
+    run = partial(ours(load(path, device=str(device)), texts, "float32"), BATCH_TOKENS[device.type])
     speeds = {"quiet": len(texts) / medians({"ours": run}, repeats, device)["ours"]}
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:

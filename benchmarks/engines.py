@@ -32,7 +32,7 @@ from machine import machine
 from scipy.sparse import csr_array, vstack
 
 from vocable.data import Document, read_corpus, read_queries
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import MissingExtraError
 from vocable.retrieval.check import EngineCheck, compare_with_exact
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600, help="seconds for each engine")
     parser.add_argument("--place", action="append", help="in place of those that need no server; may be repeated")
     given = parser.parse_args()
-    model = load_sparse_encoder(given.model, device="cpu")
+    model = load(given.model, device="cpu")
     if given.vectors:
         stored = read_vectors(given.vectors).matrix
         vectors, real = mixed(stored, given.documents), min(given.documents, stored.shape[0])

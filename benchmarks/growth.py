@@ -31,7 +31,7 @@ from search import random_vectors
 
 from vocable.data import read_texts
 from vocable.encoder.encode import encode
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load
 from vocable.figures import empty_panels, save_figure
 from vocable.retrieval.exact_index import ExactIndex
 
@@ -97,10 +97,7 @@ def the_head(repeats: int) -> Iterator[Curve]:
 def encode_texts(threads: int) -> float:
     """Texts a second of so many threads; in a process of its own."""
     torch.set_num_threads(threads)
-    model, texts = (
-        load_sparse_encoder(device="cpu"),
-        list(islice(read_texts("pydocs:"), 1500))[:: 1500 // TEXTS][:TEXTS],
-    )
+    model, texts = load(device="cpu"), list(islice(read_texts("pydocs:"), 1500))[:: 1500 // TEXTS][:TEXTS]
     encode(model, texts[:8], dtype="float32")
     return len(texts) / median(medians({"": lambda: encode(model, texts, dtype="float32")}, 3, CPU).values())
 

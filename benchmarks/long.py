@@ -31,7 +31,7 @@ from machine import machine
 from scipy.sparse import csr_array, vstack
 
 from vocable.data import Document, Qrel, Query, read_examples
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.windows import maximum
@@ -95,7 +95,7 @@ def of_words(dataset: Dataset, least: int, most: int) -> Dataset:
 
 def limited(model: str, dataset: Dataset, max_length: int | None) -> Iterator[list[str]]:
     """A row for each rule of how many terms a document keeps; p is of nDCG@10 against the first."""
-    loaded = load_sparse_encoder(model)
+    loaded = load(model)
     encoder, asking = (
         TextEncoder(loaded, max_terms=len(terms(loaded)), max_length=max_length),
         TextEncoder(loaded, "query"),
@@ -139,12 +139,7 @@ def measured(
     corpus = folder / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(one._asdict()) + "\n" for one in dataset.documents), encoding="utf-8")
     made = index(
-        load_sparse_encoder(model),
-        corpus,
-        folder / long_documents,
-        bm25=True,
-        max_length=max_length,
-        long_documents=long_documents,
+        load(model), corpus, folder / long_documents, bm25=True, max_length=max_length, long_documents=long_documents
     )
     assert made.built is not None
     ids, texts = [query.id for query in dataset.queries], [query.text for query in dataset.queries]

@@ -23,7 +23,7 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
@@ -71,7 +71,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     timed("scores and curve", lambda: wackiness_of(data, choices, draws=0))
     timed(f"the same and {options.draws} draws", lambda: wackiness_of(data, choices, draws=options.draws))
     if options.model is not None:
-        model = load_sparse_encoder(options.model, device="cpu")
+        model = load(options.model, device="cpu")
         text = " ".join(name for name in rng.permutation(["the old fox reads", "sparse vectors", "in 1985"] * 14))
         texts = [text] * options.documents
         timed("own terms of the documents", lambda: input_terms(model, texts))

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms, remove_expansions, terms
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--tops", type=int, nargs="+", default=[100, 1000, 1_000_000], help="how many terms to remove")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
-    model = load_sparse_encoder(options.model, device="cpu")
+    model = load(options.model, device="cpu")
     wackiest = read_wackiest(options.scores, terms(model))
     found: dict[str, list[list[str]]] = {}
     for place in options.datasets:

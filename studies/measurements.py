@@ -17,7 +17,7 @@ from vocable.analysis.logits import logit_statistics
 from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.fuse import parts
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.grid import Setting, search_grid
 from vocable.evaluation.quality import evaluate_run
@@ -79,14 +79,14 @@ def recipe_key(run: Run, on: None, values: Sequence[str], *, otherwise: float) -
 @measurement("adapted")
 def head(run: Run, on: None, values: Sequence[str]) -> Values:
     """Row norms and anisotropy of the output matrix with which training begins."""
-    found = vars(head_of(parts(load_sparse_encoder(run.adapted)).mlm))
+    found = vars(head_of(parts(load(run.adapted)).mlm))
     return {name: float(found[name]) for name in values}
 
 
 @measurement("adapted")
 def logits(run: Run, on: OnDataset, values: Sequence[str], *, top_k: int | None = None) -> Values:
     """Statistics of the pre-trained model's logits on the documents (Kim et al. 2026, tables 6 and 7)."""
-    mlm, tokenizer, *_ = parts(load_sparse_encoder(run.adapted))
+    mlm, tokenizer, *_ = parts(load(run.adapted))
     texts = [document.full for document in on.dataset.documents[:LOGITS]]
     terms = mlm.get_output_embeddings().weight.shape[0]
     found = vars(logit_statistics(mlm, tokenizer, texts, top_k=[] if top_k is None else [min(top_k, terms)]))
@@ -99,9 +99,7 @@ def logits(run: Run, on: OnDataset, values: Sequence[str], *, top_k: int | None 
 def fragmentation(run: Run, on: OnDataset, values: Sequence[str]) -> Values:
     """Tokens per word of the documents."""
     texts = [document.full for document in on.dataset.documents[:PROBE]]
-    return {
-        "tokens_per_word": fragmentation_of(parts(load_sparse_encoder(run.adapted)).tokenizer, texts).tokens_per_word
-    }
+    return {"tokens_per_word": fragmentation_of(parts(load(run.adapted)).tokenizer, texts).tokens_per_word}
 
 
 @measurement("model")

@@ -30,7 +30,7 @@ from vocable.adapt.stages import stage, stages
 from vocable.data import Document
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import trusting
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import RecipeError
@@ -203,7 +203,7 @@ class _Encoders:
 
     @cached_property
     def model(self) -> SparseEncoder:
-        return load_sparse_encoder(self.run.model)
+        return load(self.run.model)
 
     def encode(self, name: str, role: Role, texts: Sequence[Document]) -> str:
         """Encode texts of the dataset `name`, and return the folder of their vectors."""

@@ -117,7 +117,7 @@ def test_terms_have_the_names_of_the_model_that_is_not_loaded(
     columns = np.array([0, 7, last])
     matrix = csr_array((np.ones(3, np.float32), (np.zeros(3, int), columns)), shape=(1, len(names)))
     meta = replace(META, vocabulary=vocabulary_fingerprint(names), model=str(backbone), size=len(names))
-    monkeypatch.setattr("vocable.encoder.load.load", refused)
+    monkeypatch.setattr("vocable.encoder.sparse_encoder.load_sparse_encoder", refused)
     for made_by, expected in (
         (meta, [names[0], names[7], names[last]]),
         (replace(meta, model="moved/away"), [0, 7, last]),  # there is no such model

@@ -119,7 +119,7 @@ def load_sparse_encoder(
 
 def load_model(model: str | Path | SparseEncoder, device: str | None = None) -> SparseEncoder:
     """Return the model itself, or the model of a name, loaded."""
-    return model if isinstance(model, SparseEncoder) else load(model, device=device)
+    return model if isinstance(model, SparseEncoder) else load_sparse_encoder(model, device=device)
 
 
 def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None = None) -> SparseEncoder:
