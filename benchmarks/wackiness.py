@@ -29,7 +29,7 @@ from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
 from vocable.wackiness.expansions import ExpansionData, word_surfaces
 from vocable.wackiness.measure import WackinessSettings, wackiness_of
-from vocable.wackiness.score import lexical_importance, without_itself
+from vocable.wackiness.score import expansions, lexical_importance, without_itself
 
 OWN = 0.3  # share of a vector's entries that stand in the text itself
 
@@ -59,17 +59,17 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 
     few = slice(0, 2)  # compiles
     tiny = ExactIndex(documents[:100]).search(inputs[few], options.k).rows
-    lexical_importance(inputs[few], own[few], tiny, counts)
+    lexical_importance(expansions(inputs[few], own[few]), tiny, counts)
     depth = options.k if itself is None else options.k + 1
     index = timed("index", lambda: ExactIndex(documents))
     rows = timed("search", lambda: index.search(inputs, depth, threads=options.threads).rows)
     if itself is not None:
         rows = without_itself(rows, itself)
-    timed("lexical importance", lambda: lexical_importance(inputs, own, rows, counts))
+    timed("lexical importance", lambda: lexical_importance(expansions(inputs, own), rows, counts))
     data = ExpansionData("random", inputs, own, rows, counts, word_surfaces(names), names)
-    choices = WackinessSettings(k=options.k)
-    timed("scores and curve", lambda: wackiness_of(data, choices, draws=0))
-    timed(f"the same and {options.draws} draws", lambda: wackiness_of(data, choices, draws=options.draws))
+    once, drawn = (WackinessSettings(k=options.k, bootstrap=draws) for draws in (0, options.draws))
+    timed("scores and curve", lambda: wackiness_of(data, once))
+    timed(f"the same and {options.draws} draws", lambda: wackiness_of(data, drawn))
     if options.model is not None:
         model = load(options.model, device="cpu")
         text = " ".join(name for name in rng.permutation(["the old fox reads", "sparse vectors", "in 1985"] * 14))

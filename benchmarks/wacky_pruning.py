@@ -67,7 +67,8 @@ def measured_rows(model: SparseEncoder, place: str, wackiest: np.ndarray, tops: 
         p = "" if full is None else f"{paired_t_test(full[MEASURE], values[MEASURE]):.3f}"
         full = full or values
         vectors = {"vectors": collection, "query_vectors": pruned_queries, "ids": encoded.document_ids}
-        w_auc = wackiness_of(expansion_data(model, *texts, name=name, **vectors), WackinessSettings(), draws=0).w_auc
+        data = expansion_data(model, *texts, name=name, **vectors)
+        w_auc = wackiness_of(data, WackinessSettings(bootstrap=0)).w_auc
         cost = [active_terms(pruned_queries), active_terms(collection), flops(pruned_queries, collection)]
         quality = judged.aggregated(values)[MEASURE]
         rows.append([name, *(f"{value:.2f}" for value in cost), f"{quality:.3f}", p, f"{w_auc:.3f}"])

@@ -98,11 +98,11 @@ def test_a_report_of_two_models_and_rm3(
     names = [path.name for path in paths]
     scores = [f"scores-{name}.parquet" for name in [*names, "bm25+rm3"]]
     assert sorted(path.name for path in output.iterdir()) == sorted(FILES + scores)
-    settings = WackinessSettings(k=4, bins=10)
+    settings = WackinessSettings(k=4, bins=10, bootstrap=5, seed=3)
     models = [load(path, device="cpu") for path in paths]
     data = [expansion_data(model, queries, documents, 40, name=name) for name, model in zip(names, models, strict=True)]
     data.append(expansion_data(open_expander("bm25+rm3", documents), queries, documents, 40, name="bm25+rm3"))
-    findings = [wackiness_of(one, settings, draws=5, seed=3, sensitivity=True) for one in data]
+    findings = [wackiness_of(one, settings, sensitivity=True) for one in data]
     for found, one, model in zip(printed["models"], data, [*models, None], strict=True):
         for card in found["wackiest"]:
             said, counted = {name: card.pop(name) for name in CARD}, card_of(card["term"], one, queries, model)
@@ -137,7 +137,7 @@ def test_documents_expand_and_do_not_find_themselves(
     data = expansion_data(model, texts, documents, 3, itself=chosen)
     assert not (data.rows == chosen[:, None]).any()
     [found] = printed["models"]
-    assert found["w_auc"] == pytest.approx(wackiness_of(data, WackinessSettings(k=3), draws=0).w_auc, abs=1e-6)
+    assert found["w_auc"] == pytest.approx(wackiness_of(data, WackinessSettings(k=3, bootstrap=0)).w_auc, abs=1e-6)
     assert found["std"] is None
 
 
@@ -256,7 +256,7 @@ def test_words_of_a_model_are_found_as_the_option_says(
         printed = json.loads(measured(capsys, tmp_path / "model", *places, "-o", tmp_path / way, *options))
         data = expansion_data(model, queries, documents, 5, splitter=way)
         found[way] = printed["models"][0]["w_auc"]
-        assert found[way] == pytest.approx(wackiness_of(data, WackinessSettings(k=5), draws=0).w_auc, abs=1e-6)
+        assert found[way] == pytest.approx(wackiness_of(data, WackinessSettings(k=5, bootstrap=0)).w_auc, abs=1e-6)
     assert found["any"] != found["whitespace"]
 
 

@@ -32,8 +32,15 @@ FOUND = Wackiness(
 META = ScoresMeta("a model", vocabulary_fingerprint(TERMS), 5, "query", 100, "log", "queries.tsv", "beir:x", 0.625)
 
 
+def finding_of(
+    name: str, terms: list[str], kinds: list[str], found: Wackiness, w_auc: float = 0.7
+) -> ExpanderWackiness:
+    """A finding with a curve of one point."""
+    return ExpanderWackiness(name, terms, kinds, found, np.array([w_auc]), 0.0, 0.0, np.empty(0), {})
+
+
 def write(path: Path, found: Wackiness = FOUND, w_auc: float = 0.625) -> None:
-    finding = ExpanderWackiness("toy", TERMS, TERM_KINDS, found, np.array([]), w_auc, None, 0.0, 0.0)
+    finding = finding_of("toy", TERMS, TERM_KINDS, found, w_auc)
     write_scores(path, finding, WackinessSettings(), model="a model", queries="queries.tsv", corpus="beir:x")
 
 
@@ -117,7 +124,7 @@ def scores(tmp_path: Path) -> Path:
     """c first, then e, which expands more than a; d has no score."""
     values = np.array([0.9, 0.1, 1.0, np.nan, 0.9])
     found = Wackiness(values, 1 - values, np.array([1, 1, 3, 0, 2]))
-    finding = ExpanderWackiness("toy", NAMES, ["other word"] * 5, found, np.array([]), 0.7, None, 0.0, 0.0)
+    finding = finding_of("toy", NAMES, ["other word"] * 5, found)
     write_scores(tmp_path / "scores.parquet", finding, WackinessSettings(), model="toy")
     return tmp_path / "scores.parquet"
 
@@ -133,22 +140,20 @@ def test_kinds_are_counted_by_terms_and_by_expansions() -> None:
     values = np.array([0.9, 0.1, 1.0, np.nan, 0.9])
     found = Wackiness(values, 1 - values, np.array([1, 1, 3, 0, 2]))
     kinds = ["number", "other word", "stop word", "stop word", "number"]
-    finding = ExpanderWackiness("toy", NAMES, kinds, found, np.array([]), 0.7, None, 0.0, 0.0)
+    finding = finding_of("toy", NAMES, kinds, found)
     expected = [
         {"kind": "stop word", "terms": 1, "expansions": 3, "score": 1.0},
         {"kind": "number", "terms": 2, "expansions": 3, "score": pytest.approx(0.9)},
         {"kind": "other word", "terms": 1, "expansions": 1, "score": 0.1},
     ]
     assert finding.by_kind() == finding.to_json()["kinds"] == expected
-    other = ExpanderWackiness(
-        "none", NAMES, kinds, Wackiness(values * np.nan, values, values * 0), np.array([]), 0, None, 0, 0
-    )
-    assert kinds_table([finding, other]).rows == [
+    other = finding_of("none", NAMES, kinds, Wackiness(values * np.nan, values, values * 0))
+    assert kinds_table([finding.to_json(), other.to_json()]).rows == [
         ["stop word", "25.0%", "42.9%", "1.000", "–", "–", "–"],
         ["number", "50.0%", "42.9%", "0.900", "–", "–", "–"],
         ["other word", "25.0%", "14.3%", "0.100", "–", "–", "–"],
     ]
-    assert kinds_table([finding]).header == ["kind", "terms", "expansions", "mean score"]
+    assert kinds_table([finding.to_json()]).header == ["kind", "terms", "expansions", "mean score"]
 
 
 def test_scores_of_another_vocabulary_or_no_share_are_refused(scores: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.wackiness.measure import bootstrap
+from vocable.wackiness.measure import WackinessSettings, bootstrap_areas
 from vocable.wackiness.score import (
     area,
     curve,
@@ -167,7 +168,9 @@ def test_the_least_important_term_has_the_score_one_even_alone() -> None:
 
 def test_weights_count_an_input_as_often() -> None:
     case = random_case(7)
-    importance = lexical_importance(csr_array(case.vectors), csr_array(case.own), case.rows(4), csr_array(case.counts))
+    importance = lexical_importance(
+        expansions(csr_array(case.vectors), csr_array(case.own)), case.rows(4), csr_array(case.counts)
+    )
     times = np.random.default_rng(0).integers(0, 3, len(case.vectors))
     repeated = csr_array(importance[np.repeat(np.arange(len(times)), times)])
     for found, expected in zip(scored(importance, times), scored(repeated), strict=True):
@@ -274,7 +277,8 @@ def importance(seed: int, m: int = 30, v: int = 12) -> csr_array:
 
 def test_bootstrap_is_the_area_of_inputs_drawn_with_repetition() -> None:
     found, m = importance(0), 30
-    areas = bootstrap(found, 40, bins=6, seed=3)
+    settings = WackinessSettings(bootstrap=40, bins=6, seed=3)
+    areas = bootstrap_areas(found, settings)
     rng, expected = np.random.default_rng(3), []
     for _ in range(40):
         times = rng.multinomial(m, np.full(m, 1 / m))
@@ -282,27 +286,27 @@ def test_bootstrap_is_the_area_of_inputs_drawn_with_repetition() -> None:
         expected.append(area(curve(scored(drawn).scores, 6)))
     np.testing.assert_allclose(areas, expected, atol=1e-12)
     assert areas.std() > 0
-    np.testing.assert_array_equal(areas, bootstrap(found, 40, bins=6, seed=3))
-    assert not np.array_equal(areas, bootstrap(found, 40, bins=6, seed=4))
+    np.testing.assert_array_equal(areas, bootstrap_areas(found, settings))
+    assert not np.array_equal(areas, bootstrap_areas(found, replace(settings, seed=4)))
 
 
 def test_more_inputs_move_the_area_less() -> None:
     few, many = importance(1, m=40), importance(1, m=4000)
-    assert bootstrap(many, 50).std() < bootstrap(few, 50).std() / 3
+    settings = WackinessSettings(bootstrap=50)
+    assert bootstrap_areas(many, settings).std() < bootstrap_areas(few, settings).std() / 3
 
 
 def test_equal_inputs_do_not_move_the_area() -> None:
     same = csr_array(np.tile([3.0, 1.0, 2.0, 0.0], (10, 1)))
-    assert bootstrap(same, 10).std() == 0
+    assert bootstrap_areas(same, WackinessSettings(bootstrap=10)).std() == 0
 
 
 def test_without_inputs_or_expansions_there_is_no_area() -> None:
-    assert np.isnan(bootstrap(csr_array((0, 4)), 3)).all()
-    assert np.isnan(bootstrap(csr_array((5, 4)), 3)).all()
+    for inputs in (0, 5):
+        areas = bootstrap_areas(csr_array((inputs, 4)), WackinessSettings(bootstrap=3))
+        assert np.isnan(areas).tolist() == [True] * 3
 
 
 def test_arguments_out_of_range() -> None:
     with pytest.raises(ArgumentError, match="bins must be at least 1, not 0"):
         curve(np.array([1.0]), 0)
-    with pytest.raises(ArgumentError, match="draws must be at least 2, not 1"):
-        bootstrap(importance(0), 1)

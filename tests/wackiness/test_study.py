@@ -20,15 +20,16 @@ from vocable.vectors import vocabulary_fingerprint
 from vocable.wackiness.expansions import ExpansionData, expansion_data, word_surfaces
 from vocable.wackiness.measure import (
     ExpanderWackiness,
+    WackinessRecord,
     WackinessSettings,
     area,
-    bootstrap,
+    bootstrap_areas,
     curve,
     read_scores,
     wackiness_of,
 )
 from vocable.wackiness.report import areas_table, curves_figure, sensitivity_table, wackiest_table, write_report
-from vocable.wackiness.score import lexical_importance, wackiness
+from vocable.wackiness.score import expansions, lexical_importance, wackiness
 
 
 @pytest.fixture
@@ -62,20 +63,21 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
 
 
 def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
-    settings = WackinessSettings(k=5, bins=10)
-    found = wackiness_of(measured, settings, draws=8, seed=2, sensitivity=True)
+    settings = WackinessSettings(k=5, bins=10, bootstrap=8, seed=2)
+    found = wackiness_of(measured, settings, sensitivity=True)
     arrays = measured.vectors, measured.own, measured.rows[:, :5], measured.counts
     scores, _, inputs = wackiness(*arrays)
     np.testing.assert_array_equal(found.wackiness.scores, scores)
     assert found.w_auc == area(curve(scores, 10))
     assert 0 < found.w_auc < 1
-    assert found.std is not None
-    assert found.std > 0
+    std = found.to_json()["std"]
+    assert std is not None
+    assert std > 0
     assert found.to_json()["scored_terms"] == (inputs > 0).sum()
-    expansions = np.asarray(measured.vectors.toarray() > 0) & np.asarray(measured.own.toarray() == 0)
-    assert found.expansions == expansions.sum(axis=1).mean()
+    added = np.asarray(measured.vectors.toarray() > 0) & np.asarray(measured.own.toarray() == 0)
+    assert found.expansions == added.sum(axis=1).mean()
     assert found.active == (measured.vectors.toarray() > 0).sum(axis=1).mean()
-    assert dict(found.sensitivity) == {
+    assert found.sensitivity == {
         "k = 1": area(curve(wackiness(*arrays[:2], measured.rows[:, :1], measured.counts).scores, 10)),
         "k = 50": area(curve(wackiness(*arrays[:2], measured.rows, measured.counts).scores, 10)),
         "idf = bm25": area(curve(wackiness(*arrays, idf="bm25").scores, 10)),
@@ -84,30 +86,32 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
         "no special tokens": area(curve(wackiness(*arrays, special=measured.special).scores, 10)),
         "whole vocabulary": area(curve(scores, 10, whole_vocabulary=True)),
     }
-    without = wackiness_of(measured, settings, draws=0)
-    assert (without.std, without.w_auc, without.sensitivity) == (None, found.w_auc, ())
+    without = wackiness_of(measured, replace(settings, bootstrap=0))
+    assert (without.to_json()["std"], without.w_auc, without.sensitivity) == (None, found.w_auc, {})
 
 
 def test_the_bootstrap_is_its_standard_deviation(measured: ExpansionData) -> None:
-    importance = lexical_importance(measured.vectors, measured.own, measured.rows, measured.counts)
-    found = wackiness_of(measured, WackinessSettings(k=50), draws=8, seed=2)
-    assert found.std == pytest.approx(bootstrap(importance, 8, seed=2).std(ddof=1))
+    importance = lexical_importance(expansions(measured.vectors, measured.own), measured.rows, measured.counts)
+    settings = WackinessSettings(k=50, bootstrap=8, seed=2)
+    std = wackiness_of(measured, settings).to_json()["std"]
+    assert std == pytest.approx(bootstrap_areas(importance, settings).std(ddof=1))
 
 
 def test_differences_are_paired_draw_by_draw(measured: ExpansionData) -> None:
-    one, other = (wackiness_of(measured, WackinessSettings(k=k), draws=40, seed=2) for k in (5, 50))
+    few, many = (WackinessSettings(k=k, bootstrap=40, seed=2) for k in (5, 50))
+    one, other = wackiness_of(measured, few), wackiness_of(measured, many)
     found = other.difference(one)
-    drawn = [bootstrap(WackinessSettings(k=k).importance(measured), 40, seed=2) for k in (50, 5)]
+    drawn = [bootstrap_areas(settings.importance(measured), settings) for settings in (many, few)]
     low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
     assert found == {"to": "random", "value": other.w_auc - one.w_auc, "low": low, "high": high}
     assert one.difference(one) == {"to": "random", "value": 0, "low": 0, "high": 0}
-    assert wackiness_of(measured, draws=0).difference(wackiness_of(measured, draws=0)) is None
+    assert replace(other, areas=np.empty(0)).difference(replace(one, areas=np.empty(0))) is None
     rows = areas_table([one.to_json(), {**other.to_json(), "difference": found}]).rows
     assert {row[2] for row in rows} == {"–", f"{found['value']:+.3f} [{low:+.3f}, {high:+.3f}]"}
 
 
 def test_as_many_expansions_of_each_input(measured: ExpansionData) -> None:
-    limited = wackiness_of(measured, WackinessSettings(k=5, expansions=3), draws=0)
+    limited = wackiness_of(measured, WackinessSettings(k=5, expansions=3, bootstrap=0))
     vectors, own = measured.vectors.toarray(), measured.own.toarray()
     heaviest = np.where(own > 0, 0, vectors)
     for row in heaviest:
@@ -140,17 +144,16 @@ def by_hand(name: str, scores: list[float], **others: object) -> ExpanderWackine
         word_surfaces(words),
         words,
     )
-    found = wackiness_of(measured, names={"mira"}, draws=0)
-    heights = curve(values)
+    found = wackiness_of(measured, WackinessSettings(bootstrap=0), names={"mira"})
     held = found.wackiness._replace(scores=values, inputs=inputs)
-    return replace(found, wackiness=held, curve=heights, w_auc=area(heights), **others)  # type: ignore[arg-type]
+    return replace(found, wackiness=held, curve=curve(values), **others)  # type: ignore[arg-type]
 
 
 def test_tables_put_models_side_by_side() -> None:
-    one = by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1], std=0.01234)
+    one = by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1], areas=np.array([0.5, 0.5 + 0.01234 * 2**0.5]))
     two = by_hand("two", [-1, 0.3, -1, 0.2, 0.1, 0.0])
     none = by_hand("none", [-1] * 6)
-    assert wackiest_table([one, two]).rows == [
+    assert wackiest_table([one.to_json(), two.to_json()]).rows == [
         ["proper name", "Mira", "Mira"],
         ["stop word", "the", ""],
         ["punctuation", "", ","],
@@ -163,14 +166,14 @@ def test_tables_put_models_side_by_side() -> None:
     assert rows[2][1] == f"{two.w_auc:.3f}"
     assert rows[1][1:] == [f"{one.w_auc:.3f} ± 0.012", "4 of 6", "6.0", "6.0"]
     assert rows[0][1:3] == ["–", "0 of 6"]
-    judged = [replace(one, sensitivity=(("k = 1", 0.25),)), replace(none, sensitivity=(("k = 1", float("nan")),))]
+    judged = [replace(found, sensitivity={"k = 1": w_auc}).to_json() for found, w_auc in ((one, 0.25), (none, np.nan))]
     assert sensitivity_table(judged).rows == [["unchanged", f"{one.w_auc:.3f}", "–"], ["k = 1", "0.250", "–"]]
 
 
-def shaped(name: str, heights: list[float]) -> ExpanderWackiness:
-    """A finding with this curve."""
+def shaped(name: str, heights: list[float]) -> WackinessRecord:
+    """The record of a finding with this curve."""
     values = np.array(heights)
-    return replace(by_hand(name, [1.0] * 6), curve=values, w_auc=area(values))
+    return replace(by_hand(name, [1.0] * 6), curve=values).to_json()
 
 
 def test_curves_are_drawn_in_the_order_of_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,12 +127,9 @@ def ablate(
                 if not file.exists():
                     score_dataset(file, encoder, name, encoded, role)
                 ablation = Ablation(encoded, input_terms(encoder, _texts(dataset, role)), measures, role=role)
-                wackiest, folder = read_wackiest(file, names), work / "searches" / str(number)
-                found.append(
-                    remove_wackiest(
-                        ablation, wackiest, thresholds, draws=draws, seed=seed, control=control, folder=folder
-                    )
-                )
+                folder, plan = work / "searches" / str(number), {"draws": draws, "seed": seed}
+                wackiest = read_wackiest(file, names)
+                found.append(remove_wackiest(ablation, wackiest, thresholds, **plan, control=control, folder=folder))
             AblationReport(settings, found).write(whole)
             finish(work, output, whole)
     return replace(read_record(output / RESULTS, AblationReport), output=output)
@@ -157,26 +154,23 @@ def remove_wackiest(
     file; searches that an earlier call with the same arguments has stored there are read.
     """
     _check_thresholds(thresholds)
-    ordered, searches = sorted(set(thresholds)), []
-    for threshold, number in track([*product(ordered, range(draws + 1))], "search"):
+    full, encoded, points = ablation.values(), ablation.encoded, []
+    plan, searches = [*product(sorted(set(thresholds)), range(draws + 1))], []
+    for threshold, number in track(plan, "search"):
         removed = np.intersect1d(wackiest[:threshold], ablation.expansion_terms)
         if number:
-            rng = np.random.default_rng([seed, threshold, number])
-            removed = ablation.control(removed, control, rng)
+            removed = ablation.control(removed, control, np.random.default_rng([seed, threshold, number]))
         file = folder and folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
         if file and file.exists():
-            search = read_record(file, AblatedSearch)
+            searches.append(read_record(file, AblatedSearch))
         else:
-            search = ablation.without(removed)
+            searches.append(ablation.without(removed))
             if file:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                write_record(file, search)
-        searches.append(search)
-    rows = [searches[start : start + draws + 1] for start in range(0, len(searches), draws + 1)]
-    full, encoded = ablation.values(), ablation.encoded
-    points = [
-        ThresholdResult.of(threshold, row[0], row[1:], full, seed) for threshold, row in zip(ordered, rows, strict=True)
-    ]
+                write_record(file, searches[-1])
+        if number == draws:
+            wacky, *random = searches[-draws - 1 :]
+            points.append(ThresholdResult.of(threshold, wacky, random, full, seed))
     return DatasetAblation(encoded.dataset.name, ablation.role, len(encoded.query_ids), full, tuple(points))
 
 
@@ -191,7 +185,8 @@ def _texts(dataset: Dataset, role: Role) -> list[str]:
 
 def score_dataset(path: Path, model: SparseEncoder, name: str, encoded: Encoded, role: Role) -> None:
     """Measure the wackiness of the expansions of one role in a dataset, and write the scores to `path`."""
-    settings, dataset, documents = WackinessSettings(), encoded.dataset, _texts(encoded.dataset, "document")
+    settings, dataset = WackinessSettings(bootstrap=0), encoded.dataset
+    documents = _texts(dataset, "document")
     data = expansion_data(
         model,
         _texts(dataset, role),
@@ -203,7 +198,7 @@ def score_dataset(path: Path, model: SparseEncoder, name: str, encoded: Encoded,
         query_vectors=encoded.queries,
         ids=encoded.document_ids,
     )
-    found = wackiness_of(data, settings, names=proper_names(documents), draws=0)
+    found = wackiness_of(data, settings, names=proper_names(documents))
     write_scores(path, found, settings, model=name, role=role, queries=dataset.name, corpus=dataset.name)
 
 

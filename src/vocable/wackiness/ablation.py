@@ -16,7 +16,6 @@ from typing import Literal
 import numpy as np
 from ir_measures import Measure
 from scipy.sparse import csr_array
-from typing_extensions import TypedDict
 
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.terms import expansion_entries, flags
@@ -114,22 +113,21 @@ class Ablation:
     def without(self, terms: np.ndarray) -> AblatedSearch:
         """Search without the expansions that are one of `terms` (distinct columns)."""
         mask = flags(terms, self._vectors.shape[1])
-        gone = self.is_expansion & mask[self._vectors.indices]
+        removed = self.is_expansion & mask[self._vectors.indices]
         queries, index = self.encoded.queries, self._index
         if self.role == "query":
-            changed = _rows_with(self._vectors, gone)
-            left = selected(self._vectors, ~gone)[changed]
+            changed = _rows_with(self._vectors, removed)
+            queries = selected(self._vectors, ~removed)
         else:  # a document that lost a term changes its score only for queries with the term
-            lost = flags(self._vectors.indices[gone], self._vectors.shape[1])
+            lost = flags(self._vectors.indices[removed], self._vectors.shape[1])
             changed = _rows_with(queries, lost[queries.indices])
-            left = queries[changed]
             if len(changed):
-                index = ExactIndex(selected(self._vectors, ~gone), self.encoded.document_ids)
-        again = self._measure(index, left, changed) if len(changed) else {}
+                index = ExactIndex(selected(self._vectors, ~removed), self.encoded.document_ids)
+        again = self._measure(index, queries[changed], changed) if len(changed) else {}
         per_query = {name: {**values, **again.get(name, {})} for name, values in self.full.items()}
         return AblatedSearch(
             terms=int(mask[self.expansion_terms].sum()),
-            share=float(gone.sum() / max(1, self.is_expansion.sum())),
+            share=float(removed.sum() / max(1, self.is_expansion.sum())),
             changed=len(changed),
             values=self._judged_measures.aggregated(per_query),
             p={name: paired_t_test(self.full[name], values) for name, values in per_query.items()},
@@ -153,42 +151,26 @@ def _rows_with(matrix: csr_array, entries: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.diff(selected(matrix, entries).indptr))
 
 
-class RandomValues(TypedDict):
-    """Mean and sample standard deviation of a measure over draws; `low` and `high` are mean ± 2 std."""
-
-    mean: float
-    std: float
-    low: float
-    high: float
-
-
-class DifferenceInterval(TypedDict):
-    """A mean difference with its 95 % interval."""
-
-    difference: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class AblatedMeasure:
     """A measure without the wackiest terms: its value, `difference` from the full vectors, p of the paired t-test.
 
-    `wacky_is` is "below", "inside" or "above" the interval of the `random` draws. `vs_random` is the mean difference
-    from the draws, with its interval over queries and draws (`difference_interval`).
+    `random` has the mean and the sample standard deviation `std` over the random draws; `low` and `high` are mean ± 2
+    std, and `wacky_is` "below", "inside" or "above" this interval. `vs_random` has the mean `difference` from the draws
+    with its 95 % interval over queries and draws, `low` to `high` (`difference_interval`).
     """
 
     wacky: float
     difference: float
     p: float
     wacky_is: str
-    random: RandomValues
-    vs_random: DifferenceInterval
+    random: dict[str, float]
+    vs_random: dict[str, float]
 
 
 def difference_interval(
     values: np.ndarray, draws: np.ndarray, rng: np.random.Generator, samples: int = RESAMPLES
-) -> DifferenceInterval:
+) -> dict[str, float]:
     """Return the mean of the values [q] minus the mean of d draws [d, q], with its 95 % percentile interval.
 
     Each sample draws queries and draws anew, both with replacement.
@@ -232,11 +214,11 @@ class ThresholdResult:
             # Differences as small as rounding errors do not count.
             side = "below" if value < low - 1e-12 else "above" if value > high + 1e-12 else "inside"
             own, *others = ([*one.per_query[name].values()] for one in (wacky, *random))
-            apart = difference_interval(np.array(own), np.array(others), rng)
-            interval: RandomValues = {"mean": mean, "std": std, "low": low, "high": high}
-            measures[name] = AblatedMeasure(value, value - full[name], wacky.p[name], side, interval, apart)
-        first, *others_kept = (replace(search, per_query={}) for search in (wacky, *random))
-        return cls(threshold, measures, first, tuple(others_kept))
+            versus = difference_interval(np.array(own), np.array(others), rng)
+            interval = {"mean": mean, "std": std, "low": low, "high": high}
+            measures[name] = AblatedMeasure(value, value - full[name], wacky.p[name], side, interval, versus)
+        first, *draws_kept = (replace(search, per_query={}) for search in (wacky, *random))
+        return cls(threshold, measures, first, tuple(draws_kept))
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,7 @@ def word_surfaces(words: Sequence[str]) -> list[Surface]:
 
 def model_surfaces(model: SparseEncoder) -> list[Surface]:
     """Return the surfaces of the v output terms; a column without a token is special."""
-    transformer = main_transformer(model)
-    names = terms(model)
+    transformer, names = main_transformer(model), terms(model)
     if output_vocabulary(transformer.auto_model) is not None:
         return word_surfaces(names)
     found = token_surfaces(transformer.tokenizer)[: len(names)]
@@ -139,8 +138,7 @@ def output_rows(model: SparseEncoder) -> np.ndarray | None:
     """Return the rows [v, d] of the output layer, float32; None for an exported model, which hides them."""
     if exported(model):
         return None
-    transformer = main_transformer(model)
-    rows: np.ndarray = output_layer(transformer.auto_model).weight.detach().float().cpu().numpy()
+    rows: np.ndarray = output_layer(main_transformer(model).auto_model).weight.detach().float().cpu().numpy()
     return rows
 
 

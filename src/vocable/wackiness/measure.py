@@ -10,21 +10,21 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import Annotated, NamedTuple, NotRequired
+from typing import Any, NotRequired
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from annotated_types import Ge
 from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 from typing_extensions import TypedDict
 
 from vocable.encoder.idf import Formula
+from vocable.encoder.terms import Words
 from vocable.errors import VectorsError
 from vocable.options import Share, checked
 from vocable.progress import track
@@ -49,29 +49,6 @@ TINY = 1e-12  # in place of the norm of a row of zeros
 WACKY_SHARE = 0.1  # our reading: the score orders terms, but sets no threshold above which a term is wacky
 
 
-@checked
-def bootstrap(
-    importance: csr_array,
-    draws: Annotated[int, Ge(2)] = 100,
-    *,
-    bins: int = CURVE_BINS,
-    whole_vocabulary: bool = False,
-    seed: int = 0,
-) -> np.ndarray:
-    """Return the W-AUC of m inputs drawn from the m with replacement, float64 [draws].
-
-    The paper does not define the value after its ±; here it is the standard deviation of these areas. A draw misses a
-    third of the inputs and thus some terms, so that all areas may lie beside the area of all inputs: they show the
-    variance, not the location. `importance` [m, v] is from `vocable.wackiness.score.lexical_importance`.
-    """
-    rng, m = np.random.default_rng(seed), importance.shape[0]
-    areas = np.full(draws, np.nan)
-    for draw in track(range(draws if m else 0), "bootstrap"):
-        times = rng.multinomial(m, np.full(m, 1 / m))
-        areas[draw] = area(curve(scored(importance, times).scores, bins, whole_vocabulary=whole_vocabulary))
-    return areas
-
-
 @dataclass(frozen=True)
 class WackinessSettings:
     """Settings of the measurement, described in `vocable.options.WackinessOptions`."""
@@ -82,6 +59,9 @@ class WackinessSettings:
     bins: int = CURVE_BINS
     whole_vocabulary: bool = False
     expansions: int | None = None
+    bootstrap: int = 100
+    seed: int = 0
+    splitter: Words = "any"
 
     def variants(self) -> dict[str, WackinessSettings]:
         """Return the settings with one of them changed, by the change.
@@ -89,15 +69,14 @@ class WackinessSettings:
         >>> ", ".join(WackinessSettings(k=100).variants())
         'k = 10, k = 1000, idf = bm25, bins = 10, bins = 1000, no special tokens, whole vocabulary'
         """
-        k, bins = self.k, self.bins
         idf: Formula = "bm25" if self.idf == "log" else "log"
-        found = {f"k = {other}": replace(self, k=other) for other in (max(1, k // 10), 10 * k)}
+        found = {f"k = {k}": replace(self, k=k) for k in (max(1, self.k // 10), 10 * self.k)}
         found[f"idf = {idf}"] = replace(self, idf=idf)
-        found |= {f"bins = {other}": replace(self, bins=other) for other in (max(1, bins // 10), 10 * bins)}
-        label = "no special tokens" if self.special else "special tokens"
-        found[label] = replace(self, special=not self.special)
-        label = "scored terms only" if self.whole_vocabulary else "whole vocabulary"
-        found[label] = replace(self, whole_vocabulary=not self.whole_vocabulary)
+        found |= {f"bins = {bins}": replace(self, bins=bins) for bins in (max(1, self.bins // 10), 10 * self.bins)}
+        special = "no special tokens" if self.special else "special tokens"
+        whole = "scored terms only" if self.whole_vocabulary else "whole vocabulary"
+        found[special] = replace(self, special=not self.special)
+        found[whole] = replace(self, whole_vocabulary=not self.whole_vocabulary)
         return found
 
     def expanded(self, data: ExpansionData) -> csr_array:
@@ -107,20 +86,26 @@ class WackinessSettings:
 
     def importance(self, data: ExpansionData) -> csr_array:
         """Return the lexical importance [m, v] of the expansions, in the first k retrieved documents."""
-        return lexical_importance(self.expanded(data), data.own, data.rows[:, : self.k], data.counts, idf=self.idf)
+        return lexical_importance(self.expanded(data), data.rows[:, : self.k], data.counts, idf=self.idf)
 
     def curve(self, scores: np.ndarray) -> np.ndarray:
         """Return the curve [N] of scores [v]."""
         return curve(scores, self.bins, whole_vocabulary=self.whole_vocabulary)
 
 
-class TermCard(NamedTuple):
-    """One term as an expansion, with examples and similar terms."""
+def bootstrap_areas(importance: csr_array, settings: WackinessSettings) -> np.ndarray:
+    """Return the W-AUC of m inputs drawn from the m with replacement, float64, one for each draw of the bootstrap.
 
-    documents: int  # documents of the collection that contain the term
-    weight: float  # mean over the inputs that it expands
-    examples: Sequence[str]  # beginnings of the inputs that it expands with the greatest weights
-    nearest: Sequence[str]  # by the cosine of the output layer's rows; empty without such a layer
+    The paper does not define the value after its ±; here it is the standard deviation of these areas. A draw misses a
+    third of the inputs and thus some terms, so that all areas may lie beside the area of all inputs: they show the
+    variance, not the location. `importance` [m, v] is from `WackinessSettings.importance`.
+    """
+    rng, m = np.random.default_rng(settings.seed), importance.shape[0]
+    areas = np.full(settings.bootstrap, np.nan)
+    for draw in track(range(settings.bootstrap if m else 0), "bootstrap"):
+        times = rng.multinomial(m, np.full(m, 1 / m))
+        areas[draw] = area(settings.curve(scored(importance, times).scores))
+    return areas
 
 
 def term_cards(
@@ -129,8 +114,12 @@ def term_cards(
     inputs: Sequence[str],
     rows: np.ndarray | None,
     settings: WackinessSettings,
-) -> list[TermCard]:
-    """Return a card of each of these terms; `inputs` are the m texts, `rows` [v, d] the output layer."""
+) -> list[dict[str, Any]]:
+    """Return a card of each of these terms; `inputs` are the m texts, `rows` [v, d] the output layer, if known.
+
+    A card has the number of `documents` with the term, its mean `weight` in the inputs that it expands, `examples` of
+    these, the greatest weights first, and the `nearest` terms by the cosine of the output layer's rows.
+    """
     added = settings.expanded(data).tocsc()
     containing = np.bincount(data.counts.indices, minlength=len(data.terms))
     units = None if rows is None else rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(min=TINY)
@@ -142,14 +131,9 @@ def term_cards(
         nearest: list[int] = []
         if units is not None:
             nearest = [one for one in np.argsort(-(units @ units[column]), kind="stable").tolist() if one != column]
-        cards.append(
-            TermCard(
-                documents=int(containing[column]),
-                weight=float(weights.mean()) if len(weights) else 0.0,
-                examples=[shorten(inputs[text], EXAMPLE_LETTERS, placeholder="...") for text in heaviest.tolist()],
-                nearest=[data.terms[one] for one in nearest[:NEAREST]],
-            )
-        )
+        card = {"documents": int(containing[column]), "weight": float(weights.mean()) if len(weights) else 0.0}
+        examples = [shorten(inputs[text], EXAMPLE_LETTERS, placeholder="...") for text in heaviest.tolist()]
+        cards.append({**card, "examples": examples, "nearest": [data.terms[one] for one in nearest[:NEAREST]]})
     return cards
 
 
@@ -175,24 +159,25 @@ class WackinessRecord(TypedDict):
     """The wackiness of an expander as JSON values; of the terms, only the wackiest are listed."""
 
     name: str
-    w_auc: float | None
-    std: float | None
+    w_auc: float | None  # None if nothing is expanded
+    std: float | None  # None without a bootstrap
     terms: int
     scored_terms: int
-    active_terms: float
-    expansions: float
+    active_terms: float  # mean terms of an input (L0)
+    expansions: float  # mean expansions of an input
     curve: list[float] | None
-    wackiest: list[dict[str, object]]
+    wackiest: list[dict[str, Any]]  # each with its card
     kinds: list[KindRow]
-    sensitivity: list[dict[str, object]]
+    sensitivity: list[dict[str, Any]]  # a changed setting, and the W-AUC with it
     difference: NotRequired[AreaDifference]
 
 
 @dataclass(frozen=True)
 class ExpanderWackiness:
-    """The wackiness of one expander; `std` is None without a bootstrap.
+    """The wackiness of one expander.
 
-    `areas` are the W-AUC of the bootstrap draws, which are the same for all expanders of the same inputs.
+    `areas` are the W-AUC of the bootstrap draws, which are the same for all expanders of the same inputs;
+    `sensitivity` is the W-AUC with each changed setting, and `cards` are of the wackiest terms.
     """
 
     name: str
@@ -200,17 +185,20 @@ class ExpanderWackiness:
     kinds: Sequence[str]
     wackiness: Wackiness
     curve: np.ndarray
-    w_auc: float  # nan if nothing is expanded
-    std: float | None
-    active: float  # mean terms of an input (L0)
-    expansions: float  # mean expansions of an input
-    sensitivity: tuple[tuple[str, float], ...] = ()  # changed settings, and the W-AUC with each
-    areas: tuple[float, ...] = ()
-    cards: Sequence[TermCard] = ()  # of the wackiest terms
+    active: float
+    expansions: float
+    areas: np.ndarray
+    sensitivity: Mapping[str, float]
+    cards: Sequence[dict[str, Any]] = ()
+
+    @property
+    def w_auc(self) -> float:
+        """The area below the curve; nan if nothing is expanded."""
+        return area(self.curve)
 
     @property
     def wackiest(self) -> list[int]:
-        """Return the columns of the wackiest terms."""
+        """The columns of the wackiest terms."""
         columns: list[int] = ranked(self.wackiness.scores, self.wackiness.inputs)[:WACKIEST].tolist()
         return columns
 
@@ -230,7 +218,7 @@ class ExpanderWackiness:
 
         The 95 % interval is a paired bootstrap: percentiles of the differences draw by draw.
         """
-        drawn: np.ndarray = np.array(self.areas) - np.array(first.areas)
+        drawn = self.areas - first.areas
         drawn = drawn[~np.isnan(drawn)]
         if not len(drawn):
             return None
@@ -240,17 +228,17 @@ class ExpanderWackiness:
     def to_json(self) -> WackinessRecord:
         """Return the record."""
         scores, importance, inputs = self.wackiness
-        wackiest: list[dict[str, object]] = [
+        wackiest: list[dict[str, Any]] = [
             {"term": self.terms[i], "kind": self.kinds[i], "score": float(scores[i])}
             | {"importance": float(importance[i]), "inputs": int(inputs[i])}
             for i in self.wackiest
         ]
         for listed, card in zip(wackiest, self.cards, strict=False):  # without cards none
-            listed |= card._asdict()
+            listed |= card
         return {
             "name": self.name,
-            "w_auc": known(self.w_auc),
-            "std": self.std,
+            "w_auc": _known(self.w_auc),
+            "std": None if np.isnan(self.areas).all() else float(np.nanstd(self.areas, ddof=1)),
             "terms": len(self.terms),
             "scored_terms": int((inputs > 0).sum()),
             "active_terms": self.active,
@@ -258,8 +246,13 @@ class ExpanderWackiness:
             "curve": None if np.isnan(self.w_auc) else self.curve.tolist(),
             "wackiest": wackiest,
             "kinds": self.by_kind(),
-            "sensitivity": [{"setting": label, "w_auc": known(value)} for label, value in self.sensitivity],
+            "sensitivity": [{"setting": label, "w_auc": _known(value)} for label, value in self.sensitivity.items()],
         }
+
+
+def _known(value: float) -> float | None:
+    """Return the value, or None for nan, which JSON lacks."""
+    return None if np.isnan(value) else value
 
 
 def wackiness_of(
@@ -267,44 +260,30 @@ def wackiness_of(
     settings: WackinessSettings | None = None,
     *,
     names: Collection[str] = (),
-    draws: int = 100,
-    seed: int = 0,
     sensitivity: bool = False,
 ) -> ExpanderWackiness:
     """Measure the wackiness of an expander.
 
-    `names` are proper names, from `vocable.wackiness.expansions.proper_names`. `draws` of the bootstrap are 0 for none.
-    With `sensitivity` it is also measured with one setting changed at a time.
+    `names` are proper names, from `vocable.wackiness.expansions.proper_names`. With `sensitivity` it is also measured
+    with one setting changed at a time.
     """
     settings = settings or WackinessSettings()
-    importance = settings.importance(data)
+    importance, variants = settings.importance(data), settings.variants() if sensitivity else {}
     found = scored(importance)
-    heights = settings.curve(found.scores)
-    std, areas, variants = None, np.empty(0), settings.variants() if sensitivity else {}
-    if draws:
-        areas = bootstrap(importance, draws, bins=settings.bins, whole_vocabulary=settings.whole_vocabulary, seed=seed)
-        std = None if np.isnan(areas).all() else float(np.nanstd(areas, ddof=1))
     m = max(1, data.vectors.shape[0])
     return ExpanderWackiness(
         name=data.name,
         terms=data.terms,
         kinds=[term_kind(surface, names) for surface in data.surfaces],
         wackiness=found,
-        curve=heights,
-        w_auc=area(heights),
-        std=std,
+        curve=settings.curve(found.scores),
         active=data.vectors.nnz / m,
         expansions=importance.nnz / m,
-        sensitivity=tuple(
-            (label, area(other.curve(scored(other.importance(data)).scores))) for label, other in variants.items()
-        ),
-        areas=tuple(areas.tolist()),
+        areas=bootstrap_areas(importance, settings),
+        sensitivity={
+            label: area(other.curve(scored(other.importance(data)).scores)) for label, other in variants.items()
+        },
     )
-
-
-def known(value: float) -> float | None:
-    """Return the value, or None for nan, which JSON lacks."""
-    return None if np.isnan(value) else value
 
 
 SCORES_KEY = b"vocable wackiness"
@@ -345,10 +324,12 @@ def write_scores(
     columns = ranked(scores, inputs)
     values = [[names[column] for column in columns], columns, scores[columns], importance[columns], inputs[columns]]
     values.append([found.kinds[column] for column in columns])
-    arrays = [pa.array(value, type=field.type) for value, field in zip(values, SCORES_SCHEMA, strict=True)]
     schema = SCORES_SCHEMA.with_metadata({SCORES_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
     with replacing(path) as file:
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd", write_page_checksum=True)
+        table = pa.Table.from_arrays(
+            [pa.array(value, type=one.type) for value, one in zip(values, schema, strict=True)], schema=schema
+        )
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def read_scores(
@@ -379,7 +360,7 @@ def read_scores(
 
 
 def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
-    """Return the columns of the scored terms in a file of scores, the wackiest first; `names` are the model's v terms.
+    """Return the columns of the scored terms in a file, the wackiest first, for a model with the v terms `names`.
 
     Raises `VectorsError` as `read_scores` does.
     """
@@ -389,9 +370,6 @@ def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndar
 
 @checked
 def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: Share = WACKY_SHARE) -> frozenset[str]:
-    """Return the wackiest `share` of the scored terms in a file, rounded up, for `vocable.retrieval.explain`.
-
-    Raises `ArgumentError` for a share out of its range, and `VectorsError` as `read_scores` does.
-    """
+    """Return the wackiest `share` of the scored terms in a file, rounded up; errors of `read_wackiest`."""
     columns = read_wackiest(path, names)
     return frozenset(names[column] for column in columns[: math.ceil(share * len(columns) - 1e-9)].tolist())

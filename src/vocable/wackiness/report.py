@@ -29,7 +29,6 @@ from vocable.wackiness.measure import (
     ExpanderWackiness,
     WackinessRecord,
     WackinessSettings,
-    known,
     write_scores,
 )
 
@@ -98,35 +97,28 @@ def write_report(
     """
     shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted call
     folder.mkdir(parents=True)
-    curves = drawing(curves_figure(found), folder, "curves", "Normalized Wackiness Curves")
-    for one, model in zip(found, run["models"], strict=True):
-        suffix = "-" + re.sub(r"[^\w.+-]", "_", one.name) if len(found) > 1 else ""
-        write_scores(
-            folder / f"scores{suffix}.parquet",
-            one,
-            settings,
-            model=model,
-            role=run["role"],
-            queries=run["queries"] or "",
-            corpus=run["corpus"],
-        )
     models = [one.to_json() for one in found]
     for model, one in zip(models[1:], found[1:], strict=True):
         if (difference := one.difference(found[0])) is not None:
             model["difference"] = difference
+    curves = drawing(curves_figure(models), folder, "curves", "Normalized Wackiness Curves")
+    origin = {"role": run["role"], "queries": run["queries"] or "", "corpus": run["corpus"]}
+    for one, place in zip(found, run["models"], strict=True):
+        suffix = "-" + re.sub(r"[^\w.+-]", "_", one.name) if len(found) > 1 else ""
+        write_scores(folder / f"scores{suffix}.parquet", one, settings, model=place, **origin)
     write_record(folder / RESULTS, {"settings": dict(run), "models": models})
     sections = [
         Section("Area under the curve", [areas_table(models), ABOUT_AREAS]),
         Section("Curves", [curves]),
-        Section("Kinds of expansions", [kinds_table(found), ABOUT_KINDS]),
-        Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(found)), ABOUT_WACKIEST]),
+        Section("Kinds of expansions", [kinds_table(models), ABOUT_KINDS]),
+        Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(models)), ABOUT_WACKIEST]),
     ]
-    sections += [
-        Section(f"Expansions by {one.name}", [Words(cards_table(one)), ABOUT_CARDS]) for one in found if one.cards
-    ]
-    if found[0].sensitivity:
+    for one, model in zip(found, models, strict=True):
+        if one.cards:
+            sections.append(Section(f"Expansions by {one.name}", [Words(cards_table(model)), ABOUT_CARDS]))
+    if models[0]["sensitivity"]:
         note = "W-AUC with one setting changed from those below."
-        sections.append(Section("Sensitivity", [sensitivity_table(found), note]))
+        sections.append(Section("Sensitivity", [sensitivity_table(models), note]))
     title = f"Wackiness of {', '.join(one.name for one in found)} on {_short(run['corpus'])}"
     write_page(folder, title, [*sections, settings_section(run)])
 
@@ -149,58 +141,57 @@ def _difference(found: AreaDifference | None) -> str:
     return NONE if found is None else f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
 
 
-def kinds_table(found: Sequence[ExpanderWackiness]) -> Table:
+def kinds_table(models: Sequence[WackinessRecord]) -> Table:
     """Return the share of each kind in the scored terms and the expansions of each expander, and its mean score."""
-    counts = [{row["kind"]: row for row in one.by_kind()} for one in found]
-    terms = [sum(row["terms"] for row in own.values()) for own in counts]
-    expansions = [sum(row["expansions"] for row in own.values()) for own in counts]
+    counts = [{row["kind"]: row for row in one["kinds"]} for one in models]
     rows = []
     for kind in TERM_KINDS:
-        cells = [kind]
-        for own, all_terms, all_expansions in zip(counts, terms, expansions, strict=True):
-            if (row := own.get(kind)) is None:
+        cells = []
+        for kinds in counts:
+            terms, expansions = (sum(row[key] for row in kinds.values()) for key in ("terms", "expansions"))
+            if (row := kinds.get(kind)) is None:
                 cells += [NONE] * 3
             else:
-                cells += [f"{row['terms'] / all_terms:.1%}", f"{row['expansions'] / all_expansions:.1%}"]
-                cells.append(f"{row['score']:.3f}")
-        if any(kind in own for own in counts):
-            rows.append(cells)
-    prefixes = ["" if len(found) == 1 else f"{one.name}: " for one in found]
+                cells += [f"{row['terms'] / terms:.1%}", f"{row['expansions'] / expansions:.1%}", f"{row['score']:.3f}"]
+        if any(kind in kinds for kinds in counts):
+            rows.append([kind, *cells])
+    prefixes = ["" if len(models) == 1 else f"{one['name']}: " for one in models]
     header = [f"{prefix}{name}" for prefix in prefixes for name in ("terms", "expansions", "mean score")]
     return Table("", ["kind", *header], rows)
 
 
-def wackiest_table(found: Sequence[ExpanderWackiness]) -> Table:
+def wackiest_table(models: Sequence[WackinessRecord]) -> Table:
     """Return the wackiest terms of each expander side by side, grouped by kind (table 3 of the paper)."""
     rows: list[list[str]] = []
     for kind in TERM_KINDS:
-        lists = [[one.terms[column] for column in one.wackiest if one.kinds[column] == kind] for one in found]
+        lists = [[one["term"] for one in model["wackiest"] if one["kind"] == kind] for model in models]
         for row, terms in enumerate(zip_longest(*lists, fillvalue="")):
             rows.append(["" if row else kind, *terms])
-    return Table("", ["kind", *(one.name for one in found)], rows)
+    return Table("", ["kind", *(one["name"] for one in models)], rows)
 
 
-def cards_table(found: ExpanderWackiness) -> Table:
+def cards_table(model: WackinessRecord) -> Table:
     """Return the cards of the wackiest terms of an expander."""
     rows = []
-    for column, card in zip(found.wackiest, found.cards, strict=False):
-        counts = f"{card.documents:,}", f"{found.wackiness.inputs[column]:,}", f"{card.weight:.2f}"
-        rows.append([found.terms[column], *counts, " / ".join(card.examples), ", ".join(card.nearest)])
+    for one in model["wackiest"]:
+        counts = f"{one['documents']:,}", f"{one['inputs']:,}", f"{one['weight']:.2f}"
+        rows.append([one["term"], *counts, " / ".join(one["examples"]), ", ".join(one["nearest"])])
     return Table("", ["term", "documents", "inputs", "weight", "added most to", "nearest terms"], rows)
 
 
-def sensitivity_table(found: Sequence[ExpanderWackiness]) -> Table:
+def sensitivity_table(models: Sequence[WackinessRecord]) -> Table:
     """Return the W-AUC of each expander with the settings of the run, and with one setting changed."""
-    columns = [{"unchanged": one.w_auc, **dict(one.sensitivity)} for one in found]
-    rows = [[label, *(_number(known(column[label])) for column in columns)] for label in columns[0]]
-    return Table("", ["setting", *(one.name for one in found)], rows)
+    rows = [["unchanged", *(_number(one["w_auc"]) for one in models)]]
+    for changed in zip(*(one["sensitivity"] for one in models), strict=True):
+        rows.append([changed[0]["setting"], *(_number(one["w_auc"]) for one in changed)])
+    return Table("", ["setting", *(one["name"] for one in models)], rows)
 
 
 def _number(value: float | None) -> str:
     return NONE if value is None else f"{value:.3f}"
 
 
-def curves_figure(found: Sequence[ExpanderWackiness]) -> Figure:
+def curves_figure(models: Sequence[WackinessRecord]) -> Figure:
     """Draw the curve of each expander (Polyakov et al. 2026, figure 4).
 
     Expanders without expansions are left out. Raises `ArgumentError` if none remains.
@@ -208,15 +199,16 @@ def curves_figure(found: Sequence[ExpanderWackiness]) -> Figure:
     require_extra("matplotlib", "figures")
     from matplotlib.figure import Figure
 
-    shown = [one for one in found if not np.isnan(one.w_auc)]
-    if not shown:
+    curves = [(one, one["curve"]) for one in models if one["curve"] is not None]
+    if not curves:
         raise ArgumentError("nothing to draw: no term is an expansion")
     figure = Figure(figsize=CURVE_SIZE, layout="constrained")
     axes = figure.add_subplot()
-    for number, one in enumerate(shown):
-        places = np.linspace(0, 100, len(one.curve)) if len(one.curve) > 1 else np.array([50.0])
-        style, marker = LINE_STYLES[number // 10 % len(LINE_STYLES)], "" if len(one.curve) > 1 else "o"
-        axes.plot(places, one.curve, style, marker=marker, color=f"C{number}", label=f"{one.name} ({one.w_auc:.3f})")
+    for number, (one, curve) in enumerate(curves):
+        places = np.linspace(0, 100, len(curve)) if len(curve) > 1 else np.array([50.0])
+        style, marker = LINE_STYLES[number // 10 % len(LINE_STYLES)], "" if len(curve) > 1 else "o"
+        label = f"{one['name']} ({_number(one['w_auc'])})"
+        axes.plot(places, curve, style, marker=marker, color=f"C{number}", label=label)
     axes.set_xlabel("terms that are expansions, wackiest first (%)")
     axes.set_ylabel("mean Wackiness Score")
     axes.set_ylim(-0.02, 1.02)

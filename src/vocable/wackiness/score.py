@@ -1,13 +1,7 @@
-"""The Wackiness Score of expansion terms, absent from the documents that they help to find (Polyakov et al. 2026,
-section 3.2).
+"""The Wackiness Score of expansion terms (Polyakov et al. 2026, section 3.2), its curve and W-AUC (section 3.3).
 
-An expansion term is an active term that the input itself does not contain. The input retrieves its k best documents
-with the weights under investigation, and the term's lexical importance is its frequency in them times its inverse
-document frequency in the collection. The mean over the inputs that the term expands is scaled to 0 to 1 over all
-terms, and the score is 1 minus that: a wacky term is absent from the documents that it helps to find.
-
-The scores of all terms, the wackiest first, are the Normalized Wackiness Curve of the model, and the area below it is
-W-AUC (section 3.3).
+An expansion term is an active term that the input itself does not contain. A wacky one is absent from the documents
+that it helps to find.
 
 Letters: m inputs (queries, or documents), n documents of the collection, v terms, u scored terms, k retrieved
 documents, N bins.
@@ -51,6 +45,9 @@ def wackiness(
 ) -> Wackiness:
     """Return the Wackiness Score of every term that expands an input.
 
+    The lexical importance of a term to an input is its frequency in the documents that the input retrieves, times its
+    IDF. Its mean over the inputs that the term expands, scaled to 0 to 1 over all terms, is 1 minus the score.
+
     Args:
         vectors: [m, v], the inputs.
         own: [m, v], frequencies of the terms in the inputs themselves (`vocable.encoder.terms`).
@@ -67,11 +64,9 @@ def wackiness(
         a1  dog the             q1  "bird"  bird 1.0 dog 0.1  the 0.3       retrieves a2 and a1
         a2  bird the                        edmund 0.4
 
-    `dog` and `the` expand both queries and `edmund` one; `cat` and `bird` are the queries' own words, and `fish` is
-    never used. Two of three documents have `dog`, and two have `the`: their IDF is log(3/2). No document has `edmund`.
-    The documents of q0 have `dog` 2 times and `the` 1 time; the documents of q1 have `dog` 1 time, `the` 2 times, and
-    `edmund` 0 times. The importances of `dog`, `the` and `edmund` are log(3/2) (2 + 1) / 2, log(3/2) (1 + 2) / 2 and 0,
-    and their scores are 0, 0 and 1.
+    `dog` and `the`, each in two of three documents, have the IDF log(3/2). The documents of q0 have `dog` 2 times and
+    `the` once, the documents of q1 `dog` once and `the` 2 times: both importances are log(3/2) (2 + 1) / 2, and both
+    scores 0. No document has `edmund`, whose importance is 0 and whose score is 1. The other words expand no query.
 
     >>> cat, dog, the, bird, edmund, fish = range(6)
     >>> queries = csr_array(np.array([[1, 0.5, 0.2, 0, 0, 0], [0, 0.1, 0.3, 1, 0.4, 0]]))
@@ -83,7 +78,7 @@ def wackiness(
     >>> found.inputs, found.scores
     (array([0, 2, 2, 0, 1, 0]), array([nan,  0.,  0., nan,  1., nan]))
     """
-    return scored(lexical_importance(vectors, own, rows, counts, idf=idf, special=special))
+    return scored(lexical_importance(expansions(vectors, own, special), rows, counts, idf=idf))
 
 
 def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_array:
@@ -98,14 +93,12 @@ def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_ar
     return selected(vectors, expansion_entries(vectors, own) & ~flags(columns, vectors.shape[1])[vectors.indices])
 
 
-def lexical_importance(
-    vectors: csr_array, own: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log", special: Ints = ()
-) -> csr_array:
-    """Return frequency in the retrieved documents times IDF, float64 [m, v], with an entry, even if 0, per expansion.
+def lexical_importance(expanded: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log") -> csr_array:
+    """Return the importance of each of the `expansions` [m, v], float64, 0 for a term that no document contains.
 
-    A term that no document contains has importance 0, whatever its IDF. The arguments are described in `wackiness`.
+    The other arguments are described in `wackiness`.
     """
-    expanded, counts = expansions(vectors, own, special), as_vectors(counts, "the collection's terms")
+    counts = as_vectors(counts, "the collection's terms")
     m, v = expanded.shape
     if counts.shape[1] != v:
         raise VectorsError(f"inputs of {v} terms, but a collection of {counts.shape[1]}")

@@ -98,22 +98,18 @@ def measure_wackiness(
     if len(set(places)) < len(places):
         raise ArgumentError(f"the same model twice: {' '.join(places)}")
     expanders = [expander_class(place, role) for place in places]
-    vectors, query_vectors = options.get("vectors"), options.get("query_vectors")
-    if (vectors or query_vectors) and (len(places) > 1 or expanders[0] is not None):
+    if (options.get("vectors") or options.get("query_vectors")) and (len(places) > 1 or expanders[0] is not None):
         raise ArgumentError("vectors and query_vectors go with a single model")
-    for one, expander in zip(several, expanders, strict=True):
-        check_length(one if expander is None else None, options.get("max_length"))
-    opened = [
-        None if expander else load_model(one, options.get("device"))
-        for one, expander in zip(several, expanders, strict=True)
-    ]
-    draws, seed = options.get("bootstrap", 100), options.get("seed", 0)
-    others = {**asdict(settings), "bootstrap": draws, "seed": seed, "splitter": options.get("splitter", "any")}
-    others |= {"models": places, "weights": ["" if one is None else checksum(one) for one in opened]}
-    others |= {"dtype": options.get("dtype", "auto"), "max_length": options.get("max_length")}
+    length, device = options.get("max_length"), options.get("device")
+    encoders = [None if expander else one for one, expander in zip(several, expanders, strict=True)]
+    for encoder in encoders:
+        check_length(encoder, length)
+    opened = [None if encoder is None else load_model(encoder, device) for encoder in encoders]
+    others = {**asdict(settings), "models": places, "weights": ["" if one is None else checksum(one) for one in opened]}
+    others |= {"dtype": options.get("dtype", "auto"), "max_length": length}
     run = settings_of(measure_wackiness, arguments, others, without=("card",))
     if not finished(output, run):
-        texts = _read(queries, corpus, role, limit, seed)
+        texts = _read(queries, corpus, role, limit, settings.seed)
         known_names = proper_names(chain((one.full for one in texts.documents), read_texts(names) if names else ()))
         short = [place if expander else Path(place).name for place, expander in zip(places, expanders, strict=True)]
         titles = short if len(set(short)) == len(short) else places
@@ -122,14 +118,14 @@ def measure_wackiness(
             found = []
             for number, (place, title, model) in enumerate(zip(places, titles, opened, strict=True)):
                 data = _expand(title, place, model, texts, k, work / f"{number:02d}", options)
-                one = wackiness_of(data, settings, names=known_names, draws=draws, seed=seed, sensitivity=sensitivity)
+                one = wackiness_of(data, settings, names=known_names, sensitivity=sensitivity)
                 rows = None if model is None else output_rows(model)
                 cards = term_cards(data, one.wackiest, [text.full for text in texts.inputs], rows, settings)
                 found.append(replace(one, cards=cards))
             write_report(work / "whole", found, settings, run)
             finish(work, output, work / "whole")
     report = replace(read_record(output / RESULTS, WackinessReport), output=output)
-    for place, record in zip(places if card else (), report.models if card else (), strict=True):
+    for place, record in zip(places, report.models, strict=True) if card else ():
         write_card(place, record, report.settings)
     return report
 
