@@ -21,9 +21,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.stages import Inputs, Stage, register
-from vocable.adapt.statistics import RATE
+from vocable.adapt.statistics import RATE, token_states
 from vocable.data.texts import iter_texts
-from vocable.encoder.fuse import copy_with, fuse, pack, parts, without_logits
+from vocable.encoder.fuse import copy_with, fuse, parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.pooling import rows_to_pool
@@ -35,7 +35,6 @@ from vocable.options import Count, checked
 
 Level = Literal["pooled", "token"]
 
-BATCH_SIZE = 32  # texts that are encoded at a time
 TOKENS, TERMS = 4096, 1024  # size of a block of logits
 HALF = 1 << 16  # number of values of 16 bits, one half of a float32
 
@@ -174,11 +173,7 @@ def _probe_logits(
     """Return the logits of every term on `texts`; the logits of single tokens are never all in memory at once."""
     rows = []
     with without_logits(mlm) as decoder:
-        for start in range(0, len(texts), BATCH_SIZE):
-            batch = list(texts[start : start + BATCH_SIZE])
-            inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-            inputs = inputs.to(mlm.device)
-            hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
+        for hidden, offsets in token_states(mlm, tokenizer, texts, max_length):
             if level == "pooled":
                 hidden, offsets = rows_to_pool(hidden, offsets, pooling)
                 hidden = max_logits(hidden, decoder.weight, decoder.bias, offsets)

@@ -10,13 +10,13 @@ Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the dec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
+import numpy as np
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
@@ -195,9 +195,8 @@ def measure_start(
         ArgumentError: fewer than two pairs, or an argument out of its range.
         ModelError: no masked-language-model head, or one that cannot be bypassed.
     """
-    texts = as_texts(texts)
     pooling_of(pooling)
-    pairs = halves(texts)
+    pairs = halves(as_texts(texts))
     if len(pairs) < 2:
         raise ArgumentError(f"the probe needs at least two different texts of {PAIR_WORDS} words or more")
     pairs = pairs[: len(pairs) - len(pairs) % batch_size or len(pairs)]
@@ -207,14 +206,13 @@ def measure_start(
     mlm.eval()
     try:
         with without_logits(mlm) as decoder:
-            encode = partial(_vectors, mlm, decoder, tokenizer, max_length, pooling, activation)
             for first in range(0, len(pairs), batch_size):
-                queries, documents = zip(*pairs[first : first + batch_size], strict=True)
-                query_vectors, _, _ = encode(queries)
-                document_vectors, positive, size = encode(documents)
-                scores.append(query_vectors @ document_vectors.T)
-                terms.append((document_vectors > 0).sum(dim=1))
-                above, logits = above + positive, logits + size
+                both = zip(*pairs[first : first + batch_size], strict=True)
+                tokens = [_by_length(mlm, tokenizer, texts, max_length) for texts in both]
+                queries, documents = (_weights(decoder, side, pooling, activation) for side in tokens)
+                scores.append(queries.vectors @ documents.vectors.T)
+                terms.append((documents.vectors > 0).sum(dim=1))
+                above, logits = above + documents.above, logits + documents.logits
     finally:
         mlm.train(training)
     every, counts = torch.stack(scores).double().cpu(), torch.cat(terms).double().cpu()
@@ -248,31 +246,39 @@ def halves(texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(" ".join(query), " ".join(document)) for query, document in pairs]
 
 
-def _vectors(
-    mlm: PreTrainedModel,
-    decoder: nn.Linear,
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-    pooling: str,
-    activation: Activation,
-    texts: Sequence[str],
-) -> tuple[Tensor, int, int]:
-    """Return sparse vectors [b, v] of texts, the number of logits [n, v] above zero, and the number of all logits.
+def token_states(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int, batch: int = 32
+) -> Iterator[tuple[Tensor, list[int]]]:
+    """Yield the decoder's inputs [n, d] and the b + 1 offsets of each batch of texts, within `without_logits`."""
+    waiting = iter(texts)
+    while some := list(islice(waiting, batch)):
+        inputs = tokenizer(some, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+        inputs = inputs.to(mlm.device)
+        yield pack({"token_embeddings": mlm(**inputs).logits, **inputs})
+
+
+def _by_length(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int
+) -> list[Tensor]:
+    """Return the decoder's inputs of each text; texts of similar length are encoded together."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    batches = token_states(mlm, tokenizer, [texts[i] for i in order], max_length, SIMILAR_TEXTS)
+    states = [hidden[start:end] for hidden, offsets in batches for start, end in pairwise(offsets)]
+    return [states[i] for i in np.argsort(order)]
+
+
+class _Weights(NamedTuple):
+    vectors: Tensor  # [b, v]
+    above: int  # number of logits above zero
+    logits: int  # number of logits [n, v]
+
+
+def _weights(decoder: nn.Linear, states: list[Tensor], pooling: str, activation: Activation) -> _Weights:
+    """Return the sparse vectors of texts and counts of their logits.
 
     `vocable.encoder.head` adds the bias to the maximum only; the count needs it at every token.
     """
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    tokens: dict[int, Tensor] = {}
-    for first in range(0, len(order), SIMILAR_TEXTS):
-        similar = order[first : first + SIMILAR_TEXTS]
-        inputs = tokenizer(
-            [texts[i] for i in similar], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
-        ).to(mlm.device)
-        packed, ends = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-        tokens |= {i: packed[start:end] for i, (start, end) in zip(similar, pairwise(ends), strict=True)}
-    found = [tokens[i] for i in range(len(texts))]
-    hidden, offsets = torch.cat(found), [0, *accumulate(map(len, found))]
-    hidden, offsets = rows_to_pool(hidden, offsets, pooling)
+    hidden, offsets = rows_to_pool(torch.cat(states), [0, *accumulate(map(len, states))], pooling)
     reduction = REDUCTIONS[POOLINGS[pooling].reduction]
     weight, bias = decoder.weight, decoder.bias
     pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)
@@ -288,7 +294,7 @@ def _vectors(
         for i, (start, end) in enumerate(pairwise(offsets)):
             pooled[i, block] = reduction.reduce(logits[start:end])
     vectors = activate(pooled, activation) if reduction.commutes else pooled
-    return vectors, above, len(hidden) * len(weight)
+    return _Weights(vectors, above, len(hidden) * len(weight))
 
 
 MAX_PROBE_TEXTS = 128  # texts of a probe; each makes a query and a document: four batches of 32

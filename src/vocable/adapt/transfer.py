@@ -100,11 +100,7 @@ def vocabulary_of(mlm: PreTrainedModel) -> VocabularyWeights:
 def _with_vocabulary(
     mlm: PreTrainedModel, vocabulary: VocabularyWeights, tokenizer: PreTrainedTokenizerBase
 ) -> PreTrainedModel:
-    """Copy `mlm` with another vocabulary, through transformers' loading of a state dict.
-
-    In models that count positions from the id of the padding token (RoBERTa and relatives), the position embeddings are
-    moved with that id: the first token keeps its row.
-    """
+    """Copy `mlm` with another vocabulary, through transformers' loading of a state dict."""
     config = copy.deepcopy(mlm.config)
     config.vocab_size = len(vocabulary.embeddings)
     ids = {role: role_id(tokenizer, role) for role in ROLES}
@@ -114,8 +110,9 @@ def _with_vocabulary(
     pairs = zip(vocabulary_of(mlm), vocabulary, strict=True)
     replaced = {old.data_ptr(): new for old, new in pairs if old is not None and new is not None}
     positions = _positions_from_padding(mlm)
-    if positions is not None:
-        moved = _moved_positions(positions, mlm.config.pad_token_id, config.pad_token_id)
+    if positions is not None:  # the row of the padding token and all rows after it move to the new token's id
+        start = positions.new_zeros(config.pad_token_id, positions.shape[1])
+        moved = torch.cat([start, positions[mlm.config.pad_token_id :]])
         replaced[positions.data_ptr()] = moved
         config.max_position_embeddings = len(moved)
     copies: dict[int, Tensor] = {}  # tied tensors stay tied
@@ -157,7 +154,7 @@ def _frame(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
 
 
 def _positions_from_padding(mlm: PreTrainedModel) -> Tensor | None:
-    """The position embeddings [p, d] of a model that counts positions from its padding id: they have a padding row."""
+    """The position embeddings [p, d] of a model that counts positions from its padding id, as RoBERTa does."""
     if mlm.config.model_type in FIXED_PADDING:
         return None
     for module in mlm.modules():
@@ -165,17 +162,6 @@ def _positions_from_padding(mlm: PreTrainedModel) -> Tensor | None:
         if isinstance(positions, nn.Embedding) and positions.padding_idx is not None:
             return positions.weight.detach()
     return None
-
-
-def _moved_positions(rows: Tensor, old: int, new: int) -> Tensor:
-    """Move the padding row `old` of position embeddings [p, d], and all rows after it, to `new`.
-
-    >>> _moved_positions(torch.tensor([[9.0], [0.0], [1.0], [2.0]]), 1, 0).flatten()
-    tensor([0., 1., 2.])
-    >>> _moved_positions(torch.tensor([[0.0], [1.0], [2.0]]), 0, 1).flatten()
-    tensor([0., 0., 1., 2.])
-    """
-    return torch.cat([rows.new_zeros(new, rows.shape[1]), rows[old:]])
 
 
 @checked
@@ -247,8 +233,7 @@ def transfer(
         moved = copy_with(model, with_output_vocabulary(mlm, layer))
     else:
         embeddings = initial_rows(old.embeddings, init, weights, alignment, generator)
-        tied = old.decoder.data_ptr() == old.embeddings.data_ptr()
-        if tied:
+        if old.decoder.data_ptr() == old.embeddings.data_ptr():  # tied
             decoder = embeddings = embeddings / factor
         else:
             decoder = initial_rows(old.decoder, init, weights, alignment, generator) / factor
@@ -258,18 +243,22 @@ def transfer(
         adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # saved from there only
         made = _with_vocabulary(mlm, VocabularyWeights(embeddings, decoder, moved_bias), adopted)
         moved = copy_with(model, made, adopted)
-    name = str(target) if isinstance(target, str | Path) else onto.tokenizer.name_or_path
     classes = {kind: count._asdict() for kind, count in alignment.classes.items()}
     figures = {"overlap": alignment.overlap, "classes": classes, "new_tokens": len(alignment.new)}
     if norm == "target":
         figures |= {"norm": norm, "factor": factor}
+    name = str(target) if isinstance(target, str | Path) else onto.tokenizer.name_or_path
     record(moved, "transfer", new=alignment.new, target=name, head_only=head_only, init=init, bias=bias, **figures)
     return moved
 
 
+def _output_layer(target: Target) -> nn.Linear | None:
+    return None if target.model is None else target.model.get_output_embeddings()
+
+
 def _norm_factor(decoder: Tensor, target: Target, alignment: Alignment) -> float:
     """The divisor that gives shared tokens their mean row norm in the target's output matrix."""
-    head = None if target.model is None else target.model.get_output_embeddings()
+    head = _output_layer(target)
     if head is None:
         raise ArgumentError("norm='target' needs a target model with an output matrix: use 'keep'")
     own = row_norms(decoder[alignment.source_of[alignment.shared]]).mean()
@@ -314,20 +303,16 @@ def _moved_bias(
     moved = np.full(size, own.mean())
     if bias == "keep":
         moved[alignment.shared] = every[alignment.source_of[alignment.shared]]
+    elif texts is not None:
+        moved[tokens] = transferred_prior(own, log_counts(target.tokenizer, texts)[tokens])
     else:
-        moved[tokens] = transferred_prior(own, _prior(target, texts)[tokens])
+        head = _output_layer(target)
+        if head is None or head.bias is None:
+            raise ArgumentError(
+                "bias='prior' needs a target model with an output bias, or texts to count; or use 'keep'"
+            )
+        moved[tokens] = transferred_prior(own, head.bias.detach().double().cpu().numpy()[tokens])
     return torch.from_numpy(moved).to(old)
-
-
-def _prior(target: Target, texts: Iterable[str] | None) -> NDArray[np.float64]:
-    """Log frequencies of the target's tokens, [v'] or, from a padded head, longer."""
-    if texts is not None:
-        return log_counts(target.tokenizer, texts)
-    head = target.model.get_output_embeddings() if target.model is not None else None
-    if head is None or head.bias is None:
-        raise ArgumentError("bias='prior' needs a target model with an output bias, or texts to count; or use 'keep'")
-    frequencies: NDArray[np.float64] = head.bias.detach().double().cpu().numpy()
-    return frequencies
 
 
 class Neighbours(NamedTuple):
@@ -338,8 +323,8 @@ class Neighbours(NamedTuple):
     made_of: list[tuple[str, float]]  # source tokens and their weights, heaviest first; the token itself if shared
 
     def __str__(self) -> str:
-        lines = [f"\n{self.token}: cut into {' '.join(self.subtokens) or 'nothing'}; made of"]
-        return "\n".join([*lines, *(f"  {weight:.3f}  {token}" for token, weight in self.made_of)])
+        lines = [f"  {weight:.3f}  {token}" for token, weight in self.made_of]
+        return "\n".join([f"\n{self.token}: cut into {' '.join(self.subtokens) or 'nothing'}; made of", *lines])
 
 
 def neighbours(

@@ -6,7 +6,7 @@ Letters: n tokens of all texts, b texts of a batch, m clustered texts, d size of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Annotated
@@ -19,9 +19,10 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.adapt.statistics import token_states
 from vocable.analysis.stored_vectors import ALL, Moments
 from vocable.data.texts import as_texts, iter_texts
-from vocable.encoder.fuse import pack, parts, without_logits
+from vocable.encoder.fuse import parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.sparse_encoder import load_model
 from vocable.encoder.special_terms import special_columns
@@ -31,7 +32,6 @@ from vocable.options import Count, checked
 from vocable.progress import track
 from vocable.tables import Table, Tabled
 
-LOGIT_BATCH = 32  # texts
 LOGITS_AT_ONCE = 1 << 24  # 64 MiB
 
 
@@ -154,7 +154,8 @@ def logit_statistics(
             raise ArgumentError(f"top_k must be between 1 and the {v} terms, not {list(top_k)}")
         terms, scores, count = Moments(v), np.zeros(2 * len(top_k) + 2), 0
         tokens = positive = squares = 0  # sums of numbers of non-negative logits, exact in integers
-        for hidden, offsets in token_states(mlm, tokenizer, track(stream, "logits", total), max_length):
+        filled = (text for text in track(stream, "logits", total) if text.strip())
+        for hidden, offsets in token_states(mlm, tokenizer, filled, min(max_length, tokenizer.model_max_length)):
             of_tokens = []
             for some in hidden.split(max(1, LOGITS_AT_ONCE // v)):
                 block = nn.functional.linear(some, weight, bias).float()
@@ -192,17 +193,6 @@ def _ordinary(
     return layer.weight[rows], None if layer.bias is None else layer.bias[rows]
 
 
-def token_states(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int
-) -> Iterator[tuple[Tensor, list[int]]]:
-    """Yield the decoder's inputs [n, d] of each batch of texts, and their b + 1 offsets, within `without_logits`."""
-    waiting = (text for text in texts if text.strip())
-    cut = {"truncation": True, "max_length": min(max_length, tokenizer.model_max_length)}
-    while batch := list(islice(waiting, LOGIT_BATCH)):
-        inputs = tokenizer(batch, padding=True, return_tensors="pt", **cut).to(mlm.device)
-        yield pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-
-
 def _token_scores(block: Tensor, top: Sequence[int]) -> NDArray[np.float64]:
     """Return mean and deviation of each token's k largest logits, for every k and for all, [tokens, 2 k + 2]."""
     largest = block.topk(max(top, default=1), dim=1).values  # sorted
@@ -235,8 +225,8 @@ def recoverability(
     true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
     pooled = []
     with torch.inference_mode(), without_logits(mlm) as layer:
-        weight, bias = _ordinary(layer, mlm, tokenizer)
-        for hidden, offsets in token_states(mlm, tokenizer, track(usable, "clusters"), max_length):
+        (weight, bias), length = _ordinary(layer, mlm, tokenizer), min(max_length, tokenizer.model_max_length)
+        for hidden, offsets in token_states(mlm, tokenizer, track(usable, "clusters"), length):
             pooled.append(max_logits(hidden, weight, bias, offsets).cpu().numpy())
     return compare_clusters(np.concatenate(pooled), true)
 

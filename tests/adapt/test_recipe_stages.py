@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
-from vocable.adapt.lowercase import lowercased
+from vocable.adapt.recipe_stages import lowercased
 
 
 @pytest.mark.parametrize("family", ["wordpiece", "byte-level", "unigram"])
