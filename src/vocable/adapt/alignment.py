@@ -27,9 +27,8 @@ def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> 
     plain = [unit if unit and unit.kind not in ("special", "bytes") else None for unit in units]
     texts = [f" {unit.text}" if unit and unit.initial else unit.text if unit else "" for unit in plain]
     encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"] if texts else []
-    pieces = token_surfaces(tokenizer)
+    pieces, found = token_surfaces(tokenizer), []
     continuations = {piece.text: i for i, piece in enumerate(pieces) if piece and not piece.initial}
-    found = []
     for unit, encoded_ids in zip(plain, encoded, strict=True):
         ids = [i for i in encoded_ids if i != tokenizer.unk_token_id]
         first = pieces[ids[0]] if ids else None
@@ -58,7 +57,7 @@ class Matched(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """The source token that is the same unit, for each target token."""
+    """The source token that is the same unit, for each target token. Ids are ascending."""
 
     source_of: NDArray[np.int64]  # [v'], -1 where the token is new
     kinds: NDArray[np.str_]  # [v'], the `kind` of each target token's surface; empty for unused ids
@@ -76,17 +75,17 @@ class Alignment(NamedTuple):
 
     @property
     def shared(self) -> NDArray[np.int64]:
-        """Ids of the target tokens that the source also has, ascending."""
+        """Ids of the target tokens that the source also has."""
         return np.flatnonzero(self.source_of >= 0)
 
     @property
     def new(self) -> NDArray[np.int64]:
-        """Ids of the target tokens that the source lacks; rising."""
+        """Ids of the target tokens that the source lacks."""
         return np.flatnonzero(self.source_of < 0)
 
     @property
     def anchors(self) -> NDArray[np.int64]:
-        """Ids of the shared target tokens except special ones; rising."""
+        """Ids of the shared target tokens except special ones."""
         return np.flatnonzero((self.source_of >= 0) & (self.kinds != "special"))
 
 

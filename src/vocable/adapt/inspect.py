@@ -107,13 +107,12 @@ class Inspection:
         The vocabulary comes first, because a transfer replaces the head. The start shows whether the scale is wrong,
         the norm of the head which of two repairs it needs.
         """
-        head, vocabulary, overlap = self.head, self.vocabulary, self.overlap
-        rate, found = self.start.pooled_rate, dict[str, float]()
+        head, rate, found = self.head, self.start.pooled_rate, dict[str, float]()
         if not head.own_terms:  # otherwise the tokenizer only reads
-            if vocabulary.cased and RULES["redundant"].beyond(vocabulary.redundancy):
-                found["redundant"] = vocabulary.redundancy
-            if overlap is not None and overlap.share < RULES["overlap"].threshold:
-                found["overlap"] = overlap.share
+            if self.vocabulary.cased and RULES["redundant"].beyond(self.vocabulary.redundancy):
+                found["redundant"] = self.vocabulary.redundancy
+            if self.overlap is not None and self.overlap.share < RULES["overlap"].threshold:
+                found["overlap"] = self.overlap.share
         if self.start.stable:
             if RULES["dense"].beyond(rate):
                 found["dense"] = rate
@@ -127,21 +126,19 @@ class Inspection:
 
     def _finding(self, name: str, figure: float) -> Obstacle:
         """Apply a rule; the output folder of its command is named after the model."""
-        rule = RULES[name]
-        threshold = rule.threshold * (self.start.chance if name == "unstable" else 1)
+        rule, repair, factor, command = RULES[name], RULES[name].repair, str(self.factor), None
+        limit = rule.threshold * (self.start.chance if name == "unstable" else 1)
         target = TARGET if self.overlap is None else self.overlap.target
-        records = [record for record in (self.head, self.vocabulary, self.start, self.overlap) if record is not None]
-        values = {name: value for record in records for name, value in vars(record).items()}
-        text = rule.message.format(**values | {"target": target, "threshold": rule.threshold, "limit": threshold})
-        repair, factor = rule.repair, str(self.factor)
+        values = {"target": target, "threshold": rule.threshold, "limit": limit}
+        for record in (self.head, self.vocabulary, self.start, self.overlap):
+            values = {**(vars(record) if record is not None else {}), **values}
         if repair == "calibrate" and not self.head.biased:  # nothing to shift
             repair, factor = "rescale", "auto"
-        if repair is None:
-            return Obstacle(text, figure, threshold, rule.source, None)
-        repairing = stage(repair)
-        output = f"{Path(self.name).name}-{repairing.outcome}"
-        command = repairing.command(self.name, output, target=target, factor=factor, texts=self.probe)
-        return Obstacle(text, figure, threshold, rule.source, command)
+        if repair is not None:
+            repairing = stage(repair)
+            output = f"{Path(self.name).name}-{repairing.outcome}"
+            command = repairing.command(self.name, output, target=target, factor=factor, texts=self.probe)
+        return Obstacle(rule.message.format(**values), figure, limit, rule.source, command)
 
     @property
     def next(self) -> str | None:

@@ -17,8 +17,8 @@ from vocable.adapt.stages import Inputs, Stage, register
 from vocable.encoder.asymmetric import asymmetric
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.load import load
 from vocable.encoder.provenance import record
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.tokens import backend_of
 from vocable.objectives import Settings
 
@@ -74,7 +74,7 @@ class QuerySettings(Settings):
 
 def _encode_queries(model: SparseEncoder, settings: QuerySettings, inputs: Inputs) -> SparseEncoder:
     if settings.model is not None:
-        return asymmetric(load(settings.model), model)
+        return asymmetric(load_sparse_encoder(settings.model), model)
     texts = None
     if settings.weights != "ones":
         texts = inputs.queries() if settings.corpus is None else inputs.texts([settings.corpus])

@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -57,7 +58,7 @@ def rescale(
         model: from `vocable.load`; it is not changed.
         factor: k; below 1 it undoes an earlier rescaling. "auto" is the result of `choose_factor` on the probe texts,
             with the model's pooling and activation.
-        texts: probe texts for "auto"; at most 128 are used, evenly spread, of at least 8 words.
+        texts: probe texts for "auto", as in `vocable.adapt.statistics.probe_texts`.
 
     Returns:
         a new model. Its provenance has the factor and, for "auto", the start at every factor that was tried.
@@ -68,13 +69,12 @@ def rescale(
         DataError: fewer than two usable probe texts.
         ModelError: no masked-language-model head, or one that is not a plain `Linear`.
     """
-    probe = None if texts is None else as_texts(texts)
-    figures: dict[str, Any] = {}
+    texts, figures = None if texts is None else as_texts(texts), dict[str, Any]()
     if factor == "auto":
-        if probe is None:
+        if texts is None:
             raise ArgumentError("factor auto needs texts to probe with")
         mlm, tokenizer, pooling, activation = parts(model)
-        factor, starts = choose_factor(mlm, tokenizer, probe_texts(probe), pooling=pooling, activation=activation)
+        factor, starts = choose_factor(mlm, tokenizer, probe_texts(texts), pooling=pooling, activation=activation)
         figures["trials"] = [{"factor": k, **asdict(start)} for k, start in starts.items()]
     if not (math.isfinite(factor) and factor > 0):
         raise ArgumentError(f"a factor must be finite and above 0, not {factor}")
@@ -102,18 +102,15 @@ def choose_factor(
 
     1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
        document first is at most 10 points below the share at k = 1. k = 1 always counts as alive.
-    2. k is stable if the starting loss is at most 2.5 log(batch).
+    2. k is stable if the starting loss is at most 2.5 log(batch): a dead start has a loss of exactly log(batch).
     3. The smallest k that is alive and stable is taken; without a stable one, the alive k with the smallest loss.
-
-    Stability alone is not enough: a dead start has a loss of exactly log(batch).
     """
+    measure = partial(measure_start, temperature=temperature, pooling=pooling, activation=activation)
     scaled, starts = copy.deepcopy(mlm), dict[int, Start]()
     for factor in FACTORS:
         if factor > 1:
             _divide(scaled, 2)  # exact, so that this is the same as dividing the original once
-        starts[factor] = measure_start(
-            scaled, tokenizer, probe, temperature=temperature, pooling=pooling, activation=activation
-        )
+        starts[factor] = measure(scaled, tokenizer, probe)
     return best_of(starts), starts
 
 

@@ -2,8 +2,7 @@
 
 In vocabularies with upper case and accents one word is several terms ("Token", "token", "Ġtoken"), which do not match
 each other (Geng and Yang 2026, §1). The paper trains byte-pair encodings of 10k to 50k tokens on lower-cased text
-without accents, for `transfer` to move a model onto (§6.6). WordPiece vocabularies are trained in the same way: the
-library's trainer merges pairs for them, too.
+without accents, for `transfer` to move a model onto (§6.6).
 
 A corpus is texts, read once, or counted texts (`count_words`) where it is used several times.
 """
@@ -45,10 +44,9 @@ def tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, s
 
 
 def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
-    """Return the share of tokens that repeat the form of another one; 0 for an empty vocabulary.
+    """Return the share of tokens whose text, in lower case and without accents, repeats; 0 for an empty vocabulary.
 
-    The form is the text in lower case and without accents, whether or not it begins a word. Special tokens and bytes
-    that are no text do not count.
+    Beginnings of words are not told apart; special tokens and bytes that are no text do not count.
     """
     kept = [unit.text for unit in token_surfaces(tokenizer) if unit and unit.kind not in ("special", "bytes")]
     return 1 - len({without_accents(text.lower()) for text in kept}) / len(kept) if kept else 0.0
@@ -116,8 +114,7 @@ def train_vocabulary(
     sizes = [size] if isinstance(size, int) else list(size)
     if not sizes or (output is not None and len(sizes) > 1):
         raise ArgumentError("output needs exactly one size; several sizes are only compared")
-    stream = iter_texts(texts)
-    total = len(texts) if isinstance(texts, Sized) else None
+    stream, total = iter_texts(texts), len(texts) if isinstance(texts, Sized) else None
     if output is not None and not (Path(output) / SETTINGS).is_file():
         refuse_taken(Path(output))
     words = count_words(track(stream, "texts", total))
@@ -162,10 +159,8 @@ def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordp
         pair=f"{cls} $A {sep} $B:1 {sep}:1",
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
     )
-    # Without token types, which not every backbone takes.
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **SPECIAL_TOKENS
-    )
+    inputs = ["input_ids", "attention_mask"]  # without token types, which not every backbone takes
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **SPECIAL_TOKENS)
 
 
 def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragmentation:
@@ -174,18 +169,15 @@ def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragment
     A word is a run of characters without white space, which is our reading. Counted words are enough for tokenizers of
     `train_tokenizer`, which cut at white space; other tokenizers need whole texts.
     """
-    size = len(tokenizer)
+    size, words = len(tokenizer), 0
     counts: NDArray[np.float64] = np.zeros(size)
-    words = 0
     pairs, ahead = tee(_counted(texts))
     for (text, times), ids in zip(pairs, token_ids(tokenizer, (text for text, _ in ahead)), strict=True):
         np.add.at(counts, np.asarray(ids, dtype=np.int64), times)
         words += times * len(text.split())
     if not words:
         raise DataError("the corpus has no text to cut into tokens")
-    ordinary = np.ones(size, dtype=np.bool_)
-    ordinary[tokenizer.all_special_ids] = False
-    tokens = int(counts.sum())
+    ordinary, tokens = np.setdiff1d(np.arange(size), tokenizer.all_special_ids), int(counts.sum())
     return Fragmentation(size, words, tokens, tokens / words, float((counts[ordinary] < RARE).mean()))
 
 
@@ -228,14 +220,10 @@ def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])
     continuing = {character for word in words for character in word[1:]}
     mark = WORDPIECE.continuation_mark
-    first = [
-        *SPECIAL_TOKENS.values(),
-        *alphabet,
-        *(mark + character for character in alphabet if character in continuing),
-    ]
+    continuations = [mark + character for character in alphabet if character in continuing]
     learner = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"]))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    options = _trainer_options(size, first, alphabet)
+    options = _trainer_options(size, [*SPECIAL_TOKENS.values(), *alphabet, *continuations], alphabet)
     trainer = trainers.WordPieceTrainer(**options, limit_alphabet=len(alphabet), continuing_subword_prefix=mark)
     learner.train_from_iterator(_repeated(words), trainer)
     tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL_TOKENS["unk_token"]))

@@ -39,36 +39,28 @@ LOGITS_AT_ONCE = 1 << 24  # 64 MiB
 class Recoverability:
     """Agreement of the clusters of logits with the clusters of an embedding model (Kim et al. 2026, appendix I).
 
-    `recoverability` is the adjusted Rand index: 1 for the same clusters, 0 for chance. `inner_variance` is the variance
-    of a term's logit within the true clusters, mean over the terms, and `inner_share` its share of the variance over
-    all texts, which does not depend on the scale of the logits. Of two models that recover clusters equally well, the
-    one with more variance within them has more left to learn.
+    Of two models that recover clusters equally well, the one with more variance within them has more left to learn.
     """
 
     texts: int
     clusters: int
-    recoverability: float
-    inner_variance: float
-    inner_share: float
+    recoverability: float  # adjusted Rand index: 1 for the same clusters, 0 for chance
+    inner_variance: float  # variance of a term's logit within the true clusters, mean over the terms
+    inner_share: float  # its share of the variance over all texts, which does not depend on the logits' scale
 
 
 @dataclass(frozen=True)
 class LogitStatistics(Tabled):
-    """Statistics of logits by the paper's names (Kim et al. 2026, tables 6 and 7).
-
-    `logit_score_std` is the standard deviation of a term's logit over all tokens, averaged over the terms.
-    `doc_score_avg` and `doc_score_std` have, by k, the mean and the standard deviation of a token's k largest logits,
-    averaged within each text and then over the texts; "all" means k = v. `non_neg_terms_avg` and `non_neg_terms_std`
-    are mean and standard deviation of the number of non-negative logits, over the tokens.
-    """
+    """Statistics of logits by the paper's names (Kim et al. 2026, tables 6 and 7)."""
 
     texts: int
     tokens: int
     terms: int
-    logit_score_std: float
+    logit_score_std: float  # standard deviation of a term's logit over all tokens, averaged over the terms
+    # By k ("all" is k = v), of a token's k largest logits, averaged within each text and then over the texts:
     doc_score_avg: dict[str, float]
     doc_score_std: dict[str, float]
-    non_neg_terms_avg: float
+    non_neg_terms_avg: float  # number of non-negative logits of a token, mean and standard deviation
     non_neg_terms_std: float
     clusters: Recoverability | None = None
 
@@ -83,10 +75,10 @@ class LogitStatistics(Tabled):
         rows += [[f"doc-score-std@{k}", f"{value:.4f}"] for k, value in self.doc_score_std.items()]
         rows += [["non-neg-terms-avg", f"{self.non_neg_terms_avg:,.1f}"]]
         rows += [["non-neg-terms-std", f"{self.non_neg_terms_std:,.1f}"]]
-        if self.clusters is not None:
-            rows += [[f"recoverability of {self.clusters.clusters} clusters", f"{self.clusters.recoverability:.4f}"]]
-            rows += [["variance within clusters", f"{self.clusters.inner_variance:.4f}"]]
-            rows += [["its share of all variance", f"{self.clusters.inner_share:.4f}"]]
+        if (found := self.clusters) is not None:
+            rows += [[f"recoverability of {found.clusters} clusters", f"{found.recoverability:.4f}"]]
+            rows += [["variance within clusters", f"{found.inner_variance:.4f}"]]
+            rows += [["its share of all variance", f"{found.inner_share:.4f}"]]
         title = f"{self.texts:,} texts, {self.tokens:,} tokens, {self.terms:,} terms"
         return Table(title, ["statistic", "value"], rows)
 

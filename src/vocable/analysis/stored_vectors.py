@@ -1,7 +1,5 @@
 """Statistics of stored vectors: the weights of a term in different texts, and the lengths of postings lists
-(Kim et al. 2026, appendices G and H).
-
-No model runs: the terms' names come from the tokenizer's file if it is available.
+(Kim et al. 2026, appendices G and H). No model runs.
 
 Letters: n texts, v output terms.
 """
@@ -43,10 +41,10 @@ Gathered = TypeVar("Gathered", bound="Moments | _Counts")
 
 
 def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | None]:
-    """Return vectors, a part [n, v] at a time, and their metadata (None for a matrix).
+    """Return the parts [n, v] of vectors, read one at a time, and their metadata (None for a matrix).
 
-    They are folders of `vocable encode`, of `vocable index`, a saved index, or a matrix. Shards are read one at a time;
-    an index, which is stored by term, is one part. Raises `VectorsError` if there are none, or they are damaged.
+    They are folders of `vocable encode` or `vocable index`, a saved index, or a matrix. Raises `VectorsError` if there
+    are none, or they are damaged.
     """
     sources = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
     if not sources:
@@ -68,9 +66,7 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
 
 
 class Moments:
-    """Count, mean and squared deviations of the values of each of v terms, float64 [v], merged block by block.
-
-    The formula is by Chan et al. 1979.
+    """Count, mean and squared deviations of the values of each of v terms, float64 [v], by Chan et al. 1979.
 
     >>> moments = Moments(1)
     >>> moments.add(2, [3.0], [2.0])  # 2 and 4
@@ -83,15 +79,12 @@ class Moments:
         self.counts, self.mean, self._squares = np.zeros(v), np.zeros(v), np.zeros(v)
 
     def add(self, counts: ArrayLike, mean: ArrayLike, squares: ArrayLike) -> None:
-        """Merge a block: the `counts` of its values, their `mean`, and the sums of squared deviations from it.
-
-        Each is [v], or one number for all terms.
-        """
+        """Merge a block: numbers of values, their means, and sums of squared deviations; each [v], or equal for all."""
         more, mean = np.asarray(counts, np.float64), np.asarray(mean, np.float64)
         share = np.divide(more, self.counts + more, out=np.zeros_like(self.counts), where=self.counts + more > 0)
-        apart = mean - self.mean
-        self._squares += np.asarray(squares, np.float64) + apart**2 * self.counts * share
-        self.mean += apart * share
+        difference = mean - self.mean
+        self._squares += np.asarray(squares, np.float64) + difference**2 * self.counts * share
+        self.mean += difference * share
         self.counts += more
 
     def add_vectors(self, part: csr_array) -> None:
@@ -125,16 +118,12 @@ class Measurements(Tabled, UserList[R]):
 
 @dataclass(frozen=True)
 class TermWeights:
-    """The mean over terms, `logit_score_std`, of the standard deviation of a term's weights between texts.
-
-    It averages over the `logit_cnt` terms of at least `min_count` texts, when `max_terms` terms of each text are kept
-    (None: all). It is None without such a term.
-    """
+    """The deviation of a term's weights between texts, with `max_terms` terms of each text (None: all)."""
 
     max_terms: int | None
     min_count: int
-    logit_cnt: int
-    logit_score_std: float | None
+    logit_cnt: int  # number of terms that at least `min_count` texts have
+    logit_score_std: float | None  # mean over these terms; None without one
 
     def to_json(self) -> dict[str, object]:
         """Return the figures as JSON values."""
@@ -184,12 +173,9 @@ LIST_TEXTS = 65_536  # texts per list of a term, as in `retrieval.exact_kernels`
 
 
 class PostingLengths(NamedTuple):
-    """Mean, variance and standard deviation (of a population) of the lengths of `terms` postings lists.
+    """The lengths of postings lists, with their population variance and Gini coefficient (`gini`)."""
 
-    `gini` is their Gini coefficient: 0 if all are equally long, near 1 if few terms have nearly all postings.
-    """
-
-    terms: int
+    terms: int  # number of lists
     mean: float
     variance: float
     std: float
@@ -198,21 +184,16 @@ class PostingLengths(NamedTuple):
 
 @dataclass(frozen=True)
 class PostingStatistics:
-    """Postings of the vectors of n texts, when `max_terms` terms of each are kept (None: all).
-
-    `all_terms` is over the v terms, `used_terms` over the terms of at least one text. `l0` is of the number of terms of
-    a text: "mean", "std" and percentiles ("p50", ...). `bytes` counts 6 for a posting and 8 for a list. `longest` are
-    the longest lists with their terms, or their columns if the terms are unknown.
-    """
+    """Postings of the vectors of n texts, with `max_terms` terms of each (None: all)."""
 
     max_terms: int | None
     texts: int
     postings: int
-    bytes: int
-    all_terms: PostingLengths
-    used_terms: PostingLengths
-    l0: dict[str, float]
-    longest: tuple[tuple[str | int, int], ...]
+    bytes: int  # 6 for a posting and 8 for a list
+    all_terms: PostingLengths  # of the v terms
+    used_terms: PostingLengths  # of the terms of at least one text
+    l0: dict[str, float]  # "mean", "std" and percentiles ("p50", ...) of the number of terms of a text
+    longest: tuple[tuple[str | int, int], ...]  # terms, or columns of unknown terms, and their lengths
 
     def to_json(self) -> dict[str, object]:
         """Return the figures as JSON values."""
@@ -304,9 +285,9 @@ def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[
 
 
 def _tokenizer_names(meta: VectorsMeta) -> list[str] | None:
-    """Return the names from the tokenizer's file of the built-in model or a folder; None if the vectors' differ.
+    """Return the names in the tokenizer's file of the vectors' model, without seconds of loading it.
 
-    This avoids seconds of loading the model; the fingerprint of the vocabulary verifies the names.
+    None without such a file, or if the fingerprint of the vectors' vocabulary differs.
     """
     built_in = Path(str(files("vocable"))) / "models" / meta.model
     try:
@@ -339,14 +320,14 @@ class _Counts:
             texts=texts,
             postings=total,
             bytes=POSTING_BYTES * total + OFFSET_BYTES * starts,
-            all_terms=_spread(self.counts),
-            used_terms=_spread(self.counts[self.counts > 0]),
+            all_terms=_lengths(self.counts),
+            used_terms=_lengths(self.counts[self.counts > 0]),
             l0=_l0(self._texts),
             longest=tuple((term, length) for term, length in lists if length),
         )
 
 
-def _spread(lengths: NDArray[np.int64]) -> PostingLengths:
+def _lengths(lengths: NDArray[np.int64]) -> PostingLengths:
     if not len(lengths):
         return PostingLengths(0, 0.0, 0.0, 0.0, 0.0)
     variance = float(lengths.var())
