@@ -16,5 +16,5 @@ collect_ignore += [
     f"src/vocable/integrations/{ours}.py" for ours, theirs in FRAMEWORKS.items() if not find_spec(theirs)
 ]
 
-# Scripts: their tests run them as processes.
-collect_ignore_glob = ["tests/torture/[!t]*.py"]
+# Scripts: their tests run them as processes; imports for processes of their own.
+collect_ignore_glob = ["tests/torture/[!t]*.py", "tests/preload.py"]

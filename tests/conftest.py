@@ -112,6 +112,14 @@ def quiet_libraries() -> Iterator[None]:
         transformers_logging.enable_progress_bar()
 
 
+@pytest.fixture
+def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of `vocable.processes` are forks of a process that has imported the libraries."""
+    from tests import forks
+
+    monkeypatch.setattr("vocable.processes.get_context", lambda method: forks.context())
+
+
 @pytest.fixture(scope="session")
 def toy_texts() -> list[str]:
     """300 short English sentences, cased, with punctuation and a few accents; many of them repeat."""

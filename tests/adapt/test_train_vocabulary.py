@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from tests.forks import Fork
 from vocable.adapt.train_vocabulary import (
     ACCENTS,
     CASES,
@@ -65,17 +64,14 @@ def test_a_word_is_spelled_in_one_way_only(model: str, toy_texts: list[str]) -> 
         assert tuple(tokenizer.tokenize(text))[-len(word) :] == word
 
 
-def test_it_does_not_depend_on_the_process_or_the_order(toy_texts: list[str], tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(toy_texts), encoding="utf-8")
-    code = (
-        "import json, sys; from vocable.adapt.train_vocabulary import train_tokenizer;"
-        "texts = open(sys.argv[1], encoding='utf-8').read().splitlines();"
-        "sizes = json.loads(sys.argv[2]).items();"
-        "made = {model: train_tokenizer(texts, size, algorithm=model) for model, size in sizes};"
-        "print(json.dumps({model: one.backend_tokenizer.to_str() for model, one in made.items()}))"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "texts.txt"), json.dumps(SIZES)]
-    other = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
+def print_tokenizers(texts: list[str]) -> None:
+    made = {model: train_tokenizer(texts, size, algorithm=model) for model, size in SIZES.items()}
+    print(json.dumps({model: one.backend_tokenizer.to_str() for model, one in made.items()}))
+
+
+def test_it_does_not_depend_on_the_process_or_the_order(toy_texts: list[str]) -> None:
+    with Fork(print_tokenizers, toy_texts) as process:
+        other = json.load(process.stdout)
     shuffled = random.Random(1).sample(toy_texts, len(toy_texts))
     for corpus in (shuffled, Counter(toy_texts), count_words(toy_texts)):
         found = {model: train_tokenizer(corpus, size, algorithm=model) for model, size in SIZES.items()}

@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
+from tests import forks
 from vocable.data import BadLines
 from vocable.data.kinds import DOCUMENT
 from vocable.data.slices import cut, has_changed, read_span
@@ -273,6 +274,7 @@ def test_processes_that_die_are_replaced_a_few_times(caplog: pytest.LogCaptureFi
     assert "another one makes its shard" in caplog.text
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     model = vo.load(backbones["bert"], device="cpu")
     given = {"dtype": "float32", "max_length": 9}
@@ -312,11 +314,13 @@ def test_dask_is_an_extra(
 
 
 def test_a_killed_dask_worker_loses_nothing(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
+    distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
+    forks.context()
     model = vo.load(backbones["bert"], device="cpu")
     vo.encode(model, corpus, output=tmp_path / "whole", shards=PARTS, dtype="float32")
     killed: list[int] = []
-    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster:
+    quick = dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    with quick, distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster:
         address = cluster.scheduler_address.replace("tcp://", "dask://")
 
         def kill() -> None:

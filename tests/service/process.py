@@ -11,14 +11,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.forks import Fork
+from vocable.cli import main
+
 
 class Process:
-    """A running service: its address and the lines that it has logged; the lines before those of JSON are `said`."""
+    """A running service: its address and the lines that it has logged; the lines before those of JSON are `said`.
 
-    def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "vocable", "serve", *map(str, arguments), "--port", "0"]
-        env = os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    A fork (`tests.forks`), or with `fresh` a Python of its own.
+    """
+
+    def __init__(self, *arguments: object, environment: dict[str, str] | None = None, fresh: bool = False) -> None:
+        command = ["serve", *map(str, arguments), "--port", "0"]
+        more = {"OMP_NUM_THREADS": "1"} | (environment or {})
+        self.process: Fork | subprocess.Popen[str]
+        if fresh:
+            words, pipe = [sys.executable, "-m", "vocable", *command], subprocess.PIPE
+            self.process = subprocess.Popen(words, stderr=pipe, stdout=pipe, text=True, env=os.environ | more)
+        else:
+            self.process = Fork(main, command, environment=more)
+        self.pid: int = self.process.pid
         self.said: list[str] = []
         self.log: list[str] = []
         for line in self._lines():
@@ -36,20 +48,18 @@ class Process:
 
     def stop(self, signal: int = 15) -> int:
         """Send a signal and return the exit status."""
-        self.process.send_signal(signal)
+        os.kill(self.pid, signal)
         return self.process.wait(60)
 
 
 @contextmanager
-def serving(place: Path, *arguments: object, environment: dict[str, str] | None = None) -> Iterator[Process]:
+def serving(
+    place: Path, *arguments: object, environment: dict[str, str] | None = None, fresh: bool = False
+) -> Iterator[Process]:
     """Serve an index while the context lasts."""
-    process = Process(place, "--device", "cpu", *arguments, environment=environment)
-    try:
-        yield process
-    finally:
-        if process.process.poll() is None:
+    process = Process(place, "--device", "cpu", *arguments, environment=environment, fresh=fresh)
+    with process.process:
+        try:
+            yield process
+        finally:
             process.process.kill()
-        process.process.wait()
-        for stream in (process.process.stdout, process.process.stderr):
-            assert stream is not None
-            stream.close()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 from tests.service.conftest import Client
-from vocable.service.metrics import Metrics
 
 SAMPLE = re.compile(r"(?P<name>[a-z_]+)(\{(?P<labels>[^}]*)\})? (?P<value>[0-9.e+-]+)")
 
@@ -53,20 +53,20 @@ def test_what_was_answered_is_counted(served: Callable[..., Client], exact: Path
     assert found["vocable_queue_depth"] == 0
 
 
-def count(folder: str) -> str:
-    """Count in a process of its own, and return the page."""
-    metrics = Metrics(folder)
-    metrics.request("/search", 200, 0.003)
-    metrics.request("/nowhere", 404, 40.0)
-    metrics.in_progress.inc()
-    return metrics.render().decode()
+COUNTING = """
+import sys
+from vocable.service.metrics import Metrics
+metrics = Metrics(sys.argv[1])
+metrics.request("/search", 200, 0.003)
+metrics.request("/nowhere", 404, 40.0)
+metrics.in_progress.inc()
+sys.stdout.buffer.write(metrics.render())
+"""
 
 
 def test_processes_are_added_up(tmp_path: Path) -> None:
-    pages = []
-    for _ in range(2):
-        with get_context("spawn").Pool(1) as pool:
-            pages.append(pool.apply(count, [str(tmp_path)]))
+    command = [sys.executable, "-c", COUNTING, str(tmp_path)]
+    pages = [subprocess.run(command, capture_output=True, check=True, text=True).stdout for _ in range(2)]
     found = samples(pages[-1])
     assert found['vocable_requests_total{endpoint="/search",status="200"}'] == 2
     assert found['vocable_requests_total{endpoint="other",status="404"}'] == 2

@@ -283,8 +283,7 @@ def test_it_works_by_keyboard(open_page: Open, address: str) -> None:
     assert page.evaluate(focused) == "chip"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
 def test_axe_finds_nothing(open_page: Open, address: str, scheme: str, width: int) -> None:
     page = open_page(f"?q={QUERY}&top=4&beside=second", color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": 740})
@@ -342,16 +341,17 @@ def test_a_url_is_a_link_if_it_is_of_the_web(open_page: Open) -> None:
     assert page.title() != "run"
 
 
-@pytest.mark.parametrize("name", ["constructor", "toString", "__proto__", "dense", "nonsense"])
-def test_what_a_link_gets_wrong_is_as_if_it_were_not_there(open_page: Open, address: str, name: str) -> None:
-    page = open_page(f"?q={QUERY}&beside={name}")
-    wait_for(page, expected(view(address)))
-    assert page.locator(".column").count() == 1
-    assert page.locator("#by-hybrid").is_checked()
-    assert page.locator("#beside").input_value() == ""
-    page.goto(f"{address}/?q={QUERY}&by={name}&beside=bm25")
-    wait_for(page, expected(view(address, show=["sparse"]), "sparse"))
-    assert page.locator("#error").inner_text() == ""
+def test_what_a_link_gets_wrong_is_as_if_it_were_not_there(open_page: Open, address: str) -> None:
+    page, both, sparse = open_page(), expected(view(address)), expected(view(address, show=["sparse"]), "sparse")
+    for name in ("constructor", "toString", "__proto__", "dense", "nonsense"):
+        page.goto(f"{address}/?q={QUERY}&beside={name}")
+        wait_for(page, both)
+        assert page.locator(".column").count() == 1
+        assert page.locator("#by-hybrid").is_checked()
+        assert page.locator("#beside").input_value() == ""
+        page.goto(f"{address}/?q={QUERY}&by={name}&beside=bm25")
+        wait_for(page, sparse)
+        assert page.locator("#error").inner_text() == ""
 
 
 def test_on_a_small_screen_documents_come_first(open_page: Open, address: str) -> None:

@@ -36,7 +36,7 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)  # it asks nobody else
     token = tmp_path / "token"
     token.write_text("s3cret\n")
-    with serving(exact, "--token-file", token, "--batch-wait", 1000) as process:
+    with serving(exact, "--token-file", token, "--batch-wait", 1000, fresh=True) as process:
         headers = {"Authorization": "Bearer s3cret"}
         plain = httpx.post(
             f"{process.url}/embed_sparse",
@@ -103,7 +103,7 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
 
 
 def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
-    with serving(exact, "--workers", 2) as process:
+    with serving(exact, "--workers", 2, fresh=True) as process:
 
         async def ask(count: int) -> list[httpx.Response]:
             async with httpx.AsyncClient(base_url=process.url, timeout=300) as client:
@@ -128,7 +128,7 @@ ENDLESS = {
 
 def test_headers_without_end_are_refused_and_take_no_memory(exact: Path) -> None:
     with serving(exact) as process:
-        address, before = httpx.URL(process.url), resident(process.process.pid)
+        address, before = httpx.URL(process.url), resident(process.pid)
         for begin, more in ENDLESS.values():
             with socket.create_connection((address.host, address.port), timeout=60) as connection:
                 connection.sendall(begin)
@@ -139,7 +139,7 @@ def test_headers_without_end_are_refused_and_take_no_memory(exact: Path) -> None
         longest = urlencode([("id", "é" * 512)] * 64)  # that the limits allow
         with urlopen(f"{process.url}/documents?{longest}", timeout=60) as answer:
             assert json.load(answer) == [None] * 64
-        assert resident(process.process.pid) - before < 50
+        assert resident(process.pid) - before < 50
 
 
 def resident(process: int) -> float:
@@ -155,22 +155,21 @@ def test_a_store_has_one_worker(store: Path, capsys: pytest.CaptureFixture[str],
     )
 
 
-@pytest.mark.parametrize("command", [["serve", "--port", 0], ["search", "the old fox"], ["delete", "d1"]])
 def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
     store: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     quiet_libraries: None,
-    command: list[object],
 ) -> None:
     with serving(store) as process:
         monkeypatch.setattr("vocable.retrieval.engines.edge_shard.PATIENCE", 0.1)
         monkeypatch.setattr(
             "vocable.retrieval.stored_documents.load", lambda *_, **__: pytest.fail("a model is loaded")
         )
-        line = refused(capsys, command[0], store, *command[1:])
-        assert f"{store} is in use by process {process.process.pid} since" in line
-        assert "http://HOST:PORT" in line
+        for verb, *more in (["serve", "--port", 0], ["search", "the old fox"], ["delete", "d1"]):
+            line = refused(capsys, verb, store, *more)
+            assert f"{store} is in use by process {process.pid} since" in line
+            assert "http://HOST:PORT" in line
 
 
 @pytest.mark.parametrize(

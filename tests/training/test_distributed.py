@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
 from sentence_transformers import SparseEncoder
+from torch.nn.parallel import DistributedDataParallel
 
-from vocable.cli import GRACE, QUIET, main
+from tests.forks import Fork
+from vocable.cli import GRACE, main
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
 from vocable.encoder.provenance import provenance
-from vocable.errors import RecipeError
-from vocable.training import distributed
+from vocable.errors import CollapseError, DataError, LostProcessError, RecipeError
+from vocable.training import callbacks, distributed
 from vocable.training.callbacks import set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.detector import Monitor
@@ -37,86 +45,6 @@ REGULARIZERS = {
     "overlap": {"weight": 0.02, "ramp": "constant"},
 }
 MEASURED = {"name": "wackiness_flops", "weight": 0.3, "ramp": "constant", "every": 4, "sample": 20}
-
-# What each of two processes does: argv[1] is the folder of this file, argv[2] the model, argv[3] the columns of texts,
-# argv[4] a folder with two recipes, for gradients, outputs and what each has to say. To start it takes long.
-SCRIPT = """
-import gc, json, sys
-from dataclasses import replace
-from pathlib import Path
-
-from vocable.cli import silence
-
-silence()  # before the libraries are imported
-sys.path.insert(0, sys.argv[1])
-from test_distributed import PRETRAIN, gradients
-from torch.nn.parallel import DistributedDataParallel
-from vocable.cli import main
-from vocable.encoder.load import load
-from vocable.errors import CollapseError, DataError
-from vocable.training import callbacks, distributed
-from vocable.training.detector import Monitor
-from vocable.training.recipe import read_recipe
-from vocable.training.train import train
-import torch
-
-gc.freeze()
-torch.set_num_threads(1)
-distributed.join()
-rank = 0 if distributed.is_first() else 1
-model, texts, folder = sys.argv[2], json.loads(sys.argv[3]), Path(sys.argv[4])
-for micro_batch in (None, 1):
-    part = slice(0, 2) if rank == 0 else slice(2, 4)
-    found = gradients(model, [column[part] for column in texts], micro_batch, DistributedDataParallel)
-    if rank == 0:
-        torch.save(found, folder / f"gradients-{micro_batch}.pt")
-status = main(["train", str(folder / "shared.yaml"), "-o", str(folder / "two")])
-status |= main([*PRETRAIN, model, str(folder / "texts.txt"), "-o", str(folder / "pretrained-two")])
-status |= main(["train", str(folder / "staged.yaml"), "-o", str(folder / "staged-two")])
-
-recipe, said, measured = folder / "stopped.yaml", [], []
-
-
-def spoil(who):  # one process alone sees figures of a collapse
-    def see(self, *arguments):
-        seen(self, *arguments)
-        if rank == who:
-            self.newest = replace(self.newest, loss=1e6)
-
-    Monitor.see = see
-
-
-def counted(*arguments, **options):
-    evaluation = evaluate_system(*arguments, **options)
-    measured.append(Path(arguments[1]).name)
-    return evaluation
-
-
-def reason(call, *arguments, **options):
-    try:
-        call(*arguments, **options)
-    except (CollapseError, DataError) as error:
-        return f"{type(error).__name__}: {error}"
-
-
-seen, evaluate_system = Monitor.see, callbacks.evaluate_system
-callbacks.evaluate_system = counted
-for who in (0, 0, 1):  # the second time it is the folder that says so
-    spoil(who)
-    said.append(reason(train, read_recipe(recipe), folder / f"spoiled-{who}"))
-Monitor.see = seen
-results = train(recipe, folder / "runs", variants=["two"], overrides=["training.steps=1"])
-missing = ["training.steps=1", "evaluation.datasets=[beir:nowhere]"]
-said.append(reason(train, recipe, folder / "missing", variants=["one"], overrides=missing))
-alone = {
-    name: evaluate_system(load(folder / "runs" / name), f"beir:{folder / 'toy'}", ["nDCG@10"]).values
-    for name in results
-}
-found = {"said": said, "alone": alone, "measured": measured, "results": results.to_json()["runs"]}
-(folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
-sys.exit(status)
-"""
-
 
 PRETRAIN = [
     "pretrain",
@@ -146,23 +74,76 @@ def gradients(name: str, columns: list[list[str]], micro_batch: int | None, wrap
     return {name: weight.grad for name, weight in model.named_parameters()}
 
 
-def start_two(*arguments: object) -> list[subprocess.Popen[str]]:
-    """Start two processes as `torchrun` does, but without its own time to start."""
+def start_two(call: Callable[..., int], *arguments: object) -> list[Fork]:
+    """Start two processes as `torchrun` does; their ranks are the first argument of the call."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
-    shared = {name: value for name, value in os.environ.items() if name not in QUIET}
-    shared |= {"OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     return [
-        subprocess.Popen(
-            [sys.executable, *map(str, arguments)],
-            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        Fork(_ranked, call, rank, *arguments, environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(2)
     ]
+
+
+def _ranked(call: Callable[..., int], rank: int, *arguments: object) -> None:
+    """Call a function, and end as a process of Python does: a fork calls no function of `atexit`."""
+    torch.set_num_threads(1)
+    status = call(rank, *arguments)
+    atexit._run_exitfuncs()
+    sys.exit(status)
+
+
+def work(rank: int, model: str, texts: list[list[str]], folder: Path) -> int:
+    """Compute gradients, and train, pretrain and measure; what a process has to say is in a file of its rank."""
+    distributed.join()
+    for micro_batch in (None, 1):
+        part = slice(0, 2) if rank == 0 else slice(2, 4)
+        found = gradients(model, [column[part] for column in texts], micro_batch, DistributedDataParallel)
+        if rank == 0:
+            torch.save(found, folder / f"gradients-{micro_batch}.pt")
+    status = main(["train", str(folder / "shared.yaml"), "-o", str(folder / "two")])
+    status |= main([*PRETRAIN, model, str(folder / "texts.txt"), "-o", str(folder / "pretrained-two")])
+    status |= main(["train", str(folder / "staged.yaml"), "-o", str(folder / "staged-two")])
+
+    recipe, said, measured = folder / "stopped.yaml", [], []
+    seen, evaluate_system = Monitor.see, callbacks.evaluate_system
+
+    def spoil(who: int) -> None:  # one process alone sees figures of a collapse
+        def see(self: Monitor, *arguments: Any) -> None:
+            seen(self, *arguments)
+            if rank == who:
+                self.newest = replace(self.newest, loss=1e6)
+
+        Monitor.see = see
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        evaluation = evaluate_system(*arguments, **options)
+        measured.append(Path(arguments[1]).name)
+        return evaluation
+
+    def reason(*arguments: Any, **options: Any) -> str | None:
+        try:
+            train(*arguments, **options)
+        except (CollapseError, DataError) as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    callbacks.evaluate_system = counted
+    for who in (0, 0, 1):  # the second time it is the folder that says so
+        spoil(who)
+        said.append(reason(read_recipe(recipe), folder / f"spoiled-{who}"))
+    Monitor.see = seen
+    results = train(recipe, folder / "runs", variants=["two"], overrides=["training.steps=1"])
+    missing = ["training.steps=1", "evaluation.datasets=[beir:nowhere]"]
+    said.append(reason(recipe, folder / "missing", variants=["one"], overrides=missing))
+    alone = {
+        name: evaluate_system(load(folder / "runs" / name), f"beir:{folder / 'toy'}", ["nDCG@10"]).values
+        for name in results
+    }
+    found = {"said": said, "alone": alone, "measured": measured, "results": results.to_json()["runs"]}
+    (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    return status
 
 
 def write_shared(folder: Path, model: Path, toy_texts: list[str]) -> Path:
@@ -248,14 +229,13 @@ def both(
     recipe = write_shared(folder, backbones["bert"], toy_texts)
     write_stopped(folder, backbones["bert"], toy_texts)
     staged = write_staged(folder, backbones["bert"], toy_texts)
-    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
-    two = start_two(folder / "script.py", Path(__file__).parent, backbones["bert"], json.dumps(columns), folder)
+    two = start_two(work, str(backbones["bert"]), columns, folder)
     texts = str(folder / "texts.txt")
     assert main(["train", str(recipe), "-o", str(folder / "one")]) == 0
     assert main([*PRETRAIN, str(backbones["bert"]), texts, "-o", str(folder / "pretrained-one")]) == 0
     assert main(["train", str(staged), "-o", str(folder / "staged-one")]) == 0
-    said = [process.communicate(timeout=300) for process in two]
-    assert [process.returncode for process in two] == [0, 0], said
+    said = [(process.stdout.read(), process.stderr.read()) for process in two]
+    assert [process.wait() for process in two] == [0, 0], said
     return folder, said
 
 
@@ -330,36 +310,32 @@ def test_they_stop_together_and_measure_once(both: tuple[Path, list[tuple[str, s
     assert first["results"]["two"]["measured"]["nDCG@10"] == pytest.approx(second["alone"]["two"]["nDCG@10"])
 
 
-LOSING = """
-import os, sys, time
-from datetime import timedelta
-import torch
-from vocable.errors import LostProcessError
-from vocable.training import distributed
-
-distributed.WAIT_FOR_STEP = timedelta(seconds=2)
-distributed.join()
-if not distributed.is_first():
-    time.sleep({"hangs": 8, "ends": 0, "is late": 4}[sys.argv[1]])
-    if sys.argv[1] != "is late":
-        os._exit(0)
-try:
-    with distributed.together():
-        distributed.wait() if sys.argv[1] == "is late" else distributed.of_all(torch.ones(()), 1)
-    print("met")
-except LostProcessError as error:
-    print(error)
-sys.stdout.flush()
-os._exit(0)
-"""
+def lose(rank: int, what: str) -> int:
+    """Wait for the other process, which hangs, has ended, or comes late."""
+    distributed.WAIT_FOR_STEP = timedelta(seconds=2)
+    distributed.join()
+    if rank == 1:
+        time.sleep({"hangs": 60, "ends": 0, "is late": 4}[what])
+        if what != "is late":
+            os._exit(0)
+    try:
+        with distributed.together():
+            distributed.wait() if what == "is late" else distributed.of_all(torch.ones(()), 1)
+        print("met")
+    except LostProcessError as error:
+        print(error)
+    sys.stdout.flush()
+    os._exit(0)
 
 
-@pytest.mark.parametrize("what", ["hangs", "ends", "is late"])
-def test_a_process_that_is_lost_ends_the_others_with_the_reason(what: str) -> None:
-    first, other = start_two("-c", LOSING, what)
-    said, _ = first.communicate(timeout=120)
-    other.communicate(timeout=120)
-    assert said.startswith("met" if what == "is late" else "lost contact with another training process")
+def test_a_process_that_is_lost_ends_the_others_with_the_reason() -> None:
+    with ExitStack() as running:
+        pairs = {what: start_two(lose, what) for what in ("hangs", "ends", "is late")}
+        for process in chain(*pairs.values()):
+            running.enter_context(process)
+        said = {what: first.stdout.read() for what, (first, _) in pairs.items()}
+    assert said.pop("is late") == "met\n"
+    assert all(one.startswith("lost contact with another training process") for one in said.values()), said
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(

@@ -137,6 +137,7 @@ def listed(found: Iterator[Any]) -> list[Any]:
     return [(list(map(int, ids)), None if words is None else words.tolist()) for ids, words in found]
 
 
+@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize(
     ("kind", "family"),
     [("plain", "unigram"), ("words", "wordpiece"), ("whitespace", "byte-level"), ("spans", "byte-level")],
@@ -167,6 +168,7 @@ def test_a_short_corpus_starts_no_process(
     assert listed(cut(repeated_texts, Cutter(tokenizer, 24), here=1, workers=1)) == expected
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_worker_that_dies_is_an_error_and_no_worker_stays(
     tokenizer: PreTrainedTokenizerFast, repeated_texts: list[str]
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_worker_that_dies_is_an_error_and_no_worker_stays(
     assert not active_children()
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_corpus_that_cannot_be_read_leaves_no_worker(
     tokenizer: PreTrainedTokenizerFast, repeated_texts: list[str]
 ) -> None:

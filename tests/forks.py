@@ -1,0 +1,81 @@
+"""Processes that start at once: forks of a process that has imported the libraries, one for each process of pytest.
+
+A fork is a fresh process but for that: no thread runs, no model was read, the generators are untouched (`preload` in
+`tests/torture/preloaded.py` has more). Its hashes have another seed than those of the process of pytest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from multiprocessing import forkserver, get_context
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from typing import IO, Any
+
+
+def context() -> ForkServerContext:
+    """Return the context of `multiprocessing` whose processes are such forks."""
+    forks = get_context("forkserver")
+    forks.set_forkserver_preload([f"{__package__}.preload"])
+    forkserver.ensure_running()  # with this module, before a library names its own
+    return forks
+
+
+class Fork:
+    """A call in a fork, with pipes as `stdout` and `stderr`.
+
+    Args:
+        call: A function of a module; an integer that it returns is the exit status.
+        environment: Variables of the fork besides those of the process it is a fork of.
+    """
+
+    def __init__(self, call: Callable[..., object], *arguments: object, environment: dict[str, str] | None = None):
+        forks = context()
+        pipes = [forks.Pipe(duplex=False) for _ in range(2)]
+        writers = [writer for _, writer in pipes]
+        self.process: BaseProcess = forks.Process(target=_run, args=(call, arguments, environment or {}, writers))
+        self.process.start()
+        self.stdout, self.stderr = (_text(reader) for reader, _ in pipes)
+        for writer in writers:
+            writer.close()
+
+    def __enter__(self) -> Fork:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.process.join()
+        self.stdout.close()
+        self.stderr.close()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, unless it has ended."""
+        self.process.kill()
+
+    def wait(self, timeout: float = 300) -> int:
+        """Return the exit status when the process has ended; below 0 it is a signal."""
+        self.process.join(timeout)
+        assert self.process.exitcode is not None, "the process did not end"
+        return self.process.exitcode
+
+
+def _text(reader: Any) -> IO[str]:
+    with reader:
+        return open(os.dup(reader.fileno()), encoding="utf-8")
+
+
+def _run(call: Callable[..., object], arguments: tuple[object, ...], environment: dict[str, str], writers: Any) -> None:
+    for descriptor, writer in enumerate(writers, 1):
+        os.dup2(writer.fileno(), descriptor)
+        writer.close()
+    os.environ |= environment
+    status = call(*arguments)
+    if isinstance(status, int):
+        raise SystemExit(status)
