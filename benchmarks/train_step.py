@@ -43,9 +43,8 @@ from vocable.encoder.fuse import fuse
 from vocable.encoder.hub import locate
 from vocable.training.callbacks import ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
-from vocable.training.detector import Monitor
 from vocable.training.objective import make_objective
-from vocable.training.settings import TrainingSettings
+from vocable.training.recipe import TrainingSettings
 
 
 class Side(NamedTuple):
@@ -129,7 +128,7 @@ def our_loss(model: SparseEncoder, dtype: str, options: argparse.Namespace) -> t
         "dtype": dtype,
     }
     settings = TrainingSettings.model_validate(values)
-    objective = make_objective(model, settings, TrainingData(DatasetDict()), Monitor())
+    objective = make_objective(model, settings, TrainingData(DatasetDict()))
     return objective, ObjectiveState(objective)
 
 

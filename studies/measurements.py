@@ -22,8 +22,8 @@ from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.grid import Setting, search_grid
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.training.callbacks import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
-from vocable.training.train import LOG
 from vocable.wackiness.ablate import THRESHOLDS, ablate
 from vocable.wackiness.ablation import Control
 from vocable.wackiness.study import measure_wackiness

@@ -38,8 +38,8 @@ from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.retrieval import Encoded
 from vocable.storage import finish, finished, read_record, resumable, write_record
 from vocable.training import distributed
+from vocable.training.callbacks import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
-from vocable.training.pretraining.pretrain import LOG as PRETRAIN_LOG
 from vocable.training.recipe import Recipe
 from vocable.training.stages import PRETRAIN, carry_out_stages
 from vocable.training.train import train
@@ -150,7 +150,7 @@ class Run:
                 work = stack.enter_context(resumable(output, settings))
             made = Path(carry_out_stages(recipe.model_copy(update={"calibrate": None, "queries": None}), work))
             if distributed.is_first():
-                if (log := work / PRETRAIN / PRETRAIN_LOG).exists():
+                if (log := work / PRETRAIN / LOG).exists():
                     shutil.copy(log, made / KEPT_LOG)
                 finish(work, output, made)
             distributed.wait()

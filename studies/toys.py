@@ -16,8 +16,7 @@ from typing import Any
 from studies.toy_models import make_backbone, make_tokenizer
 from vocable.data import Document, pydocs
 from vocable.storage import replacing, replacing_folder
-from vocable.training.recipe import Recipe
-from vocable.training.settings import HardNegatives, Source
+from vocable.training.recipe import HardNegatives, Recipe, Source
 
 TEXTS = 240
 DOCUMENTS, QUERIES = 24, 6  # of a collection

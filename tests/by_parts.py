@@ -24,7 +24,7 @@ from vocable.encoder.output_vocabulary import pass_on
 from vocable.encoder.sparse_encoder import save_model, sparse_encoder
 from vocable.training.pretraining.mlm import Predictions
 from vocable.training.pretraining.windows import WordCounts
-from vocable.training.settings import PretrainSettings
+from vocable.training.recipe import PretrainSettings
 
 ANY = None  # a tokenizer that nothing is read with
 

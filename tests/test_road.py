@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM
 
 import vocable as vo
 from vocable.encoder.sparse_encoder import save_model
-from vocable.training.recipe import make_recipe
+from vocable.training.recipe_files import make_recipe
 
 # Architecture -> the backbone whose vocabulary it moves to: every family of tokenizers is left and reached.
 ROADS = {"bert": "albert", "modernbert": "electra", "deberta": "roberta"}

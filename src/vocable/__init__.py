@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from vocable.training.mine import mine as mine
     from vocable.training.mine import teacher_scores as teacher_scores
     from vocable.training.pretraining.pretrain import pretrain as pretrain
-    from vocable.training.recipe import read_recipe as read_recipe
+    from vocable.training.recipe_files import read_recipe as read_recipe
     from vocable.training.recipe_files import recipes as recipes
     from vocable.training.stages import provenance as provenance
     from vocable.training.train import train as train
@@ -102,8 +102,7 @@ _NAMES = {
     "threads": "tune_threads",
     "training.mine": "mine teacher_scores",
     "training.pretraining.pretrain": "pretrain",
-    "training.recipe": "read_recipe",
-    "training.recipe_files": "recipes",
+    "training.recipe_files": "read_recipe recipes",
     "training.stages": "provenance",
     "training.train": "train",
     "wackiness.ablate": "ablate",

@@ -53,6 +53,7 @@ DType: TypeAlias = Literal["auto", "float32", "bfloat16"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
 Difficulty: TypeAlias = Literal["hard", "plain"]
+Masking: TypeAlias = Literal["uniform", "overlap-aware", "whole-word", "longest-span"]
 
 
 class Default(NamedTuple):
@@ -198,7 +199,7 @@ class PretrainOptions(TypedDict, total=False):
     save_every: Annotated[Count, Doc("Steps between checkpoints; 200 by default.")]
     max_length: Annotated[int, Ge(8), Doc("Tokens per window, special tokens included; 128 by default.")]
     masking: Annotated[
-        Literal["uniform", "overlap-aware", "whole-word", "longest-span"],
+        Masking,
         Doc(
             "Tokens to mask: uniform (default); overlap-aware: new tokens of a transferred model more often; "
             "whole-word: words of an expanded vocabulary; longest-span: terms of a new head, continuations included."
@@ -221,14 +222,14 @@ class PretrainOptions(TypedDict, total=False):
     trainable: Annotated[
         Literal["all", "embeddings"], Doc("Parameters to train; the others are frozen; all by default.")
     ]
-    train_bias: Annotated[bool, Doc("With --trainable embeddings: train the output bias, too.")]
+    train_bias: Annotated[bool, Doc("With trainable embeddings: train the output bias, too.")]
     held_out: Annotated[CountOrZero, Doc("Windows held out for the report, at most a tenth; 256 by default.")]
     passes: Annotated[
         Count | None, Doc("Largest number of passes over a text, each with other masks; unlimited by default.")
     ]
     schedule: Annotated[Literal["cosine", "linear"], Doc("Decay of the learning rate; cosine by default.")]
     schedule_steps: Annotated[
-        Count | None, Doc("Steps after which the learning rate would be 0, if more than --steps.")
+        Count | None, Doc("Steps after which the learning rate would be 0, if more than those of the run.")
     ]
     seed: Annotated[CountOrZero, Doc("Seed of the order of texts, masks, dropout and held-out windows; 0 by default.")]
 

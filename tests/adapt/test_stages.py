@@ -7,13 +7,13 @@ from pathlib import Path
 import vocable as vo
 from vocable.adapt.rescale import RescaleSettings
 from vocable.adapt.stages import stage, stages
-from vocable.training import settings  # registers pre-training
+from vocable.training import recipe  # registers pre-training
 
 
 def test_stages_come_in_the_order_of_the_papers() -> None:
     names = ["lowercase", "transfer", "expand", "rescale", "pretrain", "calibrate", "queries"]
     assert [one.name for one in stages()] == names
-    assert stage("pretrain").settings is settings.PretrainSettings
+    assert stage("pretrain").settings is recipe.PretrainSettings
 
 
 def test_a_stage_names_the_sources_that_its_settings_have() -> None:

@@ -21,8 +21,8 @@ from vocable.encoder.fuse import unfuse, without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.special_terms import NEVER, special_columns, special_tokens
 from vocable.errors import ModelError
-from vocable.training.recipe import make_recipe
-from vocable.training.settings import PretrainSettings
+from vocable.training.recipe import PretrainSettings
+from vocable.training.recipe_files import make_recipe
 
 TARGETS = {"bert": "albert", "albert": "roberta"}  # a model with another tokenizer; "bert" for all the others
 

@@ -14,7 +14,7 @@ from typing_extensions import Doc
 import vocable
 from vocable.cli import program
 from vocable.cli.command import COMMANDS, record_fields
-from vocable.training.settings import PretrainSettings
+from vocable.training.recipe import PretrainSettings
 
 PRINTED = {"as_json", "markdown"}
 LOADING = {"pooling", "activation", "new_head", "special_terms", "device"}  # arguments of vocable.load

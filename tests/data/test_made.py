@@ -15,7 +15,7 @@ from vocable.data.cloze import cloze
 from vocable.data.slices import absolute
 from vocable.errors import DataError
 from vocable.fingerprint import fingerprint
-from vocable.training.recipe import make_recipe
+from vocable.training.recipe_files import make_recipe
 
 WORDS = st.sampled_from(["The", "retrieval", "of", "sparse", "vectors", "is", "terms.", "Postings", "read!", "(again)"])
 TEXT = st.lists(WORDS, min_size=40, max_size=420).map(" ".join)

@@ -14,7 +14,7 @@ from vocable import load, train
 from vocable.encoder.hub import trusting
 from vocable.encoder.opening import load_target
 from vocable.errors import ModelError
-from vocable.training.recipe import make_recipe
+from vocable.training.recipe_files import make_recipe
 
 TEXTS = ["the cat sat on the mat", "a dog barked"]
 CODE = """

@@ -12,7 +12,7 @@ import pytest
 from studies.common import Plan, Study, main, make_plan, reproduce
 from studies.cost import TOKENS, Cost
 from vocable.errors import ArgumentError, DataError
-from vocable.training.recipe import read_recipe
+from vocable.training.recipe_files import read_recipe
 
 STUDIES = ("mlm_head_rescaling", "vocabulary_transfer", "wacky_weights", "esplade")
 NOWHERE = Path("nowhere")

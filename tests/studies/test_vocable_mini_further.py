@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 from vocable.cli import program
-from vocable.training.recipe import read_recipe
+from vocable.training.recipe_files import read_recipe
 
 SCRIPT = Path(__file__).parents[2] / "studies/vocable_mini/vocable-mini-further.sh"
 

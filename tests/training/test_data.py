@@ -21,8 +21,8 @@ from vocable.encoder.idf import document_frequencies, idf
 from vocable.errors import DataError, RecipeError
 from vocable.training import term_statistics as term_statistics_module
 from vocable.training.data import Candidate, InOrder, NegativeSampler, load_examples, load_training_data, topical_order
-from vocable.training.recipe import make_recipe
-from vocable.training.settings import DataSettings, HardNegatives
+from vocable.training.recipe import DataSettings, HardNegatives
+from vocable.training.recipe_files import make_recipe
 from vocable.training.term_statistics import term_statistics
 from vocable.training.train import train
 

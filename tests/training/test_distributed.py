@@ -32,10 +32,10 @@ from vocable.errors import CollapseError, DataError, LostProcessError, RecipeErr
 from vocable.training import callbacks, distributed
 from vocable.training.callbacks import set_dropout
 from vocable.training.data import TrainingData
-from vocable.training.detector import Monitor
+from vocable.training.objective import Monitor
 from vocable.training.objective import make_objective
-from vocable.training.recipe import read_recipe
-from vocable.training.settings import TrainingSettings
+from vocable.training.recipe_files import read_recipe
+from vocable.training.recipe import TrainingSettings
 from vocable.training.train import train
 
 REGULARIZERS = {
@@ -67,7 +67,7 @@ def gradients(name: str, columns: list[list[str]], micro_batch: int | None, wrap
     model = fuse(SparseEncoder(name, device="cpu")).train()
     set_dropout(model, 0.0)
     settings = TrainingSettings(steps=9, batch_size=4, micro_batch=micro_batch, regularizers=REGULARIZERS)
-    objective = make_objective(model, settings, TrainingData(None), Monitor())
+    objective = make_objective(model, settings, TrainingData(None))
     objective.model = wrap(model)
     loss = objective([dict(model.preprocess(column)) for column in columns])
     torch.stack(list(loss.values())).sum().backward()

@@ -22,9 +22,10 @@ from vocable.encoder.load import load
 from vocable.encoder.pooling import Activation
 from vocable.errors import ArgumentError, CollapseError
 from vocable.tables import short
-from vocable.training.detector import BatchStatistics, Collapse, CollapseKind, Monitor
-from vocable.training.guard import advise
-from vocable.training.recipe import Recipe, make_recipe
+from vocable.training.guard import Collapse, CollapseKind, advise
+from vocable.training.objective import BatchStatistics, Monitor
+from vocable.training.recipe import Recipe
+from vocable.training.recipe_files import make_recipe
 from vocable.training.train import train
 
 

@@ -17,9 +17,8 @@ from vocable.encoder.load import load
 from vocable.errors import RecipeError
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.training import recipe_files
-from vocable.training.recipe import Recipe, make_recipe, read_recipe
-from vocable.training.recipe_files import recipes
-from vocable.training.settings import HardNegatives
+from vocable.training.recipe import HardNegatives, Recipe
+from vocable.training.recipe_files import make_recipe, read_recipe, recipes
 from vocable.training.train import train
 from vocable.training.variants import plan_runs
 

@@ -20,7 +20,8 @@ from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
 from vocable.errors import DataError, ModelError, RecipeError
-from vocable.training.recipe import Recipe, make_recipe, read_recipe
+from vocable.training.recipe import Recipe
+from vocable.training.recipe_files import make_recipe, read_recipe
 from vocable.training.stages import carry_out_stages
 from vocable.training.train import train
 

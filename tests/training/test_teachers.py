@@ -16,8 +16,8 @@ from vocable.encoder.sparse_encoder import save_model
 from vocable.errors import ModelError, RecipeError
 from vocable.retrieval.bm25 import BM25Index
 from vocable.training import teachers as module
-from vocable.training.recipe import make_recipe
-from vocable.training.settings import TeacherSettings
+from vocable.training.recipe import TeacherSettings
+from vocable.training.recipe_files import make_recipe
 from vocable.training.teachers import lexical_teacher, load_sparse_teacher, load_teachers, own_scores
 from vocable.training.train import train
 

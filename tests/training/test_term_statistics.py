@@ -15,13 +15,13 @@ from sentence_transformers import SparseEncoder
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.encode import encode
 from vocable.objectives.regularizers import Regularizers
-from vocable.training.objective import WeightedRegularizers
 from vocable.training.term_statistics import (
     REFRESH,
     DocumentFrequencies,
     InverseDocumentFrequencies,
     TermWackiness,
     WackinessSample,
+    WeightedRegularizers,
     term_statistics,
 )
 
@@ -125,13 +125,13 @@ def test_the_regularizer_weighs_terms_by_their_wackiness() -> None:
     means = (queries * kept).mean(axis=0)
     assert found.item() == pytest.approx(2 * ((scores * means) ** 2).sum(), rel=1e-5)
     np.testing.assert_allclose(gradient, np.broadcast_to(4 * scores**2 * means / 6, (6, 9)) * kept, rtol=1e-5)
-    assert regularizers.state()["statistics.query.scores"] == pytest.approx(scores.tolist())
+    assert regularizers.state_dict()["statistics.query.scores"].tolist() == pytest.approx(scores.tolist())
 
 
 def test_a_side_without_it_keeps_no_scores(toy_model: SparseEncoder, toy_texts: list[str], tmp_path: Path) -> None:
     off = settings(query={"name": "wackiness_flops", "weight": 0}, document=1)
     assert term_statistics(off, toy_model, examples(toy_texts), tmp_path, seed=0) == {}
-    assert WeightedRegularizers(off, 10, {}).state() == {}
+    assert WeightedRegularizers(off, 10, {}).state_dict() == {}
 
 
 def test_until_the_first_estimate_all_documents_count():
@@ -176,4 +176,4 @@ def test_idf_weighs_them_by_their_rarity():
     regularizers = WeightedRegularizers(settings, 10, {"query": InverseDocumentFrequencies(idf)})
     found = regularizers(queries, torch.ones(2, 3), 0, learn=True)
     assert float(found["query_regularizer_loss"]) == 6**2 + 1**2
-    assert regularizers.state() == {}  # computed anew from the examples
+    assert regularizers.state_dict() == {}  # computed anew from the examples

@@ -22,8 +22,9 @@ from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.training.callbacks import COMPLETE, ValidWeights
-from vocable.training.detector import Monitor
-from vocable.training.recipe import Recipe, make_recipe
+from vocable.training.objective import Monitor
+from vocable.training.recipe import Recipe
+from vocable.training.recipe_files import make_recipe
 from vocable.training.stages import queries_learn_apart
 from vocable.training.train import train
 
@@ -91,7 +92,7 @@ def test_how_well_it_went_is_said_of_pairs_that_were_not_learned(
         caplog.clear()
         settings = {"learning_rate": rate, "guard": "off", "document_length": 65 if level == "WARNING" else 64}
         train(recipe(backbones["albert"], examples, training=settings), tmp_path / level)
-        *cut, said = [record for record in caplog.records if record.name == "vocable.training.trained_model"]
+        *cut, said = [record for record in caplog.records if record.name == "vocable.training.train"]
         beyond = "training.document_length: the model has 64 positions, where texts are cut, not 65"
         assert [record.getMessage() for record in cut] == [beyond] * (level == "WARNING")
         assert said.levelname == level
@@ -472,7 +473,7 @@ def test_a_killed_run_goes_on_with_the_same_queries_and_pooling(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vocable.training.train.save", killed)
+        patch.setattr("vocable.training.train._save", killed)
         with pytest.raises(KeyboardInterrupt):
             train(recipe_query_encoder(backbones["bert"], examples_query_encoder, **parts), tmp_path / "resumed")
     last = tmp_path / "resumed.partial" / "train" / "checkpoint-2" / COMPLETE

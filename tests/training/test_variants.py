@@ -20,8 +20,7 @@ from vocable.errors import ArgumentError, MissingExtraError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.figures import check_figure, save_figure
 from vocable.training import train as training
-from vocable.training.recipe import read_recipe
-from vocable.training.recipe_files import override
+from vocable.training.recipe_files import override, read_recipe
 from vocable.training.train import train
 from vocable.training.variants import RunResult, TrainingResults, effectiveness_against_flops, label, read_sweep
 

@@ -27,7 +27,7 @@ from vocable.retrieval.explain import expand_text
 from vocable.retrieval.fusion import weighted
 from vocable.retrieval.verbs import index, open_index
 from vocable.tables import line_width, shortened
-from vocable.training.recipe import read_recipe
+from vocable.training.recipe_files import read_recipe
 from vocable.training.train import train
 
 QUESTIONS = (

@@ -1,4 +1,4 @@
-"""Additions to the trainers of transformers and sentence-transformers: callbacks, checkpoints, dropout, attention."""
+"""Parts of both trainings: the trainer's arguments, callbacks, checkpoints, dropout and checks of weights."""
 
 from __future__ import annotations
 
@@ -9,24 +9,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 from sentence_transformers import SparseEncoder
 from torch import nn
-from transformers import (
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vocable.encoder.asymmetric import trainable_tables
 from vocable.encoder.checks import check_finite
+from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.special_terms import special_tokens
 from vocable.errors import CollapseError, ModelError
 from vocable.evaluation.quality import Evaluation
@@ -35,39 +31,71 @@ from vocable.progress import progress
 from vocable.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.training import distributed
 from vocable.training.objective import Objective
-from vocable.training.settings import EvaluationSettings
+from vocable.training.recipe import EvaluationSettings, OptimizerSettings
 from vocable.wackiness.score import query_w_auc
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)
 
-CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+Arguments = TypeVar("Arguments", bound=TrainingArguments)
+
+LOG = "log.jsonl"  # in the folder of a run
+CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 COMPLETE = "whole"  # an empty file in a checkpoint that is on disk with all its files
 QUEUE_FILE = "momentum.safetensors"  # in a checkpoint
 IDF_FILE = "query-idf.safetensors"
 
 
+def trainer_arguments(
+    kind: type[Arguments], settings: OptimizerSettings, device: torch.device, folder: Path, seed: int, **others: Any
+) -> Arguments:
+    """Return the arguments of a trainer that writes its checkpoints to `folder`; `others` are its own."""
+    arguments: Arguments = kind(
+        output_dir=str(folder),
+        max_steps=settings.steps,
+        per_device_train_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.gradient_accumulation,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        warmup_steps=settings.warmup_share,
+        bf16=in_bfloat16(settings.dtype, device),
+        use_cpu=device.type == "cpu",  # required for bfloat16 on a CPU
+        logging_steps=settings.log_every,
+        logging_nan_inf_filter=False,  # the filter would hide losses that are not finite
+        save_steps=settings.save_every,
+        save_total_limit=2,
+        seed=seed,
+        dataloader_pin_memory=device.type == "cuda",
+        disable_tqdm=True,
+        report_to="none",
+        accelerator_config={"split_batches": True},  # batch sizes count for all processes together
+        **others,
+    )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs are for torchrun, one process each
+    return arguments
+
+
 def last_checkpoint(folder: Path) -> str | None:
     """Return the newest complete checkpoint in `folder`."""
     steps = {int(found[1]): path for path in folder.glob("checkpoint-*") if (found := CHECKPOINT.fullmatch(path.name))}
-    whole = [step for step, checkpoint in steps.items() if (checkpoint / COMPLETE).exists()]
-    return str(steps[max(whole)]) if whole else None
+    complete = [step for step, checkpoint in steps.items() if (checkpoint / COMPLETE).exists()]
+    return str(steps[max(complete)]) if complete else None
+
+
+def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
 
 
 class MarkComplete(TrainerCallback):
     """Forces a checkpoint to disk, then marks it as complete; the last callback, since others add files."""
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:
         distributed.wait()  # every process has written the state of its random numbers
         if distributed.is_first():
             checkpoint = _checkpoint(args, state)
             force_all_to_disk(checkpoint)
             with replacing(checkpoint / COMPLETE):
                 pass
-
-
-def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
-    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
 
 
 def log_beside_loss(trainer: Any, figures: dict[str, float], control: TrainerControl) -> None:
@@ -91,9 +119,7 @@ class ProgressLog(TrainerCallback):
         self._title, self._log_file, self._more = title, log_file, more
         self._bar = ExitStack()
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
         if self._log_file.exists():  # drop the lines that a killed run logged after its last checkpoint
             lines = self._log_file.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= state.global_step]
@@ -102,18 +128,11 @@ class ProgressLog(TrainerCallback):
         self._advance = self._bar.enter_context(progress(self._title, state.max_steps))
         self._advance(state.global_step)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_step_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
         self._advance(1)
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, float],
-        **kwargs: object,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Mapping[str, float], **_: Any
     ) -> None:
         figures = {key: value for key, value in logs.items() if key not in _QUIET}
         if not figures:
@@ -128,13 +147,11 @@ class ProgressLog(TrainerCallback):
             self._bar.close()
             raise CollapseError(f"step {state.global_step}: the loss is not finite: {lower_rate(args.learning_rate)}")
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+    def on_save(self, args: object, state: object, control: object, **kwargs: object) -> None:
         if self._log_file.exists():
             force_to_disk(self._log_file)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
         self._bar.close()
 
 
@@ -181,19 +198,12 @@ class EvaluateDuringTraining(TrainerCallback):
         self._settings, self._locate, self._trainer = settings, locate, trainer
         self._weights = work / "best.safetensors"
 
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module,
-        **kwargs: object,
-    ) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         last = self._settings.best and state.global_step == state.max_steps
         if state.global_step % (self._settings.every or state.max_steps) and not last:
             return
         if distributed.is_first():
-            found, firsts = dict[str, float](), list[float]()
+            model, found, firsts = kwargs["model"], dict[str, float](), list[float]()
             for prefix, evaluation in evaluations(model, self._settings, self._locate):
                 found |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
                 firsts.append(next(iter(evaluation.values.values())))
@@ -231,34 +241,30 @@ class ObjectiveState(TrainerCallback, ExportableState):
     """
 
     def __init__(self, objective: Objective) -> None:
-        self._objective, self._momentum = objective, objective.momentum
+        self._objective = objective
         parts = {QUEUE_FILE: objective.momentum, IDF_FILE: objective.query_idf}
         self._files = {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> dict[str, object]:
         """Return the state that the trainer writes to `trainer_state.json`."""
-        return {"args": {}, "attributes": self._objective.regularizers.state()}
+        buffers = self._objective.regularizers.state_dict()
+        return {"args": {}, "attributes": {name: buffer.tolist() for name, buffer in buffers.items()}}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
-        self._objective.regularizers.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:
+        buffers = state.stateful_callbacks[type(self).__name__]["attributes"]
+        self._objective.regularizers.load_state_dict({name: torch.tensor(values) for name, values in buffers.items()})
         for name, part in self._files.items() if state.global_step else ():
             part.load_state_dict(load_file(_checkpoint(args, state) / name))
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_step_begin(self, args: object, state: TrainerState, control: object, **kwargs: Any) -> None:
         self._objective.step = state.global_step
         self._objective.regularizers.begin_step(kwargs["model"], state.global_step)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
-        if self._momentum is not None:
-            self._momentum.follow()
+    def on_step_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
+        if self._objective.momentum is not None:
+            self._objective.momentum.follow()
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:
         for name, part in self._files.items() if distributed.is_first() else ():
             with replacing(_checkpoint(args, state) / name) as file:
                 file.write(save({key: tensor.contiguous() for key, tensor in part.state_dict().items()}))
@@ -268,9 +274,7 @@ class ValidWeights(TrainerCallback):
     """Keeps looked-up query weights non-negative, as in sparse vectors, and the weights of special tokens at 0."""
 
     @torch.no_grad()
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_step_end(self, args: object, state: object, control: object, **kwargs: Any) -> None:
         for table in trainable_tables(kwargs["model"]):
             table.weight.clamp_(min=0)
             table.weight[special_tokens(table.tokenizer, len(table.weight))] = 0

@@ -29,8 +29,7 @@ from vocable.data import Example, read_corpus, read_examples, read_mined_negativ
 from vocable.data.docstore import IdSet, TextStore, text_store
 from vocable.errors import DataError, RecipeError
 from vocable.progress import track
-from vocable.training.recipe import Recipe
-from vocable.training.settings import DataSettings, HardNegatives
+from vocable.training.recipe import DataSettings, HardNegatives, Recipe
 from vocable.training.teachers import Teacher, load_sparse_teacher, load_teachers, own_scores
 
 logger = logging.getLogger(__name__)

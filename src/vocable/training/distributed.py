@@ -110,11 +110,10 @@ def from_first(value: object) -> Any:
     return box[0]
 
 
-def shared(size: int) -> int:
-    """Return the batch size of all processes together; `ArgumentError` if they cannot share it equally."""
+def check_shared(name: str, size: int, error: type[VocableError] = ArgumentError) -> None:
+    """Raise an error if the processes cannot share a batch of this size equally."""
     if size % count():
-        raise ArgumentError(f"batch_size: {size} examples cannot be shared equally by {count()} processes")
-    return size
+        raise error(f"{name}: {size} examples cannot be shared equally by {count()} processes")
 
 
 @contextmanager

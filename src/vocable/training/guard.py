@@ -1,21 +1,25 @@
 """Guard of a retrieval training: stops a collapsed run and names the likely cause and repair.
 
-If scores are too large from the start, each repair is tried on a copy of the model, whose start is measured again
-(`vocable.adapt.statistics`). Otherwise the cause follows from the statistics.
+The rules are in `vocable.adapt.statistics.RULES`; docs/guard.md gives the reason for every figure. If scores are too
+large from the start, each repair is tried on a copy of the model, whose start is measured again. Otherwise the cause
+follows from the statistics of the batches.
 """
 
 from __future__ import annotations
 
 import logging
 import shlex
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
 
 from sentence_transformers import SparseEncoder
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ExportableState
 
 from vocable.adapt.calibrate import calibrate
@@ -31,14 +35,105 @@ from vocable.storage import read_record, write_record
 from vocable.tables import short
 from vocable.training import distributed
 from vocable.training.callbacks import last_checkpoint
-from vocable.training.detector import Collapse, CollapseDetector, CollapseKind, Monitor
-from vocable.training.recipe import Recipe
+from vocable.training.objective import BatchStatistics, Monitor
+from vocable.training.recipe import Recipe, TrainingSettings
+
+logger = logging.getLogger(__name__)
 
 Side = Literal["query", "document"]
 PLURAL: dict[Side, str] = {"query": "queries", "document": "documents"}
 
+FALL = 0.75  # a smaller share of the active terms of the COMPARED_STEPS before is a fall
+COMPARED_STEPS = 20
 PROBE_SIZE = 64  # texts, two batches: the user is waiting
 CHANGE = 10  # factor by which a rate or a weight is lowered or raised
+STOPPED = "stopped.json"  # in the folder of the run
+
+
+class CollapseKind(StrEnum):
+    """Kinds of failed trainings."""
+
+    NON_FINITE = "a number that is not finite"
+    HOPELESS = "hopeless scores"
+    DENSE_COLLAPSE = "dense collapse"
+    UNSTABLE = "scores that stay too large"
+    DENSE = "vectors that stay dense"
+    EMPTY = "dead vectors"
+    SHRINKING = "shrinking vectors"
+    ALIKE = "texts that are all alike"
+
+
+class Collapse(NamedTuple):
+    """A detected collapse."""
+
+    kind: CollapseKind
+    step: int
+    batch: BatchStatistics
+    first: BatchStatistics  # of the run
+
+
+class CollapseDetector:
+    """Judges the batch of each step, given the warm-up, the ramps and the regularized sides of the run."""
+
+    def __init__(self, settings: TrainingSettings) -> None:
+        parts = settings.regularizers
+        self._warm = round(settings.steps * settings.warmup_share)
+        self._sides = [
+            (part.weight > 0 or parts.joint.weight > 0, round(settings.steps * max(part.share, parts.joint.share)))
+            for part in (parts.query, parts.document)
+        ]
+        self._running: Counter[CollapseKind] = Counter()
+        self._terms: deque[tuple[float, float]] = deque(maxlen=2 * COMPARED_STEPS)
+        self._first: BatchStatistics | None = None
+
+    def state(self) -> dict[str, object]:
+        """Return the state for a checkpoint, as JSON values; none is written while a condition holds."""
+        return {"first": None if self._first is None else asdict(self._first), "terms": [*map(list, self._terms)]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` returned."""
+        self._first = BatchStatistics(**state["first"]) if state["first"] else None
+        self._terms.extend((queries, documents) for queries, documents in state["terms"])
+
+    @property
+    def suspicious(self) -> bool:
+        """True while a condition holds, even if not yet for long enough."""
+        return bool(self._running)
+
+    def see(self, step: int, batch: BatchStatistics) -> Collapse | None:
+        """Judge the batch of a step, counted from 1; return the first rule that is met, if any."""
+        self._first = self._first or batch
+        self._terms.append((batch.query_terms, batch.document_terms))
+        holding = set(self._conditions(step, batch))
+        self._running = Counter({kind: self._running[kind] + 1 for kind in holding})
+        met = [kind for kind in CollapseKind if self._running[kind] >= RULES[kind.name.lower()].patience]
+        return Collapse(met[0], step, batch, self._first) if met else None
+
+    def _conditions(self, step: int, batch: BatchStatistics) -> list[CollapseKind]:
+        if not batch.finite:
+            return [CollapseKind.NON_FINITE]
+        unstable = not batch.stable
+        shares = (batch.query_terms / batch.terms, batch.document_terms / batch.terms)
+        shrinking = False
+        if len(self._terms) == 2 * COMPARED_STEPS:
+            halves = [
+                (fmean(side[:COMPARED_STEPS]), fmean(side[COMPARED_STEPS:])) for side in zip(*self._terms, strict=True)
+            ]
+            limit = RULES["shrinking"].threshold
+            shrinking = any(now < limit and now <= FALL * before for before, now in halves)
+        conditions = {
+            CollapseKind.HOPELESS: RULES["hopeless"].beyond(batch.loss, batch.chance),
+            CollapseKind.DENSE_COLLAPSE: unstable and RULES["dense_collapse"].beyond(max(shares)),
+            CollapseKind.UNSTABLE: unstable and step > self._warm,
+            CollapseKind.DENSE: any(
+                RULES["dense"].beyond(share) and penalized and step > ramp
+                for share, (penalized, ramp) in zip(shares, self._sides, strict=True)
+            ),
+            CollapseKind.EMPTY: max(batch.empty_queries, batch.empty_documents) >= RULES["empty"].threshold,
+            CollapseKind.SHRINKING: shrinking,
+            CollapseKind.ALIKE: batch.alike and step > self._warm,
+        }
+        return [kind for kind, holds in conditions.items() if holds]
 
 
 def describe(collapse: Collapse, recipe: Recipe) -> str:
@@ -176,25 +271,17 @@ def _factor(recipe: Recipe) -> float:
     return 1.0 if recipe.rescale is None or recipe.rescale.factor == "auto" else recipe.rescale.factor
 
 
-logger = logging.getLogger(__name__)
-
-STOPPED = "stopped.json"  # in the folder of the run
-
-
 class Guard(TrainerCallback, ExportableState):
-    """Judges every step and, by `training.guard`, stops the trainer or warns once.
+    """Judges every step and, by `training.guard`, stops the trainer or warns once; tries repairs with `texts`.
 
     Checkpoints keep its state; none is written while a condition holds, so it comes after the callbacks of
     transformers, which decide about checkpoints. All processes judge the batch of the first one.
-
-    The monitor has the statistics of each step; repairs are tried with the texts; checkpoints are in work/train.
     """
 
     def __init__(
         self, recipe: Recipe, model: SparseEncoder, texts: Sequence[str], monitor: Monitor, work: Path
     ) -> None:
-        self._recipe, self._model, self._texts = recipe, model, texts
-        self._monitor, self._work = monitor, work
+        self._recipe, self._model, self._texts, self._monitor, self._work = recipe, model, texts, monitor, work
         self._detector = None if recipe.training.guard == "off" else CollapseDetector(recipe.training)
         self._gradient_is_finite = True
         self._collapse: Collapse | None = None
@@ -203,25 +290,19 @@ class Guard(TrainerCallback, ExportableState):
         """Return the state for `trainer_state.json`; no detector after a warning or with the guard off."""
         return {"args": {}, "attributes": {"watch": None if self._detector is None else self._detector.state()}}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
         kept = state.stateful_callbacks[type(self).__name__]["attributes"]["watch"]
         if kept is None:
             self._detector = None
         elif self._detector is not None:
             self._detector.restore(kept)
 
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_pre_optimizer_step(self, args: object, state: object, control: object, **kwargs: object) -> None:
         if self._detector is not None:
             gradients = [weight.grad for weight in self._model.parameters() if weight.grad is not None]
             self._gradient_is_finite = bool(nn.utils.get_total_norm(gradients).isfinite())
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         batch = self._monitor.newest
         if self._detector is None or batch is None:
             return

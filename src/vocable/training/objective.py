@@ -1,14 +1,20 @@
-"""The objective of a training: the losses and regularizers of a recipe on the vectors of all devices together.
+"""The objective of a training: losses and regularizers of a recipe on the vectors of all devices, and their monitor.
 
-Letters: b queries of a batch, n documents, m examples, v terms. A column is one of the examples': queries, positives,
-first negatives and so on. The documents of a batch come column by column.
+Letters: b queries of a batch, n documents (the first b are the positives), m examples, v terms. A column is one of the
+examples': queries, positives, first negatives and so on. The documents of a batch come column by column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from functools import reduce
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,19 +23,95 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
+from vocable.adapt.statistics import RULES, BatchLoss
+from vocable.encoder.asymmetric import route
+from vocable.encoder.fuse import pack as without_padding
 from vocable.encoder.terms import terms
-from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
-from vocable.objectives.regularizers import OneSide, Regularizers
+from vocable.objectives.losses import (
+    AnyLoss,
+    Batch,
+    InfoNCE,
+    Packed,
+    Queue,
+    QueueSettings,
+    empty,
+    info_nce,
+    join,
+    last_rows,
+    pack,
+    top_k_mask,
+)
 from vocable.training.data import TrainingData
-from vocable.training.detector import Monitor
 from vocable.training.distributed import gathered
 from vocable.training.micro_batches import Tokens, embedded
-from vocable.training.momentum import Momentum
-from vocable.training.settings import MaxTermsSettings, TrainingSettings
+from vocable.training.recipe import MaxTermsSettings, TrainingSettings
 from vocable.training.teachers import Teacher
-from vocable.training.term_statistics import TermStatistic, term_statistics
+from vocable.training.term_statistics import WeightedRegularizers, term_statistics
 
+LOSSES = "base_loss"
 DECAY = 0.97  # of the counts of a source with each of its batches: a memory of about 33 batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchStatistics(BatchLoss):
+    """Statistics of one batch."""
+
+    query_terms: float  # active terms of a query, mean
+    document_terms: float
+    empty_queries: float  # share of the queries without an active term
+    empty_documents: float
+    score: float  # mean over queries, with their own documents
+    terms: int  # v
+    finite: bool  # these statistics and the losses are finite
+
+    @property
+    def alike(self) -> bool:
+        """True if the loss equals the loss of random scores: scores do not distinguish documents."""
+        return abs(self.loss - self.chance) <= RULES["alike"].threshold * self.chance
+
+
+class Monitor:
+    """Statistics of the newest batch, and means since the last log; its InfoNCE is computed as `monitored_loss`."""
+
+    def __init__(self, monitored_loss: InfoNCE = InfoNCE()) -> None:  # noqa: B008  (it is frozen)
+        self._monitored_loss = monitored_loss
+        self._sums: dict[str, float] = {}
+        self._batches = 0
+        self._weights: dict[str, float] = {}
+        self.newest: BatchStatistics | None = None
+
+    @torch.no_grad()
+    def see(
+        self, queries: Tensor, documents: Tensor, losses: dict[str, Tensor], weights: dict[str, float] | None = None
+    ) -> None:
+        """Take the queries [b, v] and documents [n, v] of a batch, its losses, and the weights of its regularizers."""
+        query_counts, document_counts = ((side > 0).sum(dim=1) for side in (queries, documents))
+        temperature, cosine = self._monitored_loss.temperature, self._monitored_loss.cosine
+        statistics = {
+            "query_terms": query_counts.float().mean(),
+            "document_terms": document_counts.float().mean(),
+            "score": (queries * documents[: len(queries)]).sum(dim=1).mean(),
+            "empty_queries": (query_counts == 0).float().mean(),
+            "empty_documents": (document_counts == 0).float().mean(),
+            "loss": info_nce(queries, documents, temperature=temperature, cosine=cosine),
+        }
+        # Stacked, to synchronize with an accelerator once.
+        values = torch.stack([figure.float() for figure in (*statistics.values(), *losses.values())]).tolist()
+        found, trained = dict(zip(statistics, values, strict=False)), values[len(statistics) :]
+        finite = all(map(math.isfinite, values))
+        self.newest = BatchStatistics(**found, chance=math.log(len(documents)), terms=queries.shape[1], finite=finite)
+        figures = {name: found[name] for name in ("query_terms", "document_terms", "score")}
+        if len(losses) > 1:
+            figures |= dict(zip(losses, trained, strict=True))
+        self._sums = {name: self._sums.get(name, 0.0) + value for name, value in figures.items()}
+        self._batches += 1
+        self._weights = weights or {}
+
+    def figures(self) -> dict[str, float]:
+        """Return means since the last call, of several losses also each loss, and the newest regularizer weights."""
+        found = {name: total / self._batches for name, total in self._sums.items()} | self._weights
+        self._sums, self._batches, self._weights = {}, 0, {}
+        return found
 
 
 class QueryIdf(nn.Module):
@@ -64,53 +146,75 @@ class QueryIdf(nn.Module):
         return factors * (queries.sum() / (queries @ factors).sum().clamp(min=1e-9))
 
 
-class WeightedRegularizers(nn.Module):
-    """The regularizers of a recipe, times their weights, with the term statistics that they need, by side.
+class QueuedDocuments(NamedTuple):
+    """Documents of the queue, or about to enter it."""
 
-    Ramps are shares of `steps`, the steps of the whole training.
+    texts: Tensor  # [n] fingerprints of their tokens
+    vectors: Packed  # n rows
+
+
+class Momentum(CachedLossMixin):
+    """A queue of documents from earlier batches, encoded by a momentum copy of the document encoder (MoCo).
+
+    The copy reads `micro_batch` texts at a time. After arXiv 1911.05722 and Kim et al. 2026, J.4; our interpretation of
+    what they leave open: the queue adds to the negatives of the batch; all documents of a batch, including negatives,
+    enter it; a query's own positive in the queue is not a negative.
     """
 
-    def __init__(self, settings: Regularizers, steps: int, statistics: dict[str, TermStatistic]) -> None:
-        super().__init__()
-        self._settings, self._steps = settings, steps
-        self.statistics = nn.ModuleDict(statistics)
+    def __init__(self, model: SparseEncoder, settings: QueueSettings, micro_batch: int) -> None:
+        self._followed = nn.Sequential(*route(model, "document"))
+        self.model = copy.deepcopy(self._followed).eval().requires_grad_(False)
+        self.mini_batch_size = micro_batch
+        self._settings = settings
+        weight = next(self.model.parameters())
+        vectors = empty(weight.new_empty(0, dtype=torch.float32))
+        self._queue = QueuedDocuments(weight.new_empty(0, dtype=torch.int64), vectors)
 
-    def forward(self, queries: Tensor, documents: Tensor, step: int, *, learn: bool) -> dict[str, Tensor]:
-        """Return the weighted regularizers of queries [b, v] and documents [n, v] in a step, counted from 0.
+    def read(self, columns: Sequence[Tokens]) -> QueuedDocuments:
+        """Encode the documents of a batch on all processes, given this one's tokens by column."""
+        texts, vectors = [], []
+        for column in columns:
+            parts = [part for part, _ in self.embed_minibatch_iter(column, with_grad=False, copy_random_state=False)]
+            texts.append(gathered(fingerprints(column).to(self._queue.texts.device)))
+            vectors.append(pack(gathered(torch.cat(parts)), self._settings.terms))
+        return QueuedDocuments(torch.cat(texts), reduce(join, vectors))
 
-        The statistics observe documents that the model is to `learn` from.
-        """
-        statistics = {side: cast(TermStatistic, one) for side, one in self.statistics.items()}
-        for one in statistics.values() if learn else ():
-            one.observe(documents, step)
-        found = {}
-        for key, part in self._settings.active.items():
-            weight = part.weight_at(step, self._steps)
-            if isinstance(part, OneSide):
-                statistic = statistics[key].values() if key in statistics else None
-                value = part.value(queries if key == "query" else documents, statistic)
-            else:
-                value = part.value(queries, documents)
-            found[f"{key}_regularizer_loss"] = weight * value
-        return found
+    def negatives(self, positives: Tensor) -> Queue:
+        """Return the documents in the queue as negatives of queries whose positives have these fingerprints [b]."""
+        return Queue(self._queue.vectors, positives[:, None] == self._queue.texts)
 
-    def weights(self, step: int) -> dict[str, float]:
-        """Return the weights in a step."""
-        active = self._settings.active.items()
-        return {f"{key}_regularizer_weight": part.weight_at(step, self._steps) for key, part in active}
+    def push(self, newest: QueuedDocuments) -> None:
+        """Add documents to the queue and drop the oldest."""
+        size = self._settings.size
+        texts = torch.cat([self._queue.texts, newest.texts])[-size:]
+        self._queue = QueuedDocuments(texts, last_rows(join(self._queue.vectors, newest.vectors), size))
 
-    def begin_step(self, model: SparseEncoder, step: int) -> None:
-        """Let the statistics look at the model before a step."""
-        for one in self.statistics.values():
-            cast(TermStatistic, one).begin_step(model, step)
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Move the copy's weights by a share of 1 - momentum towards the encoder's."""
+        for own, followed in zip(self.model.parameters(), self._followed.parameters(), strict=True):
+            own.lerp_(followed, 1 - self._settings.momentum)
 
-    def state(self) -> dict[str, object]:
-        """Return the state for a checkpoint, as JSON values."""
-        return {name: buffer.tolist() for name, buffer in self.state_dict().items()}
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the state for a checkpoint."""
+        queue = {"texts": self._queue.texts, **self._queue.vectors._asdict()}
+        return dict(self.model.named_parameters()) | {f"queue.{name}": tensor for name, tensor in queue.items()}
 
-    def restore(self, state: dict[str, object]) -> None:
-        """Continue from what `state` returned."""
-        self.load_state_dict({name: torch.tensor(values) for name, values in state.items()})
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from what `state_dict` returned."""
+        for name, weight in self.model.named_parameters():
+            weight.copy_(state[name])
+        queue = {name: state[f"queue.{name}"].to(self._queue.texts.device) for name in ("texts", *Packed._fields)}
+        self._queue = QueuedDocuments(queue.pop("texts"), Packed(**queue))
+
+
+def fingerprints(column: Tokens) -> Tensor:
+    """Return a hash of the tokens of each text in a column: [b] int64."""
+    tokens, offsets = without_padding({**column, "token_embeddings": column["input_ids"]})
+    ids = tokens.cpu().numpy()
+    digests = (blake2b(ids[start:end].tobytes(), digest_size=8).digest() for start, end in pairwise(offsets))
+    return torch.tensor([int.from_bytes(digest, "little", signed=True) for digest in digests])
 
 
 class WeightedLosses(NamedTuple):
@@ -161,13 +265,10 @@ class WeightedLosses(NamedTuple):
         }
 
 
-LOSSES = "base_loss"
-
-
 class Objective(nn.Module):
     """The loss of `SparseEncoderTrainer` over the queries and documents of all devices; `monitor` sees every batch."""
 
-    def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> None:
+    def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData) -> None:
         super().__init__()
         self.model: Any = model  # the trainer replaces it, under this name, by the wrapped model
         statistics = term_statistics(settings.regularizers, model, data.examples, data.folder, data.seed)
@@ -181,12 +282,11 @@ class Objective(nn.Module):
         self.step = 0
         self._queue: Queue | None = None
         self._losses = WeightedLosses(settings.losses, settings.max_terms, data.teacher, data.sparse_teacher)
-        self._settings, self._monitor = settings, monitor
+        self.monitor = Monitor(settings.monitored_loss)
+        self._settings = settings
 
     def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the parts of the loss of tokens by column, which the trainer adds up; labels [b] are the examples'
-        rows.
-        """
+        """Return the parts of the loss, which the trainer adds up, of tokens by column and the examples' rows [b]."""
         columns = list(sentence_features)
         with self._queued(columns):
             return self.parts(embedded(self.model, columns), labels)
@@ -213,7 +313,7 @@ class Objective(nn.Module):
         if self.query_idf is not None:
             factors = self.query_idf(queries, documents, rows, learn=self.model.training)
         losses = self._losses(queries, documents, rows, self._queue, factors)
-        self._monitor.see(queries, documents, losses, self.regularizers.weights(self.step))
+        self.monitor.see(queries, documents, losses, self.regularizers.weights(self.step))
         regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
         return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}
 
@@ -227,8 +327,8 @@ class CachedObjective(CachedLossMixin, Objective):
 
     forward_cached: Any  # of the mixin
 
-    def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> None:
-        super().__init__(model, settings, data, monitor)
+    def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData) -> None:
+        super().__init__(model, settings, data)
         self.mini_batch_size = settings.micro_batch
         self._parts: dict[str, Tensor] = {}
 
@@ -253,7 +353,6 @@ class CachedObjective(CachedLossMixin, Objective):
         return total
 
 
-def make_objective(model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> Objective:
+def make_objective(model: SparseEncoder, settings: TrainingSettings, data: TrainingData) -> Objective:
     """Return the objective of a recipe for its examples."""
-    kind = Objective if settings.micro_batch is None else CachedObjective
-    return kind(model, settings, data, monitor)
+    return (Objective if settings.micro_batch is None else CachedObjective)(model, settings, data)

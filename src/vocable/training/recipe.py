@@ -1,26 +1,302 @@
-"""Recipe of a training run, read from YAML and checked.
+"""Schema of a recipe: keys, defaults, descriptions (docs/recipe-keys.md), and the combinations that are refused.
 
-The sections are in `vocable.training.settings`, what belongs to a loss or regularizer in `vocable.objectives`. Before
-the retrieval training come the stages of `vocable.adapt.stages`, each a key.
+The settings of losses and regularizers are in `vocable.objectives`, those of most stages in `vocable.adapt`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import Field, StringConstraints, ValidationError, create_model, model_validator
-from typing_extensions import TypedDict
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    StringConstraints,
+    Tag,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import Doc
 
-from vocable.adapt.stages import Stage, stages
+from vocable.adapt.stages import Stage, register, stages
 from vocable.encoder.pooling import PoolingName
-from vocable.errors import RecipeError
+from vocable.errors import ArgumentError, RecipeError
+from vocable.evaluation.quality import parse_measures
 from vocable.fingerprint import DERIVED
-from vocable.objectives import Settings, first_mistake
-from vocable.storage import RECIPE
-from vocable.training.recipe_files import Values, assign, line_of, override, read_values, recipe_file
-from vocable.training.settings import DataSettings, EvaluationSettings, HardNegatives, SavedSettings, TrainingSettings
+from vocable.objectives import Settings
+from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
+from vocable.objectives.regularizers import Regularizers
+from vocable.options import DType, Masking, PretrainOptions, values_of
+
+
+class HardNegatives(Settings):
+    """Examples as ids, in the layout of the msmarco-hard-negatives data set, and the sources of their texts."""
+
+    file: str = Field(description="place of the ids: positives and, by system, negatives of each query")
+    corpus: str = Field(description="place of the documents")
+    queries: str = Field(description="place of the queries")
+    scores: str | None = Field(
+        default=None, description="place of a teacher's scores; documents without a score are left out"
+    )
+    systems: list[str] | None = Field(
+        default=None, min_length=1, description="systems whose negatives are used; null for all"
+    )
+
+
+Source = Annotated[
+    Annotated[str, Tag("place")] | Annotated[HardNegatives, Tag("hard_negatives")],
+    Discriminator(lambda given: "place" if isinstance(given, str) else "hard_negatives"),
+]
+
+
+class DataSettings(Settings):
+    """Data of the retrieval training."""
+
+    examples: list[Source] = Field(
+        min_length=1, description="sources of query, positive and negatives, or of their ids"
+    )
+    negatives: int = Field(default=0, ge=0, description="hard negatives taken from each example")
+    sampling: Literal["first", "random"] = Field(default="first", description="random: other negatives in each pass")
+    false_negative_margin: float | None = Field(
+        default=None, description="leave out negatives that score above the positive's score minus this"
+    )
+    size_exponent: float = Field(
+        default=1.0, ge=0, le=1, description="share of a source of n examples is proportional to n to this power"
+    )
+    held_out: int = Field(
+        default=64, ge=0, description="examples held out for the report, at most a tenth of each source"
+    )
+    topical: bool = Field(default=False, description="batches of examples that are similar by the dense teacher")
+    skip_bad: int = Field(
+        default=0, ge=0, description="bad lines to skip in all sources of a run; one more is an error"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> DataSettings:
+        if not self.negatives and (self.sampling == "random" or self.false_negative_margin is not None):
+            raise ValueError("sampling and false_negative_margin need negatives")
+        if self.false_negative_margin is not None and any(
+            isinstance(source, HardNegatives) and source.scores is None for source in self.examples
+        ):
+            raise ValueError("false_negative_margin needs the scores of every source")
+        return self
+
+
+class TeacherSettings(Settings):
+    """Teachers that score every query of a batch with every document; several are standardized and averaged."""
+
+    models: list[str] = Field(
+        default=[], description="dense or sparse encoders: folder, Hub id, or package:NAME/FOLDER"
+    )
+    lexical: bool = Field(default=False, description="add BM25 over the examples' documents as a teacher")
+    weights: list[Annotated[float, Field(gt=0)]] | None = Field(
+        default=None, description="weights of the mean: one per model, then that of BM25; equal by default"
+    )
+    max_length: PositiveInt = Field(default=128, description="tokens of a text that the models read")
+
+    @model_validator(mode="after")
+    def _check(self) -> TeacherSettings:
+        if not self.models and not self.lexical:
+            raise ValueError("teacher needs models or lexical")
+        teachers = len(self.models) + self.lexical
+        if self.weights is not None and len(self.weights) != teachers:
+            raise ValueError(f"weights needs one value for each of {teachers} teachers, not {len(self.weights)}")
+        return self
+
+
+class MaxTermsSettings(Settings):
+    """Losses on the heaviest terms alone."""
+
+    query: PositiveInt | None = Field(default=None, description="q_K, terms of a query; null for all")
+    document: PositiveInt | None = Field(default=None, description="d_K, terms of a document; null for all")
+    full: bool = Field(default=True, description="add the losses of the full vectors")
+
+    @model_validator(mode="after")
+    def _check(self) -> MaxTermsSettings:
+        if self.query is None and self.document is None:
+            raise ValueError("max_terms needs query, document, or both")
+        return self
+
+
+def _option(name: str, **default: Any) -> Any:
+    """Return a field with the limits and the description of an option of `vocable.pretrain`."""
+    hint = get_type_hints(PretrainOptions, include_extras=True)[name]
+    about = next(one.documentation for one in hint.__metadata__ if isinstance(one, Doc))
+    about = re.sub(r"(; [^;]+ by default)?\.$", "", about[0].lower() + about[1:])  # the schema has its own default
+    limits: dict[str, Any] = dict(allowed.limits) if (allowed := values_of(PretrainOptions).get(name)) else {}
+    return Field(**default, description=about, **limits)
+
+
+class OptimizerSettings(Settings):
+    """Settings that pre-training and retrieval training share."""
+
+    steps: PositiveInt = Field(description="optimizer steps")
+    batch_size: int = _option("batch_size", default=32)
+    gradient_accumulation: int = _option("gradient_accumulation", default=1)
+    learning_rate: float = _option("learning_rate", default=2e-5)
+    weight_decay: float = _option("weight_decay", default=0.01)
+    dropout: float = _option("dropout", default=0.0)
+    warmup_share: float = _option("warmup_share", default=0.06)
+    dtype: DType = _option("dtype", default="auto")
+    log_every: int = _option("log_every", default=10)
+    save_every: int = _option("save_every", default=200)
+
+
+WHOLE_TERMS = ("whole-word", "longest-span")  # kinds of masking that hide terms of an output vocabulary
+
+
+class PretrainSettings(OptimizerSettings):
+    """Masked language modelling, or learning from a teacher, before the retrieval training."""
+
+    texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
+    max_length: int = _option("max_length", default=128)
+    masking: Masking = _option("masking", default="uniform")
+    masking_rate: float = _option(
+        "masking_rate", default_factory=lambda values: 0.15 if values.get("masking") in WHOLE_TERMS else 0.3
+    )
+    new_token_weight: float = _option("new_token_weight", default=2.0)
+    teacher: str | None = _option("teacher", default=None)
+    classes: int | None = _option("classes", default=None)
+    trainable: Literal["all", "embeddings"] = _option("trainable", default="all")
+    train_bias: bool = _option("train_bias", default=False)
+    held_out: int = _option("held_out", default=256)
+    passes: int | None = _option("passes", default=None)
+    learning_rate: float = _option("learning_rate", default=3e-4)
+    schedule: Literal["cosine", "linear"] = _option("schedule", default="cosine")
+    schedule_steps: int | None = _option("schedule_steps", default=None)
+
+    @field_validator("schedule_steps")
+    @classmethod
+    def _no_shorter_than_the_run(cls, value: int | None, others: ValidationInfo) -> int | None:
+        steps = others.data.get("steps")
+        if value is not None and steps is not None and value < steps:
+            raise ValueError(f"schedule_steps must be at least steps, {steps}")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> PretrainSettings:
+        if self.teacher is not None and self.masking != "uniform":
+            raise ValueError(f"teacher and masking {self.masking} exclude each other")
+        if self.classes is not None and self.teacher is None:
+            raise ValueError("classes needs a dense teacher")
+        if self.train_bias and self.trainable == "all":
+            raise ValueError("train_bias goes with trainable: embeddings")
+        return self
+
+
+register(Stage("pretrain", PretrainSettings, 50, models=("teacher",)))
+
+
+class TrainingSettings(OptimizerSettings):
+    """Retrieval training, by default InfoNCE over in-batch and hard negatives, with FLOPS."""
+
+    batch_size: int = Field(default=32, ge=2, description="examples of a batch, on all devices together")
+    micro_batch: PositiveInt | None = Field(default=None, description="examples in memory at once; null for all")
+    query_length: PositiveInt = 64
+    document_length: PositiveInt = 128
+    losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
+    teacher: TeacherSettings | None = None
+    sparse_teacher: str | None = Field(
+        default=None, description="teacher of the loss alignment: a model with the same output terms"
+    )
+    query_idf: float | None = Field(
+        default=None,
+        gt=0,
+        description="multiply query weights in the losses by the IDF of their source to this power, as a search does",
+    )
+    max_terms: MaxTermsSettings | None = None
+    regularizers: Regularizers = Regularizers()
+    # YAML reads a bare `off` as false.
+    guard: Annotated[
+        Literal["stop", "warn", "off"], BeforeValidator(lambda given: "off" if given is False else given)
+    ] = "stop"
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainingSettings:
+        if self.micro_batch is not None and self.batch_size % self.micro_batch:
+            raise ValueError(f"micro_batch {self.micro_batch} does not divide batch_size {self.batch_size}")
+        if len({loss.name for loss in self.losses}) < len(self.losses):
+            raise ValueError("losses must have different names")
+        of_vectors = [loss.name for loss in self.losses if loss.needs == "teacher_vectors"]
+        if of_vectors and self.sparse_teacher is None:
+            raise ValueError(f"the loss {of_vectors[0]} needs sparse_teacher")
+        if self.sparse_teacher is not None and not of_vectors:
+            raise ValueError("sparse_teacher needs the loss alignment")
+        if of_vectors and self.query_idf is not None:
+            raise ValueError("query_idf and the loss alignment exclude each other")
+        return self
+
+    @property
+    def needs_scores(self) -> bool:
+        """True if a loss needs the scores of `teacher` or of the examples."""
+        return any(loss.needs == "teacher_scores" for loss in self.losses)
+
+    @property
+    def queue(self) -> QueueSettings | None:
+        """The queue of the in-batch loss, if it has one."""
+        return next((loss.queue for loss in self.losses if isinstance(loss, InfoNCE)), None)
+
+    @property
+    def monitored_loss(self) -> InfoNCE:
+        """The InfoNCE that monitors the training, on the scores that the losses use."""
+        return next((found for loss in self.losses if (found := loss.monitored_loss()) is not None), InfoNCE())
+
+
+class EvaluationSettings(Settings):
+    """Evaluation by exact search over whole datasets, in training and of variants; `dataset: PLACE` for one."""
+
+    datasets: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
+        min_length=1, validation_alias=AliasChoices("datasets", "dataset")
+    )
+    measures: list[str] = Field(default=["nDCG@10"], min_length=1)
+    wackiness: bool = Field(default=False, description="measure W-AUC, the wackiness of the queries' expansions, too")
+    every: PositiveInt | None = Field(
+        default=500, description="steps between evaluations; null: not during the training"
+    )
+    best: bool = Field(
+        default=False, description="save the weights with the best mean of the first measure, in place of the last ones"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> EvaluationSettings:
+        if self.best and self.every is None:
+            raise ValueError("best needs every")
+        return self
+
+    @field_validator("measures")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        try:
+            parse_measures(names)
+        except ArgumentError as error:
+            raise ValueError(str(error)) from error
+        return names
+
+
+def _limit(description: str) -> Any:
+    return Field(default=None, description=f"{description}; null: as the initial model")
+
+
+class SavedSettings(Settings):
+    """Settings that are saved with the model."""
+
+    query_length: PositiveInt | None = _limit("tokens of a query that the model reads")
+    document_length: PositiveInt | None = _limit("tokens of a document that the model reads")
+    query_terms: PositiveInt | None = _limit("heaviest terms of a query to keep")
+    document_terms: PositiveInt | None = _limit("heaviest terms of a document to keep")
+    query_idf: NonNegativeFloat | None = _limit("power of the collection's IDF in a search's query weights")
+    start_share: float = Field(
+        default=0.0, ge=0, lt=1, description="share of the initial weights in a mean with the trained ones"
+    )
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # also the name of a folder
 
@@ -81,6 +357,10 @@ class Recipe(Adapted, Backbone):
             )
         return self
 
+    def to_json(self) -> dict[str, object]:
+        """Return the settings that decide the result, as JSON values."""
+        return self.model_dump(mode="json")
+
     def planned(self) -> list[tuple[Stage, Any]]:
         """Return the stages that the recipe has, each with its settings, in order."""
         return [(one, settings) for one in stages() if (settings := getattr(self, one.name))]
@@ -93,13 +373,11 @@ class Recipe(Adapted, Backbone):
     def place(self, place: str) -> str:
         """Return a source of the recipe, with a relative path in `data_folder`."""
         scheme, colon, rest = place.partition(":")
-        if scheme in DERIVED and colon:
+        if colon and scheme in DERIVED:
             return f"{scheme}:{self.place(rest)}"
-        if colon and scheme not in ("beir", "file"):
-            return place
-        if scheme == "beir" and colon:
+        if colon and scheme == "beir":
             return f"beir:{Path(self.data_folder) / rest}"
-        return str(Path(self.data_folder) / place)
+        return place if colon and scheme != "file" else str(Path(self.data_folder) / place)
 
     def examples(self) -> list[str | HardNegatives]:
         """Return the sources of the examples, each with its paths in `data_folder`."""
@@ -111,59 +389,3 @@ class Recipe(Adapted, Backbone):
             else:
                 found.append(self.place(source))
         return found
-
-
-def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:
-    """Read a YAML file or a shipped recipe by name; apply a variant, then overrides such as `seed=2`.
-
-    Raises:
-        RecipeError: the file or variant does not exist, the file is not YAML, or a key is unknown, missing, of a wrong
-            type or in conflict with another; the message has the file, the line or variant, and the key's path.
-    """
-    path = recipe_file(path)
-    values, name = read_values(path), str(path)
-    changed = [text.partition("=")[0] for text in overrides]
-    if variant is not None:
-        known = make_recipe(values, name, path).variants
-        if variant not in known:
-            choices = f"choose from {', '.join(known)}" if known else "it has none"
-            raise RecipeError(f"{name}: no variant {variant!r}: {choices}")
-        name = f"{name}, variant {variant}"
-        for key, value in known[variant].set.items():
-            assign(values, key, value, f"{name}: {key}")
-        changed += known[variant].set
-        del values["variants"]
-    for text in overrides:
-        override(values, text)
-    return make_recipe(values, name, path, changed)
-
-
-def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()) -> Recipe:
-    """Check a recipe of plain values; errors as in `read_recipe`.
-
-    Messages have its `name`, and the line of the `file` except for `changed` keys.
-    """
-    try:
-        return Recipe.model_validate(values)
-    except ValidationError as error:
-        others = error.error_count() - 1
-        keys, message = first_mistake(error, values)
-        key = ".".join(map(str, keys))
-        line = None
-        if file is not None and not any(f"{key}.".startswith(f"{one}.") for one in changed):
-            line = line_of(file, keys)
-        where = ": ".join(filter(None, [name if line is None else f"{name}:{line}", key]))
-        more = f" (and {others} more)" if others else ""
-        raise RecipeError(f"{where}: {message}{more}") from error
-
-
-class WorkSettings(TypedDict):
-    """The arguments of `vocable.storage.resumable` and `finished` for the output of a recipe."""
-
-    settings: dict[str, object]
-    name: str
-
-
-def work_settings(recipe: Recipe) -> WorkSettings:
-    """Return the arguments of `vocable.storage.resumable` and `finished` for the output of a recipe."""
-    return {"settings": recipe.model_dump(mode="json"), "name": RECIPE}

@@ -1,6 +1,6 @@
-"""Recipes as YAML files: the shipped recipes, bases, and overrides of single keys.
+"""Recipes as YAML files: the shipped recipes, bases, variants, and overrides of single keys.
 
-Only YAML is imported here, so that recipes are listed at once.
+The schema is imported when a recipe is checked, so that recipes are listed at once.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from textwrap import fill, indent
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
 from vocable.errors import RecipeError
 from vocable.storage import regular
 from vocable.tables import text_width
+
+if TYPE_CHECKING:
+    from vocable.training.recipe import Recipe
 
 Values: TypeAlias = dict[str, Any]  # keys of a recipe, as YAML has them
 
@@ -96,6 +99,53 @@ def _described(path: Path) -> ShippedRecipe:
     values = read_values(path)
     about, needs, variants = values.get("about", ""), values.get("needs", []), values.get("variants", {})
     return ShippedRecipe(path.stem, about, needs, list(variants), path.read_text(encoding="utf-8"))
+
+
+def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:
+    """Read a YAML file or a shipped recipe by name; apply a variant, then overrides such as `seed=2`.
+
+    Raises:
+        RecipeError: the file or variant does not exist, the file is not YAML, or a key is unknown, missing, of a wrong
+            type or in conflict with another; the message has the file, the line or variant, and the key's path.
+    """
+    path = recipe_file(path)
+    values, name = read_values(path), str(path)
+    changed = [text.partition("=")[0] for text in overrides]
+    if variant is not None:
+        known = make_recipe(values, name, path).variants
+        if variant not in known:
+            choices = f"choose from {', '.join(known)}" if known else "it has none"
+            raise RecipeError(f"{name}: no variant {variant!r}: {choices}")
+        name = f"{name}, variant {variant}"
+        for key, value in known[variant].set.items():
+            assign(values, key, value, f"{name}: {key}")
+        changed += known[variant].set
+        del values["variants"]
+    for text in overrides:
+        override(values, text)
+    return make_recipe(values, name, path, changed)
+
+
+def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()) -> Recipe:
+    """Check a recipe of plain values; errors as in `read_recipe`.
+
+    Messages have its `name`, and the line of the `file` except for `changed` keys.
+    """
+    from pydantic import ValidationError
+
+    from vocable.objectives import first_mistake
+    from vocable.training.recipe import Recipe
+
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        keys, message = first_mistake(error, values)
+        key, others = ".".join(map(str, keys)), error.error_count() - 1
+        if file is not None and not any(f"{key}.".startswith(f"{one}.") for one in changed):
+            line = line_of(file, keys)
+            name = name if line is None else f"{name}:{line}"
+        more = f" (and {others} more)" if others else ""
+        raise RecipeError(": ".join(filter(None, [name, key, f"{message}{more}"]))) from error
 
 
 def read_values(path: Path, above: tuple[Path, ...] = ()) -> Values:

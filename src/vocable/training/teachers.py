@@ -45,7 +45,7 @@ from vocable.objectives.losses import ensemble
 from vocable.options import DType
 from vocable.progress import progress
 from vocable.retrieval.bm25 import BM25Index
-from vocable.training.settings import TeacherSettings
+from vocable.training.recipe import TeacherSettings
 from vocable.vectors import read_vectors, vocabulary_fingerprint
 
 T = TypeVar("T")

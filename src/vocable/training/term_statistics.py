@@ -1,8 +1,8 @@
-"""Statistics of terms that regularizers of one side need, computed while a model is trained.
+"""The regularizers of a recipe, and statistics of terms that some need, computed while a model is trained.
 
-A new statistic is a class here with its entry in `TERM_STATISTICS`, and its name in `objectives.regularizers`.
+A new statistic is a class here with its case in `term_statistics`, and its name in `objectives.regularizers`.
 
-Letters: n documents of a batch, v terms.
+Letters: b queries of a batch, n documents, v terms.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,24 +24,13 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import input_terms, terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ModelError
-from vocable.objectives.regularizers import OneSide, Regularizers, Statistic, WackinessFlops
+from vocable.objectives.regularizers import OneSide, Regularizers, WackinessFlops
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.storage import replacing
 from vocable.training import distributed
 from vocable.wackiness.score import wackiness, without_itself
 
 REFRESH = 100  # steps between two estimates of document frequencies (arXiv 2505.15070)
-
-
-class StatisticInputs(NamedTuple):
-    """The inputs of a statistic for the regularizer of one side."""
-
-    model: SparseEncoder
-    side: str  # query or document
-    settings: OneSide
-    examples: DatasetDict
-    folder: Path  # for files that a resumed run uses again
-    seed: int
 
 
 class TermStatistic(nn.Module):
@@ -154,48 +143,72 @@ class WackinessSample:
         return torch.from_numpy(np.nan_to_num(found.scores, nan=0.0)).float()
 
 
-def _document_frequencies(inputs: StatisticInputs) -> TermStatistic:
-    return DocumentFrequencies(len(terms(inputs.model)))
-
-
-def _inverse_document_frequencies(inputs: StatisticInputs) -> TermStatistic:
-    transformer: Any = route(inputs.model, "document")[0]
-    if output_vocabulary(transformer.auto_model) is not None:
-        raise ModelError("idf_flops counts the tokens of documents, but this model's output terms are not its tokens")
-    path = inputs.folder / "idf.npy"
-    with distributed.first_alone():
-        if not path.exists():
-            texts = (
-                text
-                for source in inputs.examples.values()
-                for column in source.column_names
-                if column not in ("query", "label")
-                for text in source[column]
-            )
-            with replacing(path) as file:
-                np.save(file, idf(*document_frequencies(texts, transformer.tokenizer, size=len(terms(inputs.model)))))
-    return InverseDocumentFrequencies(torch.from_numpy(np.load(path)))
-
-
-def _wackiness(inputs: StatisticInputs) -> TermStatistic:
-    settings = cast(WackinessFlops, inputs.settings)
-    sample = WackinessSample(inputs.examples, settings.sample, cast(Role, inputs.side), settings.k, inputs.seed)
-    return TermWackiness(len(terms(inputs.model)), settings.every, sample.scores)
-
-
-TERM_STATISTICS: dict[Statistic, Callable[[StatisticInputs], TermStatistic]] = {
-    "document_frequencies": _document_frequencies,
-    "idf": _inverse_document_frequencies,
-    "wackiness": _wackiness,
-}
-
-
 def term_statistics(
     settings: Regularizers, model: SparseEncoder, examples: DatasetDict, folder: Path, seed: int
 ) -> dict[str, TermStatistic]:
-    """Return the statistic of each side whose active regularizer needs one."""
-    return {
-        side: TERM_STATISTICS[part.needs](StatisticInputs(model, side, part, examples, folder, seed))
-        for side, part in settings.active.items()
-        if isinstance(part, OneSide) and part.needs is not None
-    }
+    """Return the statistic of each side whose active regularizer needs one; `folder` keeps files for a resumed run."""
+    found: dict[str, TermStatistic] = {}
+    for side, part in settings.active.items():
+        if not isinstance(part, OneSide) or part.needs is None:
+            continue
+        if part.needs == "idf":
+            found[side] = InverseDocumentFrequencies(_idf(model, examples, folder / "idf.npy"))
+        elif isinstance(part, WackinessFlops):
+            sample = WackinessSample(examples, part.sample, cast(Role, side), part.k, seed)
+            found[side] = TermWackiness(len(terms(model)), part.every, sample.scores)
+        else:
+            found[side] = DocumentFrequencies(len(terms(model)))
+    return found
+
+
+def _idf(model: SparseEncoder, examples: DatasetDict, path: Path) -> Tensor:
+    transformer: Any = route(model, "document")[0]
+    if output_vocabulary(transformer.auto_model) is not None:
+        raise ModelError("idf_flops counts the tokens of documents, but this model's output terms are not its tokens")
+    with distributed.first_alone():
+        if not path.exists():
+            columns = [(source, column) for source in examples.values() for column in source.column_names]
+            texts = (text for source, column in columns if column not in ("query", "label") for text in source[column])
+            with replacing(path) as file:
+                np.save(file, idf(*document_frequencies(texts, transformer.tokenizer, size=len(terms(model)))))
+    return torch.from_numpy(np.load(path))
+
+
+class WeightedRegularizers(nn.Module):
+    """The regularizers of a recipe, times their weights, with the term statistics that they need, by side.
+
+    Ramps are shares of `steps`, the steps of the whole training.
+    """
+
+    def __init__(self, settings: Regularizers, steps: int, statistics: dict[str, TermStatistic]) -> None:
+        super().__init__()
+        self._settings, self._steps = settings, steps
+        self.statistics = nn.ModuleDict(statistics)
+
+    def forward(self, queries: Tensor, documents: Tensor, step: int, *, learn: bool) -> dict[str, Tensor]:
+        """Return the weighted regularizers of queries [b, v] and documents [n, v] in a step, counted from 0.
+
+        The statistics observe documents that the model is to `learn` from.
+        """
+        statistics = {side: cast(TermStatistic, one) for side, one in self.statistics.items()}
+        for one in statistics.values() if learn else ():
+            one.observe(documents, step)
+        found = {}
+        for key, part in self._settings.active.items():
+            if isinstance(part, OneSide):
+                statistic = statistics[key].values() if key in statistics else None
+                value = part.value(queries if key == "query" else documents, statistic)
+            else:
+                value = part.value(queries, documents)
+            found[f"{key}_regularizer_loss"] = part.weight_at(step, self._steps) * value
+        return found
+
+    def weights(self, step: int) -> dict[str, float]:
+        """Return the weights in a step."""
+        active = self._settings.active.items()
+        return {f"{key}_regularizer_weight": part.weight_at(step, self._steps) for key, part in active}
+
+    def begin_step(self, model: SparseEncoder, step: int) -> None:
+        """Let the statistics look at the model before a step."""
+        for one in self.statistics.values():
+            cast(TermStatistic, one).begin_step(model, step)

@@ -6,6 +6,7 @@ finished model is renamed into place.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from datasets import Dataset
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
@@ -20,32 +23,39 @@ from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCa
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from vocable.adapt.rescale import PROBE_TEXTS
+from vocable.adapt.statistics import RULES
 from vocable.data import tolerating
-from vocable.encoder.cpu import float32_attention
+from vocable.encoder.asymmetric import Role, positions, static_embedding
+from vocable.encoder.cpu import float32_attention, use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import trusting
-from vocable.encoder.opening import without_bars
 from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.opening import without_bars
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
-from vocable.storage import finish, finished, resumable
+from vocable.storage import RECIPE, finish, finished, resumable
 from vocable.training import distributed
 from vocable.training.callbacks import (
+    LOG,
     EvaluateDuringTraining,
     MarkComplete,
     ObjectiveState,
     ProgressLog,
     ValidWeights,
     last_checkpoint,
+    lower_rate,
     refuse_non_finite,
+    set_dropout,
+    trainer_arguments,
 )
 from vocable.training.data import InOrder, TrainingData, load_training_data
-from vocable.training.detector import Monitor
 from vocable.training.guard import Guard, refuse_stopped
-from vocable.training.objective import Objective, make_objective
-from vocable.training.pretraining import pretrain
-from vocable.training.recipe import Recipe, read_recipe, work_settings
+from vocable.training.objective import make_objective
+from vocable.training.pretraining.pretrain import KEPT_LOG
+from vocable.training.recipe import Recipe, SavedSettings, TrainingSettings
+from vocable.training.recipe_files import read_recipe
 from vocable.training.stages import (
     EXAMPLES,
     PRETRAIN,
@@ -55,10 +65,12 @@ from vocable.training.stages import (
     freeze_documents,
     queries_learn_apart,
 )
-from vocable.training.trained_model import accuracy, average_with, prepare, report, save
 from vocable.training.variants import TrainingResults, effectiveness_against_flops, plan_runs, train_planned
 
-LOG = "log.jsonl"  # beside the model
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)  # the outcome of a training is shown to everybody
+
+ENOUGH_PAIRS = 8  # held-out pairs, for an accuracy to be reported
 
 
 def train(
@@ -123,43 +135,47 @@ def train(
 def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     """Train one model, or load the model that this recipe has made in `output`."""
     recipe.check_needs()
-    kept, trust = work_settings(recipe), recipe.trust_remote_code
-    if finished(output, **kept):
+    settings, trust = recipe.to_json(), recipe.trust_remote_code
+    if finished(output, settings, name=RECIPE):
         return load_sparse_encoder(output, trust_remote_code=trust)
     distributed.join()
-    _check_processes(recipe, distributed.count())
+    _check_processes(recipe)
     with ExitStack() as stack:
         stack.enter_context(trusting(trust))
         stack.enter_context(tolerating(recipe.data.skip_bad))
         with distributed.first_alone():
-            work = stack.enter_context(resumable(output, **kept, anew=not resume))
+            work = stack.enter_context(resumable(output, settings, name=RECIPE, anew=not resume))
             refuse_stopped(work)
         check_sources(recipe, work)
         start = carry_out_stages(recipe, work)
         _fine_tune(start, recipe, work)
         if distributed.is_first():
             shutil.copy(work / LOG, work / "model" / LOG)
-            if (adapting := work / PRETRAIN / pretrain.LOG).exists():
-                shutil.copy(adapting, work / "model" / pretrain.KEPT_LOG)
-            finish(work, output, work / "model", name=kept["name"])
+            if (adapting := work / PRETRAIN / LOG).exists():
+                shutil.copy(adapting, work / "model" / KEPT_LOG)
+            finish(work, output, work / "model", name=RECIPE)
         distributed.wait()
     return load_sparse_encoder(output, trust_remote_code=trust)
 
 
-def _check_processes(recipe: Recipe, count: int) -> None:
+def _check_processes(recipe: Recipe) -> None:
     """Raise `RecipeError` if the recipe cannot run on this number of processes."""
-    settings = recipe.training
-    for part, size in (("training", settings.batch_size), ("pretrain", recipe.pretrain and recipe.pretrain.batch_size)):
-        if size and size % count:
-            raise RecipeError(f"{part}.batch_size: {size} examples cannot be shared equally by {count} processes")
+    for part, settings in (("training", recipe.training), ("pretrain", recipe.pretrain)):
+        if settings is not None:
+            distributed.check_shared(f"{part}.batch_size", settings.batch_size, RecipeError)
     own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
-    if count > 1 and settings.micro_batch is not None and own_encoder:
+    if distributed.count() > 1 and recipe.training.micro_batch is not None and own_encoder:
         # Gradients are exchanged in the last micro batch, which has only documents: query gradients would be lost.
         raise RecipeError("training.micro_batch with a separate query encoder needs a single process")
 
 
 def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
-    """Train the model `start`, from its last checkpoint in `work`; the first process saves it to work/model."""
+    """Train the model `start`, from its last checkpoint in `work`; the first process saves it to work/model.
+
+    Raises:
+        CollapseError: the guard has stopped the run.
+        DataError: the examples end before the last step.
+    """
     settings = recipe.training
     model = load_sparse_encoder(start, pooling=recipe.pooling, activation=recipe.activation)
     refuse_exported(model)
@@ -167,59 +183,39 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
         freeze_documents(model)
     with distributed.first_alone():
         data = load_training_data(recipe, model, work / EXAMPLES)
-    own_lengths = prepare(model, settings)
-    monitor = Monitor(settings.monitored_loss)
-    objective = make_objective(model, settings, data, monitor)
-    accuracy_before = accuracy(model, data.held_out) if distributed.is_first() else 0.0
+    own_lengths = _prepare(model, settings)
+    objective = make_objective(model, settings, data)
+    accuracy_before = _accuracy(model, data.held_out) if distributed.is_first() else 0.0
     trainer = RetrievalTrainer(
         model, _arguments(model, recipe, data, work / "train"), train_dataset=data.examples, loss=objective
     )
     trainer.remove_callback(PrinterCallback)
-    guard, best = _add_callbacks(trainer, recipe, data, objective, monitor, work)
-    _run(trainer, model, guard, work / "train")
-    if distributed.is_first():
-        if best is not None:
-            best.load_best(model)
-        if recipe.saved.start_share:
-            average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
-        refuse_non_finite("training", model, settings.learning_rate)
-        accuracy_after = accuracy(model.eval(), data.held_out)
-        report(accuracy_before, accuracy_after, len(data.held_out), settings.learning_rate)
-        save(model, recipe.saved, own_lengths, str(work / "model"))
-
-
-def _add_callbacks(
-    trainer: RetrievalTrainer, recipe: Recipe, data: TrainingData, objective: Objective, monitor: Monitor, work: Path
-) -> tuple[Guard, EvaluateDuringTraining | None]:
-    """Add the callbacks in the order in which the trainer calls them; return those with a part after the training."""
     evaluating = None
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         evaluating = EvaluateDuringTraining(recipe.evaluation, recipe.place, trainer, work)
-    log = ProgressLog("train", work / LOG, monitor.figures) if distributed.is_first() else None
     texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
-    guard = Guard(recipe, trainer.model, texts, monitor, work)
+    guard = Guard(recipe, model, texts, objective.monitor, work)
+    log = ProgressLog("train", work / LOG, objective.monitor.figures) if distributed.is_first() else None
     for callback in (ValidWeights(), ObjectiveState(objective), guard, evaluating, log, MarkComplete()):
-        if callback is not None:
+        if callback is not None:  # they are called in this order
             trainer.add_callback(callback)
-    return guard, evaluating
-
-
-def _run(trainer: RetrievalTrainer, model: SparseEncoder, guard: Guard, folder: Path) -> None:
-    """Train from the last checkpoint in `folder` to the last step.
-
-    Raises:
-        CollapseError: the guard has stopped the run.
-        DataError: the examples end before the last step.
-    """
     with ExitStack() as stack:
         stack.enter_context(every_pooling_allowed())  # the trainer loads its checkpoints with stock classes
         stack.enter_context(distributed.together())
         for transformer, _ in splade_modules(model):
             stack.enter_context(float32_attention(transformer.auto_model))
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+        trainer.train(resume_from_checkpoint=last_checkpoint(work / "train"))
     guard.check()
-    if trainer.state.global_step < trainer.args.max_steps:
-        raise DataError(f"data.examples has too few distinct texts for batch_size {trainer.args.train_batch_size}")
+    if trainer.state.global_step < settings.steps:
+        raise DataError(f"data.examples has too few distinct texts for batch_size {settings.batch_size}")
+    if distributed.is_first():
+        if evaluating is not None:
+            evaluating.load_best(model)
+        if recipe.saved.start_share:
+            _average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
+        refuse_non_finite("training", model, settings.learning_rate)
+        _report(accuracy_before, _accuracy(model.eval(), data.held_out), len(data.held_out), settings.learning_rate)
+        _save(model, recipe.saved, own_lengths, work / "model")
 
 
 class _CardCallback(SparseEncoderModelCardCallback):
@@ -257,9 +253,12 @@ def _arguments(
     roles = {column: "query" if column == "query" else "document" for column in columns}
     own_rate = None if recipe.queries is None else recipe.queries.learning_rate
     prompts = {column: model.prompts[role] for column, role in roles.items() if model.prompts.get(role)}
-    arguments = SparseEncoderTrainingArguments(
-        **settings.trainer_arguments(model.device, folder, recipe.seed),
-        accelerator_config={"split_batches": True},  # batch sizes count for all processes together
+    return trainer_arguments(
+        SparseEncoderTrainingArguments,
+        settings,
+        model.device,
+        folder,
+        recipe.seed,
         # A micro batch uses one of the two encoders, a whole batch both before gradients are exchanged.
         ddp_find_unused_parameters=settings.micro_batch is not None and queries_learn_apart(model),
         learning_rate_mapping={} if own_rate is None else {QUERY_PARAMETERS: own_rate},
@@ -271,5 +270,81 @@ def _arguments(
         logging_first_step=True,
         dataloader_drop_last=True,
     )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs are for torchrun, one process each
-    return arguments
+
+
+Lengths = tuple[int | None, int | None]  # tokens of a query and of a document; None for the model's maximum
+
+
+def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
+    """Set dropout and lengths of the model for its training; return the lengths that it had."""
+    set_dropout(model, settings.dropout)
+    for transformer, _ in splade_modules(model):
+        use_few_shapes(transformer.auto_model)
+    (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
+    table = static_embedding(model, "query")
+    own = queries.query_length if table is None else table.tokenizer.model_max_length, documents.document_length
+    _set_lengths(model, settings.query_length, settings.document_length)
+    limit = min(positions(transformer) for transformer, _ in splade_modules(model))
+    for key in {"query_length", "document_length"} & settings.model_fields_set if distributed.is_first() else ():
+        if (length := getattr(settings, key)) > limit:
+            logger.warning("training.%s: the model has %d positions, where texts are cut, not %d", key, limit, length)
+    card = model.model_card_data  # nothing is looked up, or encoded again at every checkpoint
+    card.local_files_only, card.generate_widget_examples = True, False
+    return own
+
+
+def _set_lengths(model: SparseEncoder, query: int | None, document: int | None) -> None:
+    for transformer, _ in splade_modules(model):
+        transformer.query_length, transformer.document_length = query, document
+    if (table := static_embedding(model, "query")) is not None:
+        table.tokenizer.model_max_length = query
+
+
+def _accuracy(model: SparseEncoder, pairs: Dataset) -> float:
+    """Return the share of queries whose own positive scores highest among the positives of all pairs."""
+    if len(pairs) < ENOUGH_PAIRS:
+        return 0.0
+    sides: tuple[tuple[Role, str], ...] = ("query", "query"), ("document", "positive")
+    queries, documents = (TextEncoder(model, role).encode(list(pairs[column])) for role, column in sides)
+    scores = (queries @ documents.T).toarray()
+    return float((scores.argmax(axis=1) == range(len(scores))).mean())
+
+
+def _report(before: float, after: float, pairs: int, rate: float) -> None:
+    """Log the accuracy on held-out `pairs` before and after a training at this rate, if there are enough pairs."""
+    if pairs < ENOUGH_PAIRS:
+        logger.info("no accuracy: %d examples are held out, and %d are needed", pairs, ENOUGH_PAIRS)
+        return
+    found = f"{after:.0%} of {pairs} held-out queries find their own document first, {before:.0%} before"
+    if RULES["lost_accuracy"].beyond(before - after):
+        logger.warning("%s: a worse model, %s", found, lower_rate(rate))
+    else:
+        logger.info(found)
+
+
+@torch.no_grad()
+def _average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
+    """Replace the weights of `model`, in place, by their mean with the weights of `start`, which count for `share`.
+
+    The mean is often better than both, above all for texts unlike the training texts (Wortsman et al. 2022, arXiv
+    2109.01903).
+    """
+    before = dict(start.named_parameters())
+    for name, weight in model.named_parameters():
+        weight.lerp_(before[name].to(weight), share)
+
+
+def _save(model: SparseEncoder, saved: SavedSettings, own: Lengths, folder: Path) -> None:
+    """Write a model with the lengths and limits of the recipe, by default its own."""
+    _set_lengths(model, saved.query_length or own[0], saved.document_length or own[1])
+    limits = {"query": saved.query_terms, "document": saved.document_terms}
+    changed = {role: k for role, k in limits.items() if k is not None}
+    for transformer, _ in splade_modules(model):
+        config = transformer.auto_model.config
+        if changed:
+            config.active_terms = {**(getattr(config, "active_terms", None) or {}), **changed}
+        if saved.query_idf is not None:
+            config.query_idf = saved.query_idf
+        transformer.to(getattr(torch, saved.dtype))  # a table of weights is small and stays exact
+    model.similarity_fn_name = model.similarity_fn_name  # otherwise set when a checkpoint's card first reads it
+    model.save_pretrained(str(folder))

@@ -22,12 +22,12 @@ from vocable.data import tolerating
 from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.errors import ArgumentError, RecipeError, require_extra
 from vocable.figures import Panel, Point, draw_panels
-from vocable.storage import finished, read_record, write_record
+from vocable.storage import RECIPE, finished, read_record, write_record
 from vocable.tables import NONE, Table, Tabular, short
 from vocable.training import distributed
 from vocable.training.callbacks import evaluations
-from vocable.training.recipe import Recipe, Variant, read_recipe, work_settings
-from vocable.training.recipe_files import load_yaml, recipe_file, scalar
+from vocable.training.recipe import Recipe, Variant
+from vocable.training.recipe_files import load_yaml, read_recipe, recipe_file, scalar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,13 +150,13 @@ def train_planned(
     """
     for name, (recipe, _) in plan.items():
         recipe.check_needs()
-        finished(output / name, **work_settings(recipe))
+        finished(output / name, recipe.to_json(), name=RECIPE)
     distributed.join()
     path = output / RESULTS
     read = partial(read_record, path, dict[str, RunResult], error=RecipeError)
     results: dict[str, RunResult] = distributed.by_first(lambda: read() if path.exists() else {})
     for name, (recipe, result) in plan.items():
-        done = finished(output / name, **work_settings(recipe))
+        done = finished(output / name, recipe.to_json(), name=RECIPE)
         model = None if done else carry_out(recipe, output / name)
         if not done or name not in results:
             model = model or load_sparse_encoder(output / name, trust_remote_code=recipe.trust_remote_code)

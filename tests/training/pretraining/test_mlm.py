@@ -33,7 +33,7 @@ from vocable.training.pretraining.mlm import (
     token_losses,
 )
 from vocable.training.pretraining.windows import Windows, write_windows
-from vocable.training.settings import PretrainSettings
+from vocable.training.recipe import PretrainSettings
 
 
 @pytest.fixture

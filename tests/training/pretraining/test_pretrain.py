@@ -22,7 +22,7 @@ from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training.callbacks import set_dropout
 from vocable.training.pretraining.mlm import MaskedWindows, MaskingTask, collate
 from vocable.training.pretraining.windows import write_windows
-from vocable.training.settings import PretrainSettings
+from vocable.training.recipe import PretrainSettings
 
 SETTINGS: dict[str, Any] = {"texts": ["-"], "batch_size": 4, "max_length": 24, "log_every": 1, "save_every": 2}
 

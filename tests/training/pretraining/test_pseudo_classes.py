@@ -19,7 +19,7 @@ from vocable.encoder.fuse import without_logits
 from vocable.training.pretraining.mlm import collate
 from vocable.training.pretraining.pseudo_classes import ClassTask, classify_windows
 from vocable.training.pretraining.windows import write_windows
-from vocable.training.settings import PretrainSettings
+from vocable.training.recipe import PretrainSettings
 from vocable.training.teachers import dense_teacher
 
 SETTINGS: dict[str, Any] = {

@@ -30,7 +30,7 @@ from vocable.options import DType
 from vocable.training.micro_batches import by_length, in_parts, in_threads, part_size, threads_pay
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part, mask_tokens, overlap_aware, whole_words
 from vocable.training.pretraining.windows import Windows
-from vocable.training.settings import PretrainSettings
+from vocable.training.recipe import PretrainSettings
 
 BLOCK_LOGITS = 2**25  # logits of a block: 128 MB in float32
 

@@ -48,6 +48,7 @@ from vocable.options import Count, PretrainOptions, checked
 from vocable.storage import finish, finished, resumable
 from vocable.training import distributed
 from vocable.training.callbacks import (
+    LOG,
     MarkComplete,
     ProgressLog,
     last_checkpoint,
@@ -55,6 +56,7 @@ from vocable.training.callbacks import (
     lower_rate,
     refuse_non_finite,
     set_dropout,
+    trainer_arguments,
 )
 from vocable.training.pretraining.finders import SpanFinder, TermFinder, WordFinder
 from vocable.training.pretraining.masking import Ids
@@ -70,12 +72,11 @@ from vocable.training.pretraining.mlm import (
 from vocable.training.pretraining.pseudo_classes import ClassTask, classify_windows
 from vocable.training.pretraining.sap import AlignmentTask, SparseTeacher
 from vocable.training.pretraining.windows import write_windows
-from vocable.training.settings import WHOLE_TERMS, PretrainSettings
+from vocable.training.recipe import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
 
 logger = logging.getLogger(__name__)
 
-LOG = "log.jsonl"  # in the folder of a run
 KEPT_LOG = "pretrain.jsonl"  # its copy beside the finished model
 
 
@@ -123,7 +124,7 @@ def pretrain(
     texts = iter_texts(texts)
     checked = check_settings(steps, settings)
     distributed.join()
-    distributed.shared(checked.batch_size)
+    distributed.check_shared("batch_size", checked.batch_size)
     with nullcontext(Path(work)) if work is not None else distributed.common_folder() as folder:
         return _Pretraining(model, texts, checked, folder, settings.get("seed", 0)).result()
 
@@ -354,15 +355,16 @@ def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None
 
 
 def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, seed: int) -> TrainingArguments:
-    arguments = TrainingArguments(
-        **settings.trainer_arguments(mlm.device, folder, seed),
-        accelerator_config={"split_batches": True},  # batch sizes count for all processes together
+    return trainer_arguments(
+        TrainingArguments,
+        settings,
+        mlm.device,
+        folder,
+        seed,
         ddp_find_unused_parameters=False,  # it would look for the decoder in the model's outputs, which are its inputs
         lr_scheduler_type=settings.schedule,
         remove_unused_columns=False,
     )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs are for torchrun, one process each
-    return arguments
 
 
 class _PretrainTrainer(Trainer):

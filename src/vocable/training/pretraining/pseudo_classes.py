@@ -27,7 +27,7 @@ from vocable.storage import replacing
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part
 from vocable.training.pretraining.mlm import PredictionTask
 from vocable.training.pretraining.windows import Windows
-from vocable.training.settings import PretrainSettings
+from vocable.training.recipe import PretrainSettings
 from vocable.training.teachers import embed
 
 CLASS_LAYER = "class_layer"  # its name in the model while that learns

@@ -3,7 +3,8 @@
 import pytest
 
 from vocable.errors import RecipeError
-from vocable.training.recipe import Recipe, make_recipe
+from vocable.training.recipe import Recipe
+from vocable.training.recipe_files import make_recipe
 
 
 def training(**keys):

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from vocable.training.detector import BatchStatistics, Collapse, CollapseDetector, CollapseKind
-from vocable.training.settings import TrainingSettings
+from vocable.training.guard import Collapse, CollapseDetector, CollapseKind
+from vocable.training.objective import BatchStatistics
+from vocable.training.recipe import TrainingSettings
 
 HEALTHY = BatchStatistics(
     query_terms=40.0,

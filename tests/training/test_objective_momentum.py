@@ -21,11 +21,9 @@ from transformers import TrainingArguments
 from vocable.objectives.losses import QueueSettings
 from vocable.training.callbacks import QUEUE_FILE, MarkComplete, ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
-from vocable.training.detector import Monitor
-from vocable.training.momentum import Momentum, fingerprints
-from vocable.training.objective import Objective, make_objective
-from vocable.training.recipe import make_recipe
-from vocable.training.settings import TrainingSettings
+from vocable.training.objective import Momentum, Objective, fingerprints, make_objective
+from vocable.training.recipe import TrainingSettings
+from vocable.training.recipe_files import make_recipe
 from vocable.training.train import train
 
 SIZE, MOMENTUM, B, STEPS = 10, 0.6, 4, 5
@@ -35,7 +33,7 @@ def objective(model: SparseEncoder, queue: dict[str, Any], **settings: Any) -> O
     losses = [{"name": "info_nce", "queue": queue}]
     regularizers = {"query": 0, "document": 0}
     training = TrainingSettings(steps=30, losses=losses, regularizers=regularizers, **settings)  # type: ignore[arg-type]
-    return make_objective(model, training, TrainingData(None), Monitor())  # type: ignore[arg-type]
+    return make_objective(model, training, TrainingData(None))  # type: ignore[arg-type]
 
 
 def batches(model: SparseEncoder, texts: list[str]) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
@@ -68,7 +66,7 @@ def test_the_loss_is_over_a_queue_of_a_following_copy_s_documents(
     follower, k = deepcopy(toy_model), 20
     ours = objective(toy_model, {"size": SIZE, "momentum": MOMENTUM, "terms": k}, batch_size=B, **settings)
     seen: dict[str, Any] = {}
-    ours._monitor.see = lambda *vectors: seen.update(  # type: ignore[method-assign]
+    ours.monitor.see = lambda *vectors: seen.update(  # type: ignore[method-assign]
         queries=vectors[0].detach().double().numpy(), documents=vectors[1].detach().double().numpy()
     )
     assert ours.momentum is not None
