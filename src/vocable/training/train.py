@@ -30,8 +30,8 @@ from vocable.encoder.cpu import float32_attention, use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import trusting
-from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.opening import without_bars
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
