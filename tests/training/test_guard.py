@@ -159,7 +159,7 @@ def test_numbers_that_are_not_finite(
         return model
 
     monkeypatch.setattr(Monitor, "see", counted)
-    monkeypatch.setattr("vocable.training.train.load", hooked)
+    monkeypatch.setattr("vocable.training.train.load_sparse_encoder", hooked)
     said = stopped(recipe(backbones["bert"], examples), tmp_path / "model")
     assert said.startswith("stopped at step 8, a number that is not finite: ")
     assert "lower training.learning_rate from 2e-05 to 2e-06" in said
