@@ -32,10 +32,9 @@ from vocable.errors import CollapseError, DataError, LostProcessError, RecipeErr
 from vocable.training import callbacks, distributed
 from vocable.training.callbacks import set_dropout
 from vocable.training.data import TrainingData
-from vocable.training.objective import Monitor
-from vocable.training.objective import make_objective
-from vocable.training.recipe_files import read_recipe
+from vocable.training.objective import Monitor, make_objective
 from vocable.training.recipe import TrainingSettings
+from vocable.training.recipe_files import read_recipe
 from vocable.training.train import train
 
 REGULARIZERS = {
