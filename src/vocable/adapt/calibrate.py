@@ -75,25 +75,23 @@ def calibrate(
         texts: probe texts; the first `count` that are not empty are used.
         activation_rate: share of the terms to be active. Its shift is found exactly, up to ties.
         shift: instead of a rate: the number of logits to lower the bias by.
-        level: count the active terms of each text after pooling ("pooled", our reading of the paper), or of each token.
-            The same shift leaves a far smaller share active of each token.
+        level: count the active terms of each text after pooling ("pooled", our reading of the paper), or the far fewer
+            ones of each token.
         max_length: tokens of a probe text. Longer texts have more active terms: use the length of later inputs.
         count: probe texts. Their pooled logits, 4 bytes per term, are held in memory.
 
     Returns:
-        a new model with b' = b - c. Its provenance has the shift and, before and after it, the share of active terms,
-        and the mean and 99th percentile of the active terms of a text or token.
+        a new model with b' = b - c. Its provenance has the shift, and the active terms before and after it.
 
     Raises:
         ArgumentError: neither or both of activation_rate and shift, a value out of range, or only empty texts.
         ModelError: the decoder has no bias.
     """
-    texts = iter_texts(texts)
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("calibrate takes either activation_rate or shift")
     if shift is not None and not abs(shift) <= torch.finfo(torch.float32).max:
         raise ArgumentError(f"shift must be a finite number in float32, not {shift}")
-    probe = list(islice((text for text in texts if text.strip()), count))
+    probe = list(islice((text for text in iter_texts(texts) if text.strip()), count))
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")
     calibrated = copy_with(model)
@@ -102,14 +100,12 @@ def calibrate(
     if not has_bias(layer):
         raise ModelError(f"{type(mlm).__name__} has no output bias to shift")
     logits = _probe_logits(mlm, tokenizer, probe, level, max_length, pooling)
-    if activation_rate is not None:
-        shift = logits.threshold(activation_rate)
-    assert shift is not None
+    lowered = logits.threshold(activation_rate) if activation_rate is not None else shift or 0.0
     with torch.no_grad():
-        layer.bias.sub_(shift)
+        layer.bias.sub_(lowered)
     fuse(calibrated)  # special tokens stay where no shift makes them active
-    before, after = logits.active(0.0), logits.active(shift)
-    record(calibrated, "calibrate", shift=shift, level=level, pooling=pooling, before=before, after=after)
+    before, after = logits.active(0.0), logits.active(lowered)
+    record(calibrated, "calibrate", shift=lowered, level=level, pooling=pooling, before=before, after=after)
     return calibrated
 
 
@@ -125,15 +121,11 @@ class Logits(NamedTuple):
         counts = torch.zeros(self.rows, dtype=torch.int64)
         for first, block in self.blocks():
             counts[first : first + len(block)] += (block > threshold).sum(dim=1).cpu()
-        found = counts.numpy()
-        mean = float(found.mean())
-        return {"share": float(found.mean() / self.terms), "mean": mean, "p99": float(np.percentile(found, 99))}
+        mean, p99 = float(counts.numpy().mean()), float(np.percentile(counts.numpy(), 99))
+        return {"share": float(counts.numpy().mean() / self.terms), "mean": mean, "p99": p99}
 
     def threshold(self, share: float) -> float:
-        """Return the lowest logit with at most a `share` in [0, 1) of all logits strictly above it.
-
-        Two passes find the upper, then the lower half of its bits.
-        """
+        """Return the lowest logit with at most a `share` in [0, 1) of all logits strictly above it."""
         size = self.rows * self.terms
         rank = size - int(share * size) - 1  # counted from 0, from below
         upper, rank = self._half_of_rank(rank, None)

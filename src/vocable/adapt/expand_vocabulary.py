@@ -86,16 +86,15 @@ def frequent_words(
     min_count: Count = 1,
     split: Splitter | None = None,
 ) -> FrequentWords:
-    """Return at most `size` of the most frequent words of `texts`, as normalized by `tokenizer`.
+    """Return at most `size` of the most frequent words of `texts`, as normalized by `tokenizer`, which must spell them.
 
-    Equally frequent words are sorted by their characters, so that the order of the texts does not matter. Words that
-    the tokenizer cannot spell are skipped.
+    Equally frequent words are sorted by their characters, so that the order of the texts does not matter.
     """
     split = split or splitter_of(tokenizer)
     counts = Counter(word.text for text in iter_texts(texts) for word in split(text))
-    often = [(-count, word) for word, count in counts.items() if count >= min_count]
-    sorted_words, words, tokens, passed_over = [word for _, word in sorted(often)], list[str](), 0, 0
-    batches = (sorted_words[start : start + WORDS] for start in range(0, len(sorted_words), WORDS))
+    often = [word for _, word in sorted((-count, word) for word, count in counts.items() if count >= min_count)]
+    words, tokens, passed_over = list[str](), 0, 0
+    batches = (often[start : start + WORDS] for start in range(0, len(often), WORDS))
     for word, pieces in chain.from_iterable(zip(batch, cut_words(tokenizer, batch), strict=True) for batch in batches):
         if not pieces:
             passed_over += 1
@@ -127,11 +126,9 @@ def read_words(path: str | Path) -> list[str]:
 
 
 def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize: Callable[[str], str]) -> None:
-    """Refuse words that cannot be terms; `pieces` are the tokens that spell each word.
+    """Raise `ArgumentError` unless all words can be terms; `pieces` are the tokens that spell each.
 
-    Raises:
-        ArgumentError: no words, or words that are empty, duplicates (also once normalized) or cannot be spelled; with
-            the line numbers of the first few, from 1.
+    Words must not be empty, duplicates (also once normalized) or unspellable; the message has line numbers, from 1.
     """
     if not words:
         raise ArgumentError("there are no words to expand to")
@@ -170,12 +167,11 @@ def expand_vocabulary(
         texts: instead of words: a corpus whose most frequent words are the terms. It is read once.
         size: with `texts`: the largest number of words.
         min_count: with `texts`: least occurrences of a word.
-        splitter: splits texts into words: words are runs of letters, digits, marks and _, whitespace splits at spaces
-            only. A name in `vocable.encoder.terms`; pre-training uses the same one.
-        init: initial rows and biases of the words. "mean": the means over their sub-tokens. "semantic": for words that
-            are one token of `target` and several of the source, the mean of source tokens that are near in the
-            target's embeddings, as in `transfer`; "mean" for all other words. "random": rows from a normal with the
-            standard deviation of the decoder's entries, and the mean of its biases.
+        splitter: splits texts into words, a name in `vocable.encoder.terms`: words are runs of letters, digits, marks
+            and _, whitespace splits at spaces only. Pre-training uses the same one.
+        init: initial rows and biases of the words. "mean": the means over their sub-tokens. "semantic": as in
+            `transfer`, for words that are one token of `target` and several of the source; "mean" for all others.
+            "random": rows from a normal with the decoder's standard deviation, and the mean of its biases.
         target: for "semantic": a model that has words as tokens. Loaded, or its name.
         seed: of the random rows.
 
@@ -194,8 +190,7 @@ def expand_vocabulary(
     (mlm, tokenizer, *_), figures = parts(model), dict[str, Any]()
     old, split = vocabulary_of(mlm), splitter_of(tokenizer, splitter)
     if texts is not None:
-        found = frequent_words(texts, tokenizer, size=size, min_count=min_count, split=split)
-        figures = found._asdict()
+        figures = frequent_words(texts, tokenizer, size=size, min_count=min_count, split=split)._asdict()
         words = figures.pop("words")
     listed = read_words(words) if isinstance(words, Path) else as_texts(words, "words")
     pieces = cut_words(tokenizer, listed)
@@ -253,13 +248,13 @@ def _semantic(
 @describes("expand-vocabulary")
 def _describe(step: Step) -> list[str]:
     """The covered share of the texts, and the number of words."""
-    lines = []
+    lines = [f"{step['words']:,} words as terms: {step['init']}", OWN_TERMS]
+    if step.get("passed_over"):
+        lines.insert(0, f"skipped, because the tokenizer cannot spell them: {step['passed_over']:,} words")
     if "covered" in step:
         per_word = f"{step['tokens_per_word']:.2f} tokens per word"
-        lines.append(f"{step['covered']:.1%} of the words of the texts, {per_word}")
-        if step["passed_over"]:
-            lines.append(f"skipped, because the tokenizer cannot spell them: {step['passed_over']:,} words")
-    return [*lines, f"{step['words']:,} words as terms: {step['init']}", OWN_TERMS]
+        lines.insert(0, f"{step['covered']:.1%} of the words of the texts, {per_word}")
+    return lines
 
 
 def _adapt(model: SparseEncoder, settings: ExpandSettings, inputs: Inputs) -> SparseEncoder:

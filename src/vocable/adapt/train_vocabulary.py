@@ -104,7 +104,7 @@ def train_vocabulary(
     Args:
         texts: the corpus, read once; its distinct words are held in memory.
         size: number of tokens, special ones included; each of several is trained.
-        algorithm: "bpe" knows every character, "wordpiece" the 1,000 most frequent. More in `train_tokenizer`.
+        algorithm: as in `train_tokenizer`.
         output: folder for the tokenizer (written atomically); with one size only.
 
     Raises:

@@ -180,26 +180,24 @@ def transfer(
 
     Args:
         model: from `vocable.load`; it is not changed.
-        target: a model or tokenizer: a folder or Hub id, or loaded. A model's embeddings are used by the semantic
-            initialization, its output bias by the prior. The result has a copy of the tokenizer, with the source's
-            maximum length and model inputs.
-        head_only: replace the output terms only. Tokenizer and input embeddings stay, and the new rows make a separate
-            output layer: see `vocable.encoder.output_vocabulary`.
+        target: a model or tokenizer: a folder or Hub id, or loaded. The result has a copy of the tokenizer, with the
+            source's maximum length and model inputs.
+        head_only: replace the output terms only. The new rows make a separate output layer: see
+            `vocable.encoder.output_vocabulary`.
         init: initial rows of new tokens. "semantic": the mean of shared tokens that are near in the target's embeddings
             (eq. 7 to 9). "subtoken": the mean of the token's pieces by the source's tokenizer. "mean": the centroid of
             the shared tokens, which the other two use for tokens that they cannot place. "random-new": a normal with
             the standard deviation of the source's entries; "random-all" draws shared tokens, too.
         bias: the output bias. "prior": the target's, moved to the mean and standard deviation of the source's (eq. 10),
             or with `texts` the log counts of the tokens. "keep": the source's for shared tokens, its mean for new ones.
-        norm: the norm of the output matrix. "keep": as in the model. "target": matrix and bias are divided so that
-            shared tokens have their mean norm in the target's output matrix, which is a `rescale` without a factor to
-            choose (in the code of the paper's authors, not in the paper).
+        norm: "target" divides output matrix and bias so that shared tokens have their mean norm in the target's output
+            matrix: a `rescale` without a factor to choose (in the code of the paper's authors, not in the paper).
         texts: a corpus to count the target's tokens in.
         seed: of the random rows.
 
     Returns:
-        a new model. Its provenance has the share of the target's vocabulary that was carried over, in total (overlap)
-        and by class of token, and the model knows its new tokens (`vocable.new_tokens`).
+        a new model that knows its new tokens (`vocable.new_tokens`). Its provenance has the share of the target's
+        vocabulary that was carried over, in total (overlap) and by class of token.
 
     Raises:
         ArgumentError: a prior or norm for which the target has no weights.

@@ -213,8 +213,7 @@ def analyze_postings(
     """Measure the lengths of the postings lists of vectors, and their evenness (Kim et al. 2026, appendix H).
 
     Args:
-        vectors: output of `vocable encode` or `vocable index`, a folder or several shards; or csr_array [n, v].
-        max_terms: numbers of terms to keep per text, each measured separately; None for all.
+        vectors, max_terms: as in `analyze_weights`.
         longest: number of the longest lists to name; of equally long lists, the lower columns first.
         model: the model that made the vectors, if it has moved.
 

@@ -67,13 +67,12 @@ def expansion_data(
         expander: a model from `vocable.load`, or the result of `vocable.evaluation.expanders.open_expander` for the
             documents.
         texts: the m inputs.
-        documents: the n documents.
+        documents: the n documents, the collection.
         k: number of documents that each input retrieves.
         name: name of the expander.
-        itself: [m], for inputs that are documents of the collection, the row of each: a document does not retrieve
-            itself. (Its expansions do not appear in it, so that it could only displace another document.)
-        vectors: of a model, the encoded documents [n, v], by default encoded here.
-        query_vectors: of a model, the encoded queries [m, v].
+        itself: [m], for inputs that are documents, the row of each: a document does not retrieve itself. (Its
+            expansions do not appear in it, so that it could only displace another document.)
+        vectors, query_vectors: of a model, the encoded documents [n, v] and queries [m, v], by default encoded here.
         ids: ids of the documents, which decide the order of equal scores; by default their rows.
         splitter: the `words` of `input_terms`.
 

@@ -169,14 +169,13 @@ def _expand(
         role: Role = "query" if texts.itself is None else "document"
         expander = open_expander(place, collection, role, options.get("device"))
         return expansion_data(expander, inputs, collection, k, name=title, itself=texts.itself)
-    loaded = model
 
     def vectors(role: Role, documents: Sequence[Document]) -> csr_array:
         sources = options.get("vectors") if role == "document" else options.get("query_vectors")
         if sources is not None:
-            return stored_vectors(sources, loaded, [document.id for document in documents])
+            return stored_vectors(sources, model, [document.id for document in documents])
         dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
-        encoder, folder = TextEncoder(loaded, role, dtype=dtype, max_length=max_length), work / role
+        encoder, folder = TextEncoder(model, role, dtype=dtype, max_length=max_length), work / role
         done = encode_stream(encoder, documents, folder, model=place, title=title, total=len(documents))
         if done.truncated:
             message = "%s: %d of %d %s texts were truncated to %d tokens"
