@@ -47,13 +47,19 @@ def embedded(model: Any, columns: Sequence[Tokens]) -> list[Tensor]:
     def encode(part: Tokens) -> Tensor:
         return cast(Tensor, model(part)["sentence_embedding"])
 
-    threads = threads_pay(model, len(parts), tokens)
-    vectors = iter(in_threads(model, encode, parts) if threads else [encode(part) for part in parts])
+    vectors = iter(call_on_parts(model, encode, parts, tokens))
     found = []
     for some in split:
         rows = torch.cat([rows for rows, _ in some])
         found.append(torch.cat([next(vectors) for _ in some])[rows.argsort()])
     return found
+
+
+def call_on_parts(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T], tokens: int) -> list[Tensor]:
+    """Call `call` on each part of a batch with `tokens` tokens, padding included, in threads where that is faster."""
+    if threads_pay(model, len(parts), tokens):
+        return in_threads(model, call, parts)
+    return [call(part) for part in parts]
 
 
 def in_parts(model: nn.Module) -> bool:

@@ -19,7 +19,6 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
 from vocable.training import micro_batches
 from vocable.training.pretraining import mlm as cross_entropy
-from vocable.training.pretraining.finders import WordFinder
 from vocable.training.pretraining.masking import IGNORED, Part, whole_words
 from vocable.training.pretraining.mlm import (
     MASK_STREAM,
@@ -32,7 +31,7 @@ from vocable.training.pretraining.mlm import (
     split_windows,
     token_losses,
 )
-from vocable.training.pretraining.windows import Windows, write_windows
+from vocable.training.pretraining.windows import Windows, WordFinder, write_windows
 from vocable.training.recipe import PretrainSettings
 
 

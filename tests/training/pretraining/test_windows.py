@@ -19,8 +19,17 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.errors import DataError, LostProcessError
 from vocable.training.pretraining import windows
-from vocable.training.pretraining.finders import WHITE, SpanFinder, TermFinder, WordFinder
-from vocable.training.pretraining.windows import SHORTEST, Cutter, Windows, cut, write_windows
+from vocable.training.pretraining.windows import (
+    SHORTEST,
+    WHITE,
+    Cutter,
+    SpanFinder,
+    TermFinder,
+    Windows,
+    WordFinder,
+    cut,
+    write_windows,
+)
 
 LENGTH = 20
 

@@ -1,10 +1,10 @@
-"""Masked language modelling: masked batches, the loss of hidden tokens, and predictions of held-out windows.
+"""Masked language modelling: tasks, batches of windows, losses, and predictions of held-out windows.
 
 The held-out windows and their masks depend on the seed alone, so that runs can be compared. Their tokens are masked
 uniformly, whatever the training does; in a training that masks whole words they are masked by words, and for words of
 several sub-tokens also only the first and only the later sub-tokens (Kim et al. 2026, §3.2).
 
-Letters: m hidden tokens, d size of the decoder's input, v output terms, s tokens of a text.
+Letters: m hidden tokens, d size of the decoder's input, v output terms, b texts of a batch, s tokens of a text.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.special_terms import special_tokens
 from vocable.options import DType
-from vocable.training.micro_batches import by_length, in_parts, in_threads, part_size, threads_pay
+from vocable.training.micro_batches import by_length, call_on_parts, in_parts, part_size
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part, mask_tokens, overlap_aware, whole_words
 from vocable.training.pretraining.windows import Windows
 from vocable.training.recipe import PretrainSettings
 
 BLOCK_LOGITS = 2**25  # logits of a block: 128 MB in float32
+LARGEST_SHARE = 10  # at most one window in this many is held out
+HELD_OUT_BATCH = 32
+
+# Random streams of their own: the training's keys have three numbers, where a fourth counts as a zero.
+SPLIT_STREAM, MASK_STREAM, PART_STREAM = 1, 2, 3
+PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "later"}
 
 
 def mean_cross_entropy(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
@@ -68,7 +74,7 @@ class _MeanCrossEntropy(torch.autograd.Function):
         m, total = max(len(states), 1), states.new_zeros((), dtype=torch.float32)
         needed = any(ctx.needs_input_grad)
         # [m, d], [v, d] and [v]
-        grads = [torch.zeros_like(given, dtype=torch.float32) for given in (states, weight, weight[:, 0])]
+        grads = [torch.zeros_like(part, dtype=torch.float32) for part in (states, weight, weight[:, 0])]
         for block, logits in _logits(states, weight, bias):
             picked = torch.arange(len(logits), device=logits.device), labels[block]
             norm = logits.logsumexp(dim=1)
@@ -101,12 +107,26 @@ def _logits(states: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tup
 
 
 def _cast(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Cast to the type in which autocast computes products."""
     device = states.device.type
     if not torch.is_autocast_enabled(device):
         return states, weight, bias
     dtype = torch.get_autocast_dtype(device)
     return states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+
+
+def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the decoder's inputs [m, d] at the m hidden tokens of a batch, and their labels [m]."""
+    tokens, parts = batch["labels"].numel(), [batch]
+    if in_parts(mlm) and tokens > part_size(tokens):
+        parts = [part for _, part in by_length(batch, part_size(tokens))]
+
+    def states(part: dict[str, Tensor]) -> Tensor:
+        inputs = {key: value for key, value in part.items() if key != "labels"}
+        found: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
+        return found
+
+    labels = torch.cat([some[some != IGNORED] for some in (part["labels"] for part in parts)])
+    return torch.cat(call_on_parts(mlm, states, parts, tokens)), labels
 
 
 class Predictions(NamedTuple):
@@ -146,10 +166,8 @@ class Task(ABC):
         """Return the mean loss, and the number of tokens, texts or terms in the mean."""
 
     @abstractmethod
-    def sums(
-        self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear, name: str, new: Tensor | None
-    ) -> dict[str, NDArray[np.float64]]:
-        """Return the count and the sums of the fields of `outcome`, by group, of a batch of the set `name`."""
+    def figures(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
+        """Return summands of the fields of `outcome` [fields, m], and the labels [m] if they are tokens'."""
 
 
 class PredictionTask(Task):
@@ -167,19 +185,10 @@ class PredictionTask(Task):
         states, labels, layer = self.inputs(model, batch, decoder)
         return mean_cross_entropy(states, layer.weight, layer.bias, labels), len(labels)
 
-    def sums(
-        self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear, name: str, new: Tensor | None
-    ) -> dict[str, NDArray[np.float64]]:
+    def figures(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
         states, labels, layer = self.inputs(model, batch, decoder)
         losses, right = token_losses(states, layer.weight, layer.bias, labels)
-        figures, is_new = torch.stack([torch.ones_like(losses), losses, right.float()]), None
-        if new is not None:
-            is_new = new[labels.cpu()].to(labels.device)
-        groups = {name: slice(None)} if is_new is None else {"shared": ~is_new, "new": is_new}
-        return {
-            group: figures[:, members].sum(dim=1, dtype=torch.float64).cpu().numpy()
-            for group, members in groups.items()
-        }
+        return torch.stack([torch.ones_like(losses), losses, right.float()]), labels
 
 
 class MaskingTask(PredictionTask):
@@ -255,31 +264,6 @@ def collate(batch: Iterable[Masked], padding: int) -> dict[str, Tensor]:
     }
 
 
-def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the decoder's inputs [m, d] at the m hidden tokens of a batch, and their labels [m]."""
-    tokens, parts = batch["labels"].numel(), [batch]
-    if in_parts(mlm) and tokens > part_size(tokens):
-        parts = [part for _, part in by_length(batch, part_size(tokens))]
-
-    def states(part: dict[str, Tensor]) -> Tensor:
-        inputs = {key: value for key, value in part.items() if key != "labels"}
-        found: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
-        return found
-
-    labels = torch.cat([some[some != IGNORED] for some in (part["labels"] for part in parts)])
-    if threads_pay(mlm, len(parts), tokens):
-        return torch.cat(in_threads(mlm, states, parts)), labels
-    return torch.cat([states(part) for part in parts]), labels
-
-
-LARGEST_SHARE = 10  # at most one window in this many is held out
-HELD_OUT_BATCH = 32
-
-# Random streams of their own: the training's keys have three numbers, where a fourth counts as a zero.
-SPLIT_STREAM, MASK_STREAM, PART_STREAM = 1, 2, 3
-PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "later"}
-
-
 def split_windows(windows: int, held_out: int, seed: int) -> tuple[Ids, Ids]:
     """Return the numbers of the windows to learn from, and of `held_out` others, at most a tenth; ascending."""
     order = np.random.default_rng((seed, 0, 0, SPLIT_STREAM)).permutation(windows)
@@ -334,8 +318,14 @@ class HeldOut:
                 for start in range(0, len(texts), HELD_OUT_BATCH):
                     batch = collate(texts[start : start + HELD_OUT_BATCH], self._padding)
                     batch = {key: part.to(device) for key, part in batch.items()}
-                    for group, figures in self._task.sums(mlm, batch, decoder, name, self._new).items():
-                        sums[group] = sums.get(group, 0.0) + figures
+                    figures, labels = self._task.figures(mlm, batch, decoder)
+                    groups: dict[str, slice | Tensor] = {name: slice(None)}
+                    if self._new is not None and labels is not None:
+                        is_new = self._new[labels.cpu()].to(device)
+                        groups = {"shared": ~is_new, "new": is_new}
+                    for group, members in groups.items():
+                        summed = figures[:, members].sum(dim=1, dtype=torch.float64).cpu().numpy()
+                        sums[group] = sums.get(group, 0.0) + summed
         mlm.train(training)
         outcomes = ((group, int(count), figures) for group, (count, *figures) in sums.items())
         return {

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from sentence_transformers import SparseEncoder
+from sentence_transformers import SentenceTransformer, SparseEncoder
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset, SequentialSampler
@@ -46,19 +46,7 @@ from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.objectives import first_mistake
 from vocable.options import Count, PretrainOptions, checked
 from vocable.storage import finish, finished, resumable
-from vocable.training import distributed
-from vocable.training.callbacks import (
-    LOG,
-    MarkComplete,
-    ProgressLog,
-    last_checkpoint,
-    log_beside_loss,
-    lower_rate,
-    refuse_non_finite,
-    set_dropout,
-    trainer_arguments,
-)
-from vocable.training.pretraining.finders import SpanFinder, TermFinder, WordFinder
+from vocable.training import callbacks, distributed
 from vocable.training.pretraining.masking import Ids
 from vocable.training.pretraining.mlm import (
     HeldOut,
@@ -69,15 +57,14 @@ from vocable.training.pretraining.mlm import (
     epoch_order,
     split_windows,
 )
-from vocable.training.pretraining.pseudo_classes import ClassTask, classify_windows
-from vocable.training.pretraining.sap import AlignmentTask, SparseTeacher
-from vocable.training.pretraining.windows import write_windows
+from vocable.training.pretraining.teacher_tasks import AlignmentTask, ClassTask, SparseTeacher, classify_windows
+from vocable.training.pretraining.windows import SpanFinder, TermFinder, WordFinder, write_windows
 from vocable.training.recipe import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
 
 logger = logging.getLogger(__name__)
 
-KEPT_LOG = "pretrain.jsonl"  # its copy beside the finished model
+KEPT_LOG = "pretrain.jsonl"  # the log of a pre-training, beside the finished model
 
 
 @checked
@@ -165,7 +152,7 @@ def pretrain_folder(
         if distributed.is_first():
             shutil.rmtree(result, ignore_errors=True)
             save_model(adapted, result)
-            shutil.copy(run / LOG, result / KEPT_LOG)
+            shutil.copy(run / callbacks.LOG, result / KEPT_LOG)
             finish(work, output, result)
         distributed.wait()
     return adapted
@@ -190,23 +177,18 @@ class _Pretraining:
         self._settings, self._folder, self._seed = settings, folder, seed
         self._adapted = copy_with(model)
         self._mlm, self._tokenizer, *_ = parts(self._adapted)
-        new = None
-        if output_vocabulary(self._mlm) is None:
-            new = _is_new(new_tokens(model), self._mlm.config.vocab_size)
+        v = self._mlm.config.vocab_size
+        new = None if output_vocabulary(self._mlm) is not None else _is_new(new_tokens(model), v)
         _check_task(self._mlm, self._tokenizer, settings, new)
-        self._task = self._make_task(new)
-        self._new = None if settings.classes is not None else new
-        self._cut_and_split(texts, self._finder(splitter_name(model)))
-
-    def _make_task(self, new: NDArray[np.bool_] | None) -> Task:
-        settings, names, device = self._settings, terms(self._adapted), str(self._mlm.device)
-        if settings.teacher is None:
-            return MaskingTask(self._tokenizer, settings, self._mlm.config.vocab_size, new)
-        if settings.classes is None:
+        names, device, dense = terms(self._adapted), str(self._mlm.device), None
+        self._task: Task = MaskingTask(self._tokenizer, settings, v, new)
+        if settings.teacher is not None and settings.classes is None:
             teacher = SparseTeacher(settings.teacher, names, device, settings.dtype)
-            return AlignmentTask(self._tokenizer, teacher)
-        self._dense = dense_teacher(settings.teacher, settings.max_length, device)
-        return ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), settings.classes)
+            self._task = AlignmentTask(self._tokenizer, teacher)
+        elif settings.teacher is not None and settings.classes is not None:
+            dense = dense_teacher(settings.teacher, settings.max_length, device)
+            self._task = ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), settings.classes)
+        self._cut_and_split(texts, self._finder(splitter_name(model)), dense, new)
 
     def _finder(self, splitter: str) -> TermFinder | None:
         layer = output_vocabulary(self._mlm)
@@ -216,51 +198,48 @@ class _Pretraining:
             return SpanFinder(layer.terms, self._tokenizer)
         return WordFinder(layer.terms, self._tokenizer, splitter)
 
-    def _cut_and_split(self, texts: Iterable[str], finder: TermFinder | None) -> None:
+    def _cut_and_split(
+        self,
+        texts: Iterable[str],
+        finder: TermFinder | None,
+        dense: SentenceTransformer | None,
+        new: NDArray[np.bool_] | None,
+    ) -> None:
         """Write the windows, and split them into those to learn from and those held out."""
-        settings, folder = self._settings, self._folder / "tokens"
+        settings, folder, seed, tokenizer = self._settings, self._folder / "tokens", self._seed, self._tokenizer
         draws = settings.steps * settings.batch_size * settings.gradient_accumulation
         with distributed.first_alone():  # the other processes read the files that the first has written
             length = _window_length(self._adapted, settings.max_length)
-            self._windows = write_windows(folder, texts, self._tokenizer, length, finder)
-            learned, held_out = split_windows(len(self._windows), settings.held_out, self._seed)
+            self._windows = write_windows(folder, texts, tokenizer, length, finder)
+            learned, held_out = split_windows(len(self._windows), settings.held_out, seed)
             if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
                 enough = limit // (settings.batch_size * settings.gradient_accumulation)
                 raise DataError(
                     f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
                     f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
                 )
-        if settings.classes is not None:
-            seen = np.union1d(epoch_order(learned, 0, self._seed)[:draws], held_out)
+        if dense is not None:
+            new, seen = None, np.union1d(epoch_order(learned, 0, seed)[:draws], held_out)
             with distributed.first_alone():
-                self._windows = classify_windows(
-                    folder, self._windows, seen, self._tokenizer, self._dense, settings, self._seed
-                )
-        self._examples = MaskedWindows(self._windows, learned, self._task, draws, self._seed)
-        self._held_out = HeldOut(
-            self._windows,
-            held_out,
-            self._task,
-            new=self._new,
-            padding=self._tokenizer.pad_token_id,
-            seed=self._seed,
-            dtype=settings.dtype,
-        )
+                self._windows = classify_windows(folder, self._windows, seen, tokenizer, dense, settings, seed)
+        self._examples = MaskedWindows(self._windows, learned, self._task, draws, seed)
+        padding, dtype = tokenizer.pad_token_id, settings.dtype
+        self._held_out = HeldOut(self._windows, held_out, self._task, new=new, padding=padding, seed=seed, dtype=dtype)
 
     def result(self) -> SparseEncoder:
         """Train, and return the adapted model with the step in its provenance."""
         mlm, settings = self._mlm, self._settings
-        set_dropout(mlm, settings.dropout)
+        callbacks.set_dropout(mlm, settings.dropout)
         use_few_shapes(mlm)
         class_layer = self._task.part_of_model() if isinstance(self._task, ClassTask) else nullcontext()
         with without_logits(mlm) as decoder, _learning(mlm, settings), float32_attention(mlm), class_layer:
             before = self._held_out.evaluate(mlm, decoder)
             self._train(decoder)
-            refuse_non_finite("pretrain", mlm, settings.learning_rate)
+            callbacks.refuse_non_finite("pretrain", mlm, settings.learning_rate)
             after = self._held_out.evaluate(mlm, decoder)
         for group, found in after.items() if distributed.is_first() else ():
             if found.loss > before[group].loss:
-                values = group, before[group].loss, found.loss, lower_rate(settings.learning_rate)
+                values = group, before[group].loss, found.loss, callbacks.lower_rate(settings.learning_rate)
                 logger.warning("the held-out loss (%s) rose from %.3f to %.3f: a worse model, %s", *values)
         figures = settings.model_dump(exclude_defaults=True, exclude={"texts"})
         figures["held_out"] = {
@@ -273,23 +252,30 @@ class _Pretraining:
         return self._adapted.eval()
 
     def _train(self, decoder: nn.Linear) -> None:
-        trainer = _PretrainTrainer(
-            self._mlm,
-            _arguments(self._mlm, self._settings, self._folder, self._seed),
-            partial(collate, padding=self._tokenizer.pad_token_id),
-            train_dataset=self._examples,
+        mlm, settings, folder = self._mlm, self._settings, self._folder
+        arguments = callbacks.trainer_arguments(
+            TrainingArguments,
+            settings,
+            mlm.device,
+            folder,
+            self._seed,
+            ddp_find_unused_parameters=False,  # it would look for the decoder in the model's outputs, its inputs
+            lr_scheduler_type=settings.schedule,
+            remove_unused_columns=False,
         )
-        trainer.task, trainer.decoder, trainer.schedule_steps = self._task, decoder, self._settings.schedule_steps
+        collator = partial(collate, padding=self._tokenizer.pad_token_id)
+        trainer = _PretrainTrainer(mlm, arguments, collator, train_dataset=self._examples)
+        trainer.task, trainer.decoder, trainer.schedule_steps = self._task, decoder, settings.schedule_steps
         trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_LogHeldOut(trainer, self._held_out))
         if distributed.is_first():
-            trainer.add_callback(ProgressLog("pretrain", self._folder / LOG))
-        trainer.add_callback(MarkComplete())
+            trainer.add_callback(callbacks.ProgressLog("pretrain", folder / callbacks.LOG))
+        trainer.add_callback(callbacks.MarkComplete())
         with distributed.together():
-            trainer.train(resume_from_checkpoint=last_checkpoint(self._folder))
+            trainer.train(resume_from_checkpoint=callbacks.last_checkpoint(folder))
         # In bfloat16 the trainer wraps the model's forward: without this the result would compute in bfloat16.
-        trainer.accelerator.unwrap_model(self._mlm, keep_fp32_wrapper=False)
+        trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
 
 
 def _window_length(model: SparseEncoder, max_length: int) -> int:
@@ -322,7 +308,7 @@ def _check_task(
 
 
 def _is_new(tokens: Ids | None, size: int) -> NDArray[np.bool_] | None:
-    """Return [v], True for these tokens."""
+    """Return True [v] for these tokens."""
     if tokens is None:
         return None
     if tokens.max(initial=-1) >= size:
@@ -354,26 +340,13 @@ def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None
             parameter.requires_grad_(True)
 
 
-def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, seed: int) -> TrainingArguments:
-    return trainer_arguments(
-        TrainingArguments,
-        settings,
-        mlm.device,
-        folder,
-        seed,
-        ddp_find_unused_parameters=False,  # it would look for the decoder in the model's outputs, which are its inputs
-        lr_scheduler_type=settings.schedule,
-        remove_unused_columns=False,
-    )
-
-
 class _PretrainTrainer(Trainer):
     task: Task
     decoder: nn.Linear
     schedule_steps: int | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
-        """Use the schedule of a longer run, if this one is its beginning."""
+        """Return the schedule of a longer run, if this one is its beginning."""
         return super().create_scheduler(self.schedule_steps or num_training_steps, optimizer)
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> SequentialSampler:
@@ -400,7 +373,7 @@ class _LogHeldOut(TrainerCallback):
             for name in found._fields[1:]
         }
         if figures:
-            log_beside_loss(self._trainer, figures, control)
+            callbacks.log_beside_loss(self._trainer, figures, control)
         distributed.wait()
 
 

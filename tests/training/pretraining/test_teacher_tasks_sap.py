@@ -18,7 +18,7 @@ from vocable.encoder.fuse import without_logits
 from vocable.encoder.sparse_encoder import save_model
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
-from vocable.training.pretraining.sap import AlignmentTask, SparseTeacher, squared_difference
+from vocable.training.pretraining.teacher_tasks import AlignmentTask, SparseTeacher, squared_difference
 
 SETTINGS: dict[str, Any] = {
     "steps": 4, "batch_size": 4, "max_length": 24, "log_every": 1, "save_every": 2, "learning_rate": 3e-3,

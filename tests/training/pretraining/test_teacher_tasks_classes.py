@@ -17,7 +17,7 @@ import vocable as vo
 from tests.cli.command_line import done, refused
 from vocable.encoder.fuse import without_logits
 from vocable.training.pretraining.mlm import collate
-from vocable.training.pretraining.pseudo_classes import ClassTask, classify_windows
+from vocable.training.pretraining.teacher_tasks import ClassTask, classify_windows
 from vocable.training.pretraining.windows import write_windows
 from vocable.training.recipe import PretrainSettings
 from vocable.training.teachers import dense_teacher

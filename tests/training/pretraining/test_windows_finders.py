@@ -12,9 +12,8 @@ from transformers import PreTrainedTokenizerFast
 from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.encoder.terms import Word, splitter
 from vocable.errors import DataError
-from vocable.training.pretraining.finders import SpanFinder, WordFinder
 from vocable.training.pretraining.masking import CONTINUES, NO_WORD
-from vocable.training.pretraining.windows import write_windows
+from vocable.training.pretraining.windows import SpanFinder, WordFinder, write_windows
 
 FAMILIES = ["wordpiece", "byte-level", "unigram"]
 ODD = ["½ fox½", "don't read-books", "re\u0301sume\u0301 naïve हिन्दी। 中国", "fox  the\tfox", "ﬁne [SEP] fox"]

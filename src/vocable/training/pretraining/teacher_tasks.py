@@ -1,0 +1,204 @@
+"""Tasks of a pre-training by a teacher: its largest logits (SAP), or clusters of its embeddings as classes.
+
+In sparse alignment pre-training (SAP) a model learns the largest logits of a sparse teacher for a text's terms, after
+the code that Geng and Yang 2026 (table 6) and arXiv 2510.00671 publish; the papers give no formula.
+
+In class pre-training a model learns to predict the class of a text from its sparse vector. Kim et al. 2026 (§J.2)
+propose it in place of masks, with pseudo classes where there are no labels: clusters of another model's embeddings (An
+et al. 2023). They give no formula and no figure. Our interpretation: the clusters are those of k-means, a linear layer
+predicts the class from the vector, and it is dropped at the end.
+
+Letters: b texts of a batch, s tokens of a text, d size of the decoder's input, v output terms, n windows, c classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from vocable.encoder.asymmetric import route
+from vocable.encoder.fuse import pack
+from vocable.encoder.graph import refuse_exported
+from vocable.encoder.head import max_logits
+from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.terms import terms
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.errors import DataError, ModelError
+from vocable.evaluation.clusters import cluster
+from vocable.options import DType
+from vocable.storage import replacing
+from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part
+from vocable.training.pretraining.mlm import PredictionTask, Task, TeacherDistance
+from vocable.training.pretraining.windows import Windows
+from vocable.training.recipe import PretrainSettings
+from vocable.training.teachers import embed
+from vocable.vectors import vocabulary_fingerprint
+
+CLASS_LAYER = "class_layer"  # its name in the model while that learns
+
+
+def squared_difference(student: Tensor, teacher: Tensor) -> tuple[Tensor, int]:
+    """Return the mean squared difference of pooled logits over the terms above zero in either, and their number.
+
+    Both are [b, v]. A term that is inactive in both costs nothing, however far below zero.
+
+    >>> squared_difference(torch.tensor([[1.0, -2.0, -5.0]]), torch.tensor([[3.0, 1.0, -1.0]]))
+    (tensor(6.5000), 2)
+    """
+    either = (student > 0) | (teacher > 0)
+    count = int(either.sum())
+    return ((student - teacher) * either).square().sum() / max(count, 1), count
+
+
+class SparseTeacher:
+    """A sparse model whose largest logits are learned; it reads a text with its own tokenizer.
+
+    Raises `ModelError` if it cannot be read, is exported, or has other output terms than the student's, `names`.
+    """
+
+    def __init__(self, name: str, names: Sequence[str], device: str, dtype: DType) -> None:
+        model = load_sparse_encoder(name, device=device)
+        refuse_exported(model)
+        self._encoder = encoder = TextEncoder(model, "document", dtype=dtype)
+        own = terms(encoder.model)
+        if vocabulary_fingerprint(own) != vocabulary_fingerprint(names):
+            raise ModelError(
+                f"teacher {name}: its {len(own)} output terms differ from the student's {len(names)}: "
+                "logits are compared term by term"
+            )
+        self._transformer: Any = route(encoder.model, "document")[0]
+
+    @torch.no_grad()
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        """Return the largest logit of every term in each text: [b, v] float32."""
+        features = self._encoder.features(texts)
+        layer = output_layer(self._transformer.auto_model)
+        hidden, offsets = pack(self._transformer(features))
+        return max_logits(hidden, layer.weight, layer.bias, offsets)
+
+
+class AlignmentTask(Task):
+    """The task: unmasked windows, and the distance of a batch of them from the teacher's logits."""
+
+    outcome = TeacherDistance
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, teacher: SparseTeacher) -> None:
+        self._tokenizer, self._teacher = tokenizer, teacher
+
+    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
+        return Masked(ids, np.full_like(ids, IGNORED))
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:
+        """Return the `squared_difference` of the model's logits and the teacher's, which reads the windows' texts."""
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        tokens = [row[kept].tolist() for row, kept in zip(ids.cpu(), mask.cpu().bool(), strict=True)]
+        target = self._teacher(self._tokenizer.batch_decode(tokens, skip_special_tokens=True))
+        states = model(input_ids=ids, attention_mask=mask).logits
+        hidden, offsets = pack({"token_embeddings": states, "attention_mask": mask})
+        return squared_difference(max_logits(hidden, decoder.weight, decoder.bias, offsets), target)
+
+    def figures(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
+        loss, count = self.loss(model, batch, decoder)
+        return torch.tensor([[count], [float(loss) * count]], dtype=torch.float64), None
+
+
+class ClassTask(PredictionTask):
+    """The task: unmasked windows, whose classes are predicted from their sparse vectors.
+
+    The class layer is a part of the model while it learns.
+    """
+
+    def __init__(self, model: nn.Module, pooling: nn.Module, terms: int, classes: int) -> None:
+        self._model, self._pooling = model, pooling  # the fused one of the encoder
+        self.layer = nn.Linear(terms, classes)  # of v terms and c classes
+        for parameter in self.layer.parameters():
+            nn.init.zeros_(parameter)  # all classes are equally likely
+
+    @contextmanager
+    def part_of_model(self) -> Iterator[None]:
+        """Within the context the layer learns and is saved with the model."""
+        self._model.add_module(CLASS_LAYER, self.layer.to(next(self._model.parameters()).device))
+        try:
+            yield
+        finally:
+            delattr(self._model, CLASS_LAYER)
+
+    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
+        """Return a window [s] unmasked; `words` is its class, the label of its first token."""
+        labels = np.full_like(ids, IGNORED)
+        if words is not None and part == "all":
+            labels[0] = words[0]
+        return Masked(ids, labels)
+
+    def inputs(
+        self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear
+    ) -> tuple[Tensor, Tensor, nn.Linear]:
+        """Return the vectors [b, v], the classes [b], and the class layer."""
+        mask = batch["attention_mask"]
+        states = model(input_ids=batch["input_ids"], attention_mask=mask).logits
+        pooled = self._pooling({"token_embeddings": states, "attention_mask": mask})
+        return pooled["sentence_embedding"], batch["labels"][:, 0], self.layer
+
+
+class ClassifiedWindows(Windows):
+    """Windows on disk with the class of each [n] in place of the words of its tokens; -1 where none is needed."""
+
+    def __init__(self, folder: Path, classes: Ids) -> None:
+        super().__init__(folder)
+        self._classes = classes
+
+    def words(self, index: int) -> Ids:
+        """The class of one window, [1]."""
+        return self._classes[index : index + 1]
+
+
+def classify_windows(
+    folder: Path,
+    windows: Windows,
+    rows: Ids,
+    tokenizer: PreTrainedTokenizerBase,
+    teacher: SentenceTransformer,
+    settings: PretrainSettings,
+    seed: int,
+) -> ClassifiedWindows:
+    """Put the windows `rows` into classes, the clusters of the teacher's embeddings of their texts.
+
+    Embeddings and classes are kept in `folder`, where an interrupted run finds them.
+
+    Raises:
+        DataError: there are fewer windows, or fewer different texts, than classes.
+    """
+    classes = cast(int, settings.classes)
+    if len(rows) < classes:
+        raise DataError(
+            f"{classes:,} classes of {len(rows):,} windows: add texts, take more steps, or ask for fewer classes"
+        )
+    made_of = blake2b(f"{settings.teacher} {seed}".encode() + rows.tobytes(), digest_size=8).hexdigest()
+    finished, embedded = folder / f"classes-{classes}-{made_of}.npy", folder / f"embeddings-{made_of}.npy"
+    if not finished.exists():
+        if not embedded.exists():
+
+            def decode(some: Sequence[int]) -> list[str]:
+                ids = [windows[int(row)].tolist() for row in some]
+                texts: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
+                return texts
+
+            embed(rows.tolist(), teacher, embedded, settings.dtype, decode)
+        found = np.full(len(windows), -1, dtype=np.int64)
+        found[rows] = cluster(np.load(embedded).astype(np.float32), classes, seed)
+        if (different := len(np.unique(found[rows]))) < classes:
+            raise DataError(f"{classes:,} classes of texts that make {different:,}: ask for fewer, or add other texts")
+        with replacing(finished) as file:
+            np.save(file, found)
+    return ClassifiedWindows(folder, np.load(finished))
