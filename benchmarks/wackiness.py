@@ -28,8 +28,8 @@ from vocable.encoder.terms import input_terms
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
 from vocable.wackiness.expansions import ExpansionData, word_surfaces
-from vocable.wackiness.measure import WackinessSettings, wackiness_of
-from vocable.wackiness.score import expansions, lexical_importance, without_itself
+from vocable.wackiness.measure import wackiness_of
+from vocable.wackiness.score import WackinessSettings, expansions, lexical_importance, without_itself
 
 OWN = 0.3  # share of a vector's entries that stand in the text itself
 

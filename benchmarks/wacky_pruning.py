@@ -27,7 +27,8 @@ from vocable.evaluation.significance import paired_t_test
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
 from vocable.wackiness.expansions import expansion_data
-from vocable.wackiness.measure import WackinessSettings, read_wackiest, wackiness_of
+from vocable.wackiness.measure import read_wackiest, wackiness_of
+from vocable.wackiness.score import WackinessSettings
 
 MEASURE, DEPTH = "nDCG@10", 100
 HEADER = ["pruned", "L0_q", "L0_d", "FLOPS", MEASURE, "p", "W-AUC"]

@@ -15,8 +15,9 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import vocable as vo
-from vocable.adapt import transfer as transfers
 from vocable.adapt.alignment import Alignment, align
+from vocable.adapt.transfer import Move, Neighbours
+from vocable.adapt.transfer import neighbours as made_of
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import load
 from vocable.encoder.opening import Target
@@ -118,15 +119,15 @@ def transfer(
             if target_model is not None:
                 stock(target_model)
     alignment = align(tokenizer, target)
-    pair, size = Target(target, target_model), mlm.config.vocab_size
-    weights = transfers._weights(init, size, tokenizer, pair, alignment, alignment.new)
+    move = Move(tokenizer, Target(target, target_model), alignment)
+    weights = move.weights(init, mlm.config.vocab_size, alignment.new)
     terms = target if options.get("head_only") else made.tokenizer
     return Moved(stock(made.mlm), made.tokenizer, terms, alignment, weights, mlm, onto, init)
 
 
-def neighbours(moved: Moved, tokenizer: Any, word: str, k: int = 5) -> transfers.Neighbours:
+def neighbours(moved: Moved, tokenizer: Any, word: str, k: int = 5) -> Neighbours:
     with encoder_of(moved.source, tokenizer) as model:
-        return transfers.neighbours(model, moved.onto, [word], init=moved.init, k=k)[0]
+        return made_of(model, moved.onto, [word], init=moved.init, k=k)[0]
 
 
 def expand(mlm: PreTrainedModel, tokenizer: Any, words: Any, *, target: Any = None, **options: Any) -> PreTrainedModel:

@@ -18,8 +18,8 @@ from vocable.encoder.terms import Words, input_terms, terms
 from vocable.evaluation.expanders import open_expander
 from vocable.vectors import vocabulary_fingerprint
 from vocable.wackiness.expansions import expansion_data
-from vocable.wackiness.measure import WackinessSettings, read_scores, wackiness_of
-from vocable.wackiness.score import ranked
+from vocable.wackiness.measure import read_scores, wackiness_of
+from vocable.wackiness.score import WackinessSettings, ranked
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
 CARD = ["documents", "weight", "examples", "nearest"]
@@ -90,13 +90,16 @@ def test_a_report_of_two_models_and_rm3(
     queries: list[str],
     places: list[str],
     tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    paths, output = [backbones["bert"], backbones["roberta"]], tmp_path / "report"
+    other = tmp_path_factory.mktemp("models") / "my: model"
+    shutil.copytree(backbones["roberta"], other)
+    paths, output = [backbones["bert"], other], tmp_path / "report"
     options = ["-k", 4, "--bins", 10, "--bootstrap", 5, "--seed", 3, "--sensitivity"]
     printed = json.loads(measured(capsys, *paths, "bm25+rm3", *places, "-o", output, *options, "--json"))
     assert [*tmp_path.iterdir()] == [output]
     names = [path.name for path in paths]
-    scores = [f"scores-{name}.parquet" for name in [*names, "bm25+rm3"]]
+    scores = [f"scores-{name}.parquet" for name in (names[0], "my__model", "bm25+rm3")]
     assert sorted(path.name for path in output.iterdir()) == sorted(FILES + scores)
     settings = WackinessSettings(k=4, bins=10, bootstrap=5, seed=3)
     models = [load(path, device="cpu") for path in paths]

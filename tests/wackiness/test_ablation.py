@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+
 import ir_measures
 import numpy as np
 import pytest
@@ -16,7 +20,16 @@ from vocable.encoder.terms import remove_expansions
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
-from vocable.wackiness.ablation import Ablation
+from vocable.storage import read_record, write_record
+from vocable.wackiness.ablation import (
+    STRATUM,
+    AblatedSearch,
+    Ablation,
+    DatasetAblation,
+    ThresholdResult,
+    difference_interval,
+    remove_wackiest,
+)
 
 Q, N, V = 12, 30, 25
 MEASURES = ["nDCG@10", "R@5", "AP"]
@@ -108,3 +121,172 @@ def test_mistakes_are_said() -> None:
         Ablation(encoded, own, role="both")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="unknown measure"):
         Ablation(encoded, own, ["nDGC@10"])
+
+
+@pytest.fixture(scope="module")
+def ablation() -> Ablation:
+    encoded, own, _ = toy(share=0.5)
+    return Ablation(encoded, own, MEASURES)
+
+
+def test_as_many_random_terms_are_removed_as_wacky_ones(ablation: Ablation, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[np.ndarray] = []
+    search = ablation.without
+
+    def watched(terms: np.ndarray) -> AblatedSearch:
+        removed.append(terms)
+        return search(terms)
+
+    monkeypatch.setattr(ablation, "without", watched)
+    wackiest = np.array([7, 3, 12, 5, 1, 20])
+    found = remove_wackiest(ablation, wackiest, [5, 2, 5], draws=3, seed=1)
+    assert [point.threshold for point in found.points] == [2, 5]
+    assert [set(removed[0].tolist()), set(removed[4].tolist())] == [{7, 3}, {7, 3, 12, 5, 1}]
+    assert [len(terms) for terms in removed] == [2] * 4 + [5] * 4
+    assert all(len(set(terms.tolist())) == len(terms) for terms in removed)
+    assert set(np.concatenate(removed).tolist()) <= set(ablation.expansion_terms.tolist())
+    assert len({tuple(sorted(terms.tolist())) for terms in removed[5:]}) == 3
+    assert found.points[1].wacky == search(wackiest[:5])
+    assert found.full == ablation.values()
+    assert (found.dataset, found.role, found.queries) == ("toy", "query", 12)
+
+
+def test_terms_that_are_no_expansion_here_do_not_count() -> None:
+    encoded, own, _ = toy(share=0.05)
+    ablation = Ablation(encoded, own, MEASURES)
+    assert 0 < len(ablation.expansion_terms) < V
+    [point] = remove_wackiest(ablation, np.arange(V), [V], draws=2).points
+    assert [outcome.terms for outcome in (point.wacky, *point.random)] == [len(ablation.expansion_terms)] * 3
+    assert {outcome.share for outcome in point.random} == {1.0}
+    assert [point.measures[name].wacky_is for name in MEASURES] == ["inside"] * 3
+
+
+def test_draws_depend_on_nothing_but_the_seed(ablation: Ablation) -> None:
+    def draws(thresholds: list[int], count: int, seed: int) -> tuple[AblatedSearch, ...]:
+        return remove_wackiest(ablation, np.arange(V), thresholds, draws=count, seed=seed).points[-1].random
+
+    few, many = draws([4], 2, 0), draws([1, 4], 4, 0)
+    assert few == many[:2]
+    assert few != draws([4], 2, 1)
+
+
+def test_the_band_is_the_mean_and_two_standard_deviations() -> None:
+    values = [0.5, 0.25, 0.75, 0.5]
+    wacky, *random = (
+        AblatedSearch(3, 0.5, 2, {"RR": value}, {"RR": 0.01}, {"RR": {"q": value}}) for value in (0.0625, *values)
+    )
+    point = ThresholdResult.of(10, wacky, random, {"RR": 0.625})
+    std = float(np.std(values, ddof=1))
+    found = point.measures["RR"]
+    assert (found.wacky, found.difference, found.p, found.wacky_is) == (0.0625, -0.5625, 0.01, "below")
+    assert found.random == pytest.approx({"mean": 0.5, "std": std, "low": 0.5 - 2 * std, "high": 0.5 + 2 * std})
+
+
+def test_the_interval_over_queries_and_draws_covers_what_is_true() -> None:
+    """Queries and draws differ at random around a known difference: 95 % of the intervals have it, give or take."""
+    rng, covered, wider = np.random.default_rng(0), 0, 0
+    for _ in range(300):
+        queries, draws = rng.normal(0, 0.2, 60), rng.normal(0, 0.05, (8, 1))
+        values = 0.5 + queries + rng.normal(0, 0.1, 60)
+        others = 0.53 + queries + draws + rng.normal(0, 0.1, (8, 60))
+        found = difference_interval(values, others, rng, samples=400)
+        assert found["difference"] == pytest.approx(values.mean() - others.mean())
+        covered += found["low"] <= -0.03 <= found["high"]
+        fixed = difference_interval(values, others[:1], rng, samples=400)  # of one draw: the queries alone
+        wider += found["high"] - found["low"] > 0
+        assert fixed["low"] < fixed["difference"] < fixed["high"]
+    assert 0.88 < covered / 300 < 0.99
+    assert wider == 300
+
+
+def test_a_removal_has_the_interval_of_its_queries(ablation: Ablation) -> None:
+    found = remove_wackiest(ablation, np.arange(V), [2, 9], draws=3, seed=4)
+    for point in found.points:
+        chosen = np.arange(point.threshold)
+        own = ablation.without(np.intersect1d(chosen, ablation.expansion_terms)).per_query
+        drawn = [
+            ablation.without(
+                ablation.control(
+                    np.intersect1d(chosen, ablation.expansion_terms),
+                    "frequency",
+                    np.random.default_rng([4, point.threshold, number]),
+                )
+            ).per_query
+            for number in (1, 2, 3)
+        ]
+        for name, measured in point.measures.items():
+            means = [np.mean(list(one[name].values())) for one in drawn]
+            expected = np.mean(list(own[name].values())) - np.mean(means)
+            assert measured.vs_random["difference"] == pytest.approx(expected)
+            assert measured.vs_random["low"] <= expected + 1e-12
+            assert expected <= measured.vs_random["high"] + 1e-12
+    assert found == remove_wackiest(ablation, np.arange(V), [2, 9], draws=3, seed=4)
+    assert not found.points[0].wacky.per_query
+
+
+def test_removals_are_written_and_read_as_json(ablation: Ablation, tmp_path: Path) -> None:
+    found = remove_wackiest(ablation, np.arange(V), [2, 9], draws=2)
+    write_record(tmp_path / "removal.json", found)
+    assert read_record(tmp_path / "removal.json", DatasetAblation) == found
+    for damaged in ({}, asdict(found) | {"points": [{}]}):
+        write_record(tmp_path / "removal.json", damaged)
+        with pytest.raises(VectorsError, match="damaged"):
+            read_record(tmp_path / "removal.json", DatasetAblation)
+
+
+def test_what_was_found_before_is_not_searched_again(
+    ablation: Ablation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = remove_wackiest(ablation, np.arange(V), [2], draws=2, folder=tmp_path / "searches")
+    names = ["2-random-1.json", "2-random-2.json", "2-wacky.json"]
+    assert sorted(path.name for path in (tmp_path / "searches").iterdir()) == names
+    wacky = tmp_path / "searches" / "2-wacky.json"
+    write_record(wacky, replace(read_record(wacky, AblatedSearch), values=dict.fromkeys(MEASURES, 0.125)))
+    monkeypatch.delattr(Ablation, "without")
+    again = remove_wackiest(ablation, np.arange(V), [2], draws=2, folder=tmp_path / "searches")
+    assert again.points[0].random == first.points[0].random
+    assert again.points[0].wacky.values == dict.fromkeys(MEASURES, 0.125)
+    for damage in ("{", '{"terms": 1}'):
+        wacky.write_text(damage, encoding="utf-8")
+        with pytest.raises(VectorsError, match=r"2-wacky\.json: damaged"):
+            remove_wackiest(ablation, np.arange(V), [2], draws=2, folder=tmp_path / "searches")
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "draws", "message"),
+    [([], 2, "thresholds"), ([0], 2, "thresholds must be at least 1, not 0"), ([1], 1, "draws")],
+)
+def test_an_impossible_plan_is_refused(ablation: Ablation, thresholds: list[int], draws: int, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        remove_wackiest(ablation, np.arange(V), thresholds, draws=draws)
+
+
+def test_matched_terms_are_as_many_of_each_frequency(ablation: Ablation) -> None:
+    entries = np.zeros(V, int)
+    for row in range(ablation.encoded.queries.shape[0]):
+        part = slice(*ablation.encoded.queries.indptr[row : row + 2])
+        for column in ablation.encoded.queries.indices[part][ablation.is_expansion[part]]:
+            entries[column] += 1
+    ordered = sorted(ablation.expansion_terms.tolist(), key=lambda term: (-entries[term], term))
+    strata = {term: place // STRATUM for place, term in enumerate(ordered)}
+    wacky = np.array(ordered[::7] + ordered[:3])
+    wacky = np.unique(wacky)
+    draws = [ablation.control(wacky, "frequency", np.random.default_rng(seed)).tolist() for seed in range(200)]
+    for drawn in draws:
+        assert len(set(drawn)) == len(drawn) == len(wacky)
+        assert Counter(strata[term] for term in drawn) == Counter(strata[int(term)] for term in wacky)
+    # Within a stratum every term is drawn as often as any other.
+    first = [term for term, stratum in strata.items() if stratum == 0]
+    count = sum(strata[int(term)] == 0 for term in wacky)
+    times = Counter(term for drawn in draws for term in drawn if term in first)
+    share = count / len(first)
+    assert max(abs(times[term] / len(draws) - share) for term in first) < 5 * (share * (1 - share) / len(draws)) ** 0.5
+    assert not len(ablation.control(wacky[:0], "frequency", np.random.default_rng(0)))
+
+
+def test_the_control_of_the_paper_draws_from_all(ablation: Ablation) -> None:
+    rare = ablation.by_frequency[-3:]
+    drawn = {
+        term for seed in range(60) for term in ablation.control(rare, "number", np.random.default_rng(seed)).tolist()
+    }
+    assert drawn == set(ablation.expansion_terms.tolist())

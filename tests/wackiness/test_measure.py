@@ -16,13 +16,12 @@ from vocable.wackiness.measure import (
     SCORES_SCHEMA,
     ExpanderWackiness,
     ScoresMeta,
-    WackinessSettings,
     read_scores,
     read_wacky_terms,
     write_scores,
 )
 from vocable.wackiness.report import kinds_table
-from vocable.wackiness.score import Wackiness, ranked
+from vocable.wackiness.score import Wackiness, WackinessSettings, ranked
 
 TERMS = ["the", "##ing", "fox\n", "б", "unused"]
 TERM_KINDS = ["stop word", "sub-word", "other word", "non-Latin", "other word"]

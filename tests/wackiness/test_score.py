@@ -16,8 +16,9 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.wackiness.measure import WackinessSettings, bootstrap_areas
+from vocable.wackiness.measure import bootstrap_areas
 from vocable.wackiness.score import (
+    WackinessSettings,
     area,
     curve,
     expansions,

@@ -16,20 +16,15 @@ from vocable.encoder.encode import encode
 from vocable.encoder.terms import input_terms, special_terms, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.vectors import vocabulary_fingerprint
 from vocable.wackiness.expansions import ExpansionData, expansion_data, word_surfaces
 from vocable.wackiness.measure import (
     ExpanderWackiness,
     WackinessRecord,
-    WackinessSettings,
-    area,
     bootstrap_areas,
-    curve,
-    read_scores,
     wackiness_of,
 )
 from vocable.wackiness.report import areas_table, curves_figure, sensitivity_table, wackiest_table, write_report
-from vocable.wackiness.score import expansions, lexical_importance, wackiness
+from vocable.wackiness.score import WackinessSettings, area, curve, expansions, lexical_importance, wackiness
 
 
 @pytest.fixture
@@ -195,13 +190,9 @@ def test_curves_are_drawn_in_the_order_of_the_findings(monkeypatch: pytest.Monke
 def test_the_files_of_a_report(tmp_path: Path) -> None:
     findings = [by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1]), by_hand("a/two:b", [-1, 0.3, -1, 0.2, 0.1, 0.0])]
     settings = {"models": ["m", "n"], "role": "query", "queries": "q", "corpus": "<c>"}
-    write_report(tmp_path, findings, WackinessSettings(), settings)
-    names = ["curves.png", "curves.svg", "index.html", "results.json", "scores-a_two_b.parquet", "scores-one.parquet"]
+    write_report(tmp_path, findings, settings)
+    names = ["curves.png", "curves.svg", "index.html", "results.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    for found, name in zip(findings, names[5:3:-1], strict=True):
-        scores, _, meta = read_scores(tmp_path / name, vocabulary_fingerprint(list(found.terms)))
-        np.testing.assert_array_equal(scores, found.wackiness.scores)
-        assert meta.w_auc == found.w_auc
     results = json.loads((tmp_path / "results.json").read_text())
     assert results == {"settings": settings, "models": [one.to_json() for one in findings]}
     [first, _] = results["models"]

@@ -215,19 +215,20 @@ def transfer(
             message = "%s always takes token %d, now %r, for padding: in texts with it, later positions are wrong"
             logger.warning(message, type(mlm).__name__, fixed, onto.tokenizer.convert_ids_to_tokens(fixed))
     alignment = align(tokenizer, onto.tokenizer)
-    _check_target(onto, alignment, init)
+    move = Move(tokenizer, onto, alignment)
+    move.check(init)
     if alignment.overlap < LOW_OVERLAP:
         message = "only %.1f %% of the target vocabulary is shared: most of it has to be learned anew"
         logger.warning(message, 100 * alignment.overlap)
-    moved_bias = None if old.bias is None else _moved_bias(old.bias, bias, tokenizer, onto, alignment, texts)
-    weights = _weights(init, len(old.embeddings), tokenizer, onto, alignment, alignment.new)
+    new_bias = None if old.bias is None else move.bias(old.bias, bias, texts)
+    weights = move.weights(init, len(old.embeddings), alignment.new)
     generator = torch.Generator().manual_seed(seed)
-    factor = 1.0 if norm == "keep" else _norm_factor(old.decoder, onto, alignment)
-    if moved_bias is not None:
-        moved_bias = moved_bias / factor
+    factor = 1.0 if norm == "keep" else move.norm_factor(old.decoder)
+    if new_bias is not None:
+        new_bias = new_bias / factor
     if head_only:
         rows = initial_rows(old.decoder, init, weights, alignment, generator) / factor
-        layer = OutputVocabulary(token_names(onto.tokenizer, len(rows)), rows, moved_bias)
+        layer = OutputVocabulary(token_names(onto.tokenizer, len(rows)), rows, new_bias)
         moved = copy_with(model, with_output_vocabulary(mlm, layer))
     else:
         embeddings = initial_rows(old.embeddings, init, weights, alignment, generator)
@@ -239,7 +240,7 @@ def transfer(
         adopted.model_max_length = tokenizer.model_max_length
         adopted.model_input_names = list(tokenizer.model_input_names)
         adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # saved from there only
-        made = _with_vocabulary(mlm, VocabularyWeights(embeddings, decoder, moved_bias), adopted)
+        made = _with_vocabulary(mlm, VocabularyWeights(embeddings, decoder, new_bias), adopted)
         moved = copy_with(model, made, adopted)
     classes = {kind: count._asdict() for kind, count in alignment.classes.items()}
     figures = {"overlap": alignment.overlap, "classes": classes, "new_tokens": len(alignment.new)}
@@ -250,67 +251,67 @@ def transfer(
     return moved
 
 
-def _output_layer(target: Target) -> nn.Linear | None:
-    return None if target.model is None else target.model.get_output_embeddings()
+class Move(NamedTuple):
+    """A move from the vocabulary of a `source` tokenizer to a target's."""
 
+    source: PreTrainedTokenizerBase
+    target: Target
+    alignment: Alignment
 
-def _norm_factor(decoder: Tensor, target: Target, alignment: Alignment) -> float:
-    """The divisor that gives shared tokens their mean row norm in the target's output matrix."""
-    head = _output_layer(target)
-    if head is None:
-        raise ArgumentError("norm='target' needs a target model with an output matrix: use 'keep'")
-    own = row_norms(decoder[alignment.source_of[alignment.shared]]).mean()
-    return float(own / row_norms(head.weight.detach()[alignment.shared]).mean())
+    def check(self, init: Init) -> None:
+        """Raise `ModelError` if the target lacks the embeddings of an initialization, or shares no token."""
+        model = self.target.model
+        if model is None and init == "semantic":
+            raise ModelError(
+                "init='semantic' needs the target's embeddings, and it is a tokenizer alone: use 'subtoken'"
+            )
+        if model is not None and model.get_input_embeddings().num_embeddings < len(self.alignment.source_of):
+            raise ModelError("the target model has fewer embeddings than its tokenizer has tokens")
+        if not len(self.alignment.anchors):
+            raise ModelError("the two vocabularies have no token in common")
 
+    def weights(self, init: Init, size: int, new: NDArray[np.int64]) -> csr_array | None:
+        """Return the weights [n, v] of v = `size` source tokens in each `new` one; None if `init` needs no weights."""
+        if init == "semantic":
+            assert self.target.model is not None
+            embeddings = self.target.model.get_input_embeddings().weight.detach()
+            return barycentres(embeddings, self.alignment, new, size)
+        if init == "subtoken":
+            units = token_surfaces(self.target.tokenizer)
+            return subtoken_weights(cut(self.source, [units[i] for i in new]), size)
+        return None
 
-def _check_target(target: Target, alignment: Alignment, init: Init) -> None:
-    if target.model is None and init == "semantic":
-        raise ModelError("init='semantic' needs the target's embeddings, and it is a tokenizer alone: use 'subtoken'")
-    if target.model is not None and target.model.get_input_embeddings().num_embeddings < len(alignment.source_of):
-        raise ModelError("the target model has fewer embeddings than its tokenizer has tokens")
-    if not len(alignment.anchors):
-        raise ModelError("the two vocabularies have no token in common")
-
-
-def _weights(
-    init: Init, size: int, source: PreTrainedTokenizerBase, target: Target, alignment: Alignment, new: NDArray[np.int64]
-) -> csr_array | None:
-    """The weights [n, v] of source tokens in each `new` one; None for an initialization without weights."""
-    if init == "semantic":
-        assert target.model is not None
-        return barycentres(target.model.get_input_embeddings().weight.detach(), alignment, new, size)
-    if init == "subtoken":
-        units = token_surfaces(target.tokenizer)
-        return subtoken_weights(cut(source, [units[i] for i in new]), size)
-    return None
-
-
-def _moved_bias(
-    old: Tensor,
-    bias: Bias,
-    source: PreTrainedTokenizerBase,
-    target: Target,
-    alignment: Alignment,
-    texts: Iterable[str] | None,
-) -> Tensor:
-    """The new output bias [v'] in place of `old` [v], computed without special tokens and unused ids."""
-    every = old.double().cpu().numpy()
-    own = np.delete(every, special_tokens(source, len(every)))
-    size = len(alignment.source_of)
-    tokens = np.setdiff1d(np.arange(size), special_tokens(target.tokenizer, size))
-    moved = np.full(size, own.mean())
-    if bias == "keep":
-        moved[alignment.shared] = every[alignment.source_of[alignment.shared]]
-    elif texts is not None:
-        moved[tokens] = transferred_prior(own, log_counts(target.tokenizer, texts)[tokens])
-    else:
-        head = _output_layer(target)
-        if head is None or head.bias is None:
+    def bias(self, old: Tensor, bias: Bias, texts: Iterable[str] | None) -> Tensor:
+        """Return the output bias [v'] in place of `old` [v], computed without special tokens and unused ids."""
+        every, shared = old.double().cpu().numpy(), self.alignment.shared
+        own = np.delete(every, special_tokens(self.source, len(every)))
+        size = len(self.alignment.source_of)
+        tokens = np.setdiff1d(np.arange(size), special_tokens(self.target.tokenizer, size))
+        moved = np.full(size, own.mean())
+        if bias == "keep":
+            moved[shared] = every[self.alignment.source_of[shared]]
+        elif texts is not None:
+            moved[tokens] = transferred_prior(own, log_counts(self.target.tokenizer, texts)[tokens])
+        elif self.output is None or self.output.bias is None:
             raise ArgumentError(
                 "bias='prior' needs a target model with an output bias, or texts to count; or use 'keep'"
             )
-        moved[tokens] = transferred_prior(own, head.bias.detach().double().cpu().numpy()[tokens])
-    return torch.from_numpy(moved).to(old)
+        else:
+            moved[tokens] = transferred_prior(own, self.output.bias.detach().double().cpu().numpy()[tokens])
+        return torch.from_numpy(moved).to(old)
+
+    def norm_factor(self, decoder: Tensor) -> float:
+        """Return the divisor that gives shared tokens their mean row norm in the target's output matrix."""
+        if self.output is None:
+            raise ArgumentError("norm='target' needs a target model with an output matrix: use 'keep'")
+        shared = self.alignment.shared
+        own = row_norms(decoder[self.alignment.source_of[shared]]).mean()
+        return float(own / row_norms(self.output.weight.detach()[shared]).mean())
+
+    @property
+    def output(self) -> nn.Linear | None:
+        """The target's output layer."""
+        return None if self.target.model is None else self.target.model.get_output_embeddings()
 
 
 class Neighbours(NamedTuple):
@@ -338,7 +339,8 @@ def neighbours(
     """
     (mlm, tokenizer, *_), onto = parts(model), load_target(target)
     alignment, known = align(tokenizer, onto.tokenizer), onto.tokenizer.get_vocab()
-    _check_target(onto, alignment, init)
+    move = Move(tokenizer, onto, alignment)
+    move.check(init)
     units, shown = token_surfaces(onto.tokenizer), []
     for word in as_texts(words, "words"):
         if (i := known.get(word)) is None:
@@ -347,7 +349,7 @@ def neighbours(
         if (source := int(alignment.source_of[i])) >= 0:
             shown.append(Neighbours(word, subtokens, [(tokenizer.convert_ids_to_tokens(source), 1.0)]))
             continue
-        row = _weights(init, mlm.config.vocab_size, tokenizer, onto, alignment, np.array([i]))
+        row = move.weights(init, mlm.config.vocab_size, np.array([i]))
         if row is None:
             raise ArgumentError("init must be semantic or subtoken: others make no new token of source tokens")
         heaviest = np.argsort(-row.data, kind="stable")[:k]

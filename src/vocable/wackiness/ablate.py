@@ -8,7 +8,6 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -32,23 +31,21 @@ from vocable.evaluation.retrieval import Encoded, encode_dataset
 from vocable.fingerprint import fingerprint, settings_of
 from vocable.html import RESULTS
 from vocable.options import Count, CountOrZero, ExpansionStudy, checked
-from vocable.progress import track
-from vocable.storage import finish, finished, read_record, resumable, write_record
+from vocable.storage import finish, finished, read_record, resumable
 from vocable.vectors import Sources, read_shards
 from vocable.wackiness.ablation import (
     ABLATION_MEASURES,
-    AblatedSearch,
+    RANDOM_DRAWS,
+    THRESHOLDS,
     Ablation,
     Control,
-    DatasetAblation,
-    ThresholdResult,
+    check_thresholds,
+    remove_wackiest,
 )
 from vocable.wackiness.expansions import expansion_data, proper_names, stored_vectors
-from vocable.wackiness.measure import WackinessSettings, read_wackiest, wackiness_of, write_scores
+from vocable.wackiness.measure import read_wackiest, wackiness_of, write_scores
 from vocable.wackiness.report import AblationReport
-
-THRESHOLDS = (10, 100, 1000, 10_000)
-RANDOM_DRAWS = 10
+from vocable.wackiness.score import WackinessSettings
 
 
 @tolerant
@@ -96,7 +93,7 @@ def ablate(
     arguments, output = locals() | {"datasets": sources}, Path(output)
     vectors, query_vectors, seed = options.get("vectors"), options.get("query_vectors"), options.get("seed", 0)
     dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
-    _check_thresholds(thresholds)
+    check_thresholds(thresholds)
     parse_measures(measures)
     require_extra("matplotlib", "figures")
     if bool(vectors) != bool(query_vectors) or (vectors and len(sources) > 1):
@@ -133,50 +130,6 @@ def ablate(
             AblationReport(settings, found).write(whole)
             finish(work, output, whole)
     return replace(read_record(output / RESULTS, AblationReport), output=output)
-
-
-@checked
-def remove_wackiest(
-    ablation: Ablation,
-    wackiest: np.ndarray,
-    thresholds: Sequence[Count] = THRESHOLDS,
-    *,
-    draws: Annotated[int, Ge(2)] = RANDOM_DRAWS,
-    seed: int = 0,
-    control: Control = "frequency",
-    folder: Path | None = None,
-) -> DatasetAblation:
-    """Remove the wackiest expansion terms (columns, in order), and as many random ones, and measure each.
-
-    Of the N wackiest terms, those count that are an expansion in the dataset; as many random ones are drawn from all
-    expansion terms of the dataset (`Ablation.control`). If the scores come from the same texts, these are N and N.
-    Each of the `draws` has its own random numbers, independent of the others. The `folder` keeps each search as a
-    file; searches that an earlier call with the same arguments has stored there are read.
-    """
-    _check_thresholds(thresholds)
-    full, encoded, points = ablation.values(), ablation.encoded, []
-    plan, searches = [*product(sorted(set(thresholds)), range(draws + 1))], []
-    for threshold, number in track(plan, "search"):
-        removed = np.intersect1d(wackiest[:threshold], ablation.expansion_terms)
-        if number:
-            removed = ablation.control(removed, control, np.random.default_rng([seed, threshold, number]))
-        file = folder and folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
-        if file and file.exists():
-            searches.append(read_record(file, AblatedSearch))
-        else:
-            searches.append(ablation.without(removed))
-            if file:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_record(file, searches[-1])
-        if number == draws:
-            wacky, *random = searches[-draws - 1 :]
-            points.append(ThresholdResult.of(threshold, wacky, random, full, seed))
-    return DatasetAblation(encoded.dataset.name, ablation.role, len(encoded.query_ids), full, tuple(points))
-
-
-def _check_thresholds(thresholds: Sequence[int]) -> None:
-    if not thresholds:
-        raise ArgumentError("thresholds must have at least one number of terms")
 
 
 def _texts(dataset: Dataset, role: Role) -> list[str]:

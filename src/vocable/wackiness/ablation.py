@@ -11,24 +11,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge
 from ir_measures import Measure
 from scipy.sparse import csr_array
 
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.terms import expansion_entries, flags
+from vocable.errors import ArgumentError
 from vocable.evaluation.quality import DEFAULT_DEPTH, JudgedMeasures, depth, parse_measures
 from vocable.evaluation.retrieval import Encoded
 from vocable.evaluation.significance import paired_t_test
-from vocable.options import checked
+from vocable.options import Count, checked
+from vocable.progress import track
 from vocable.retrieval.exact_index import ExactIndex
+from vocable.storage import read_record, write_record
 from vocable.vectors import selected
 
 PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
 
 ABLATION_MEASURES = ("nDCG@10", "R@100")
+THRESHOLDS = (10, 100, 1000, 10_000)
+RANDOM_DRAWS = 10
 Control = Literal["frequency", "number"]
 STRATUM = 20  # terms of neighbouring frequencies, any of which is an equally good control
 RESAMPLES = 1000  # of queries and draws, for an interval
@@ -230,3 +238,48 @@ class DatasetAblation:
     queries: int
     full: dict[str, float]
     points: tuple[ThresholdResult, ...]
+
+
+@checked
+def remove_wackiest(
+    ablation: Ablation,
+    wackiest: np.ndarray,
+    thresholds: Sequence[Count] = THRESHOLDS,
+    *,
+    draws: Annotated[int, Ge(2)] = RANDOM_DRAWS,
+    seed: int = 0,
+    control: Control = "frequency",
+    folder: Path | None = None,
+) -> DatasetAblation:
+    """Remove the wackiest expansion terms (columns, in order), and as many random ones, and measure each.
+
+    Of the N wackiest terms, those count that are an expansion in the dataset; as many random ones are drawn from all
+    expansion terms of the dataset (`Ablation.control`). If the scores come from the same texts, these are N and N.
+    Each of the `draws` has its own random numbers, independent of the others. The `folder` keeps each search as a
+    file; searches that an earlier call with the same arguments has stored there are read.
+    """
+    check_thresholds(thresholds)
+    full, encoded, points = ablation.values(), ablation.encoded, []
+    plan, searches = [*product(sorted(set(thresholds)), range(draws + 1))], []
+    for threshold, number in track(plan, "search"):
+        removed = np.intersect1d(wackiest[:threshold], ablation.expansion_terms)
+        if number:
+            removed = ablation.control(removed, control, np.random.default_rng([seed, threshold, number]))
+        file = folder and folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
+        if file and file.exists():
+            searches.append(read_record(file, AblatedSearch))
+        else:
+            searches.append(ablation.without(removed))
+            if file:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_record(file, searches[-1])
+        if number == draws:
+            wacky, *random = searches[-draws - 1 :]
+            points.append(ThresholdResult.of(threshold, wacky, random, full, seed))
+    return DatasetAblation(encoded.dataset.name, ablation.role, len(encoded.query_ids), full, tuple(points))
+
+
+def check_thresholds(thresholds: Sequence[int]) -> None:
+    """Raise `ArgumentError` without any number of terms."""
+    if not thresholds:
+        raise ArgumentError("thresholds must have at least one number of terms")

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NotRequired
@@ -23,74 +23,18 @@ from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 from typing_extensions import TypedDict
 
-from vocable.encoder.idf import Formula
-from vocable.encoder.terms import Words
 from vocable.errors import VectorsError
 from vocable.options import Share, checked
 from vocable.progress import track
-from vocable.pruning import prune
 from vocable.storage import replacing
 from vocable.vectors import FORMAT, read_table, vocabulary_fingerprint
 from vocable.wackiness.expansions import TERM_KINDS, ExpansionData, term_kind
-from vocable.wackiness.score import (
-    CURVE_BINS,
-    Wackiness,
-    area,
-    curve,
-    expansions,
-    lexical_importance,
-    ranked,
-    scored,
-)
+from vocable.wackiness.score import Wackiness, WackinessSettings, area, ranked, scored
 
 WACKIEST = 20  # listed terms
 CARD_EXAMPLES, EXAMPLE_LETTERS, NEAREST = 3, 60, 5  # inputs and nearest terms of a card
 TINY = 1e-12  # in place of the norm of a row of zeros
 WACKY_SHARE = 0.1  # our reading: the score orders terms, but sets no threshold above which a term is wacky
-
-
-@dataclass(frozen=True)
-class WackinessSettings:
-    """Settings of the measurement, described in `vocable.options.WackinessOptions`."""
-
-    k: int = 100
-    idf: Formula = "log"
-    special: bool = True
-    bins: int = CURVE_BINS
-    whole_vocabulary: bool = False
-    expansions: int | None = None
-    bootstrap: int = 100
-    seed: int = 0
-    splitter: Words = "any"
-
-    def variants(self) -> dict[str, WackinessSettings]:
-        """Return the settings with one of them changed, by the change.
-
-        >>> ", ".join(WackinessSettings(k=100).variants())
-        'k = 10, k = 1000, idf = bm25, bins = 10, bins = 1000, no special tokens, whole vocabulary'
-        """
-        idf: Formula = "bm25" if self.idf == "log" else "log"
-        found = {f"k = {k}": replace(self, k=k) for k in (max(1, self.k // 10), 10 * self.k)}
-        found[f"idf = {idf}"] = replace(self, idf=idf)
-        found |= {f"bins = {bins}": replace(self, bins=bins) for bins in (max(1, self.bins // 10), 10 * self.bins)}
-        special = "no special tokens" if self.special else "special tokens"
-        whole = "scored terms only" if self.whole_vocabulary else "whole vocabulary"
-        found[special] = replace(self, special=not self.special)
-        found[whole] = replace(self, whole_vocabulary=not self.whole_vocabulary)
-        return found
-
-    def expanded(self, data: ExpansionData) -> csr_array:
-        """Return the weights [m, v] of the expansions that count."""
-        added = expansions(data.vectors, data.own, () if self.special else data.special)
-        return added if self.expansions is None else prune(added, self.expansions)
-
-    def importance(self, data: ExpansionData) -> csr_array:
-        """Return the lexical importance [m, v] of the expansions, in the first k retrieved documents."""
-        return lexical_importance(self.expanded(data), data.rows[:, : self.k], data.counts, idf=self.idf)
-
-    def curve(self, scores: np.ndarray) -> np.ndarray:
-        """Return the curve [N] of scores [v]."""
-        return curve(scores, self.bins, whole_vocabulary=self.whole_vocabulary)
 
 
 def bootstrap_areas(importance: csr_array, settings: WackinessSettings) -> np.ndarray:

@@ -5,8 +5,6 @@ Figures and tables follow Polyakov et al. 2026, tables 2 and 3, figures 2 to 4.
 
 from __future__ import annotations
 
-import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
@@ -23,14 +21,7 @@ from vocable.storage import replacing, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
 from vocable.wackiness.ablation import DatasetAblation
 from vocable.wackiness.expansions import TERM_KINDS
-from vocable.wackiness.measure import (
-    WACKIEST,
-    AreaDifference,
-    ExpanderWackiness,
-    WackinessRecord,
-    WackinessSettings,
-    write_scores,
-)
+from vocable.wackiness.measure import WACKIEST, AreaDifference, ExpanderWackiness, WackinessRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,25 +78,17 @@ class WackinessReport(Tabled):
         return {"output": str(self.output), "settings": self.settings, "models": self.models}
 
 
-def write_report(
-    folder: Path, found: Sequence[ExpanderWackiness], settings: WackinessSettings, run: Mapping[str, Any]
-) -> None:
-    """Write a report into a folder, which is emptied: the page, results.json, curves.png and .svg, scores*.parquet.
+def write_report(folder: Path, found: Sequence[ExpanderWackiness], run: Mapping[str, Any]) -> None:
+    """Write a report into an existing folder: the page, results.json, curves.png and .svg.
 
-    `run` are the settings of the whole run as JSON values, among them "models", "role", "queries" and "corpus". Raises
-    `ArgumentError` if no expander expands anything.
+    `run` are the settings of the whole run as JSON values, among them "corpus". Raises `ArgumentError` if no expander
+    expands anything.
     """
-    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted call
-    folder.mkdir(parents=True)
     models = [one.to_json() for one in found]
     for model, one in zip(models[1:], found[1:], strict=True):
         if (difference := one.difference(found[0])) is not None:
             model["difference"] = difference
     curves = drawing(curves_figure(models), folder, "curves", "Normalized Wackiness Curves")
-    origin = {"role": run["role"], "queries": run["queries"] or "", "corpus": run["corpus"]}
-    for one, place in zip(found, run["models"], strict=True):
-        suffix = "-" + re.sub(r"[^\w.+-]", "_", one.name) if len(found) > 1 else ""
-        write_scores(folder / f"scores{suffix}.parquet", one, settings, model=place, **origin)
     write_record(folder / RESULTS, {"settings": dict(run), "models": models})
     sections = [
         Section("Area under the curve", [areas_table(models), ABOUT_AREAS]),

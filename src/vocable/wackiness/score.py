@@ -10,7 +10,8 @@ documents, N bins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -18,13 +19,17 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.idf import Formula
 from vocable.encoder.idf import idf as inverse_document_frequency
-from vocable.encoder.terms import expansion_entries, flags, input_terms
+from vocable.encoder.terms import Words, expansion_entries, flags, input_terms
 from vocable.errors import VectorsError
 from vocable.evaluation.retrieval import Encoded
 from vocable.options import Count, checked
+from vocable.pruning import prune
 from vocable.retrieval.exact_kernels import compiled
 from vocable.retrieval.ranking import Ranking
 from vocable.vectors import as_vectors, selected
+
+if TYPE_CHECKING:
+    from vocable.wackiness.expansions import ExpansionData
 
 CURVE_BINS = 100
 W_AUC, W_AUC_DEPTH = "W-AUC", 100  # the measure's name, and the retrieved documents per query
@@ -181,6 +186,50 @@ def area(heights: np.ndarray) -> float:
     0.5
     """
     return float(heights[0]) if len(heights) == 1 else float(np.trapezoid(heights, dx=1 / (len(heights) - 1)))
+
+
+@dataclass(frozen=True)
+class WackinessSettings:
+    """Settings of the measurement, described in `vocable.options.WackinessOptions`."""
+
+    k: int = 100
+    idf: Formula = "log"
+    special: bool = True
+    bins: int = CURVE_BINS
+    whole_vocabulary: bool = False
+    expansions: int | None = None
+    bootstrap: int = 100
+    seed: int = 0
+    splitter: Words = "any"
+
+    def variants(self) -> dict[str, WackinessSettings]:
+        """Return the settings with one of them changed, by the change.
+
+        >>> ", ".join(WackinessSettings(k=100).variants())
+        'k = 10, k = 1000, idf = bm25, bins = 10, bins = 1000, no special tokens, whole vocabulary'
+        """
+        idf: Formula = "bm25" if self.idf == "log" else "log"
+        found = {f"k = {k}": replace(self, k=k) for k in (max(1, self.k // 10), 10 * self.k)}
+        found[f"idf = {idf}"] = replace(self, idf=idf)
+        found |= {f"bins = {bins}": replace(self, bins=bins) for bins in (max(1, self.bins // 10), 10 * self.bins)}
+        special = "no special tokens" if self.special else "special tokens"
+        whole = "scored terms only" if self.whole_vocabulary else "whole vocabulary"
+        found[special] = replace(self, special=not self.special)
+        found[whole] = replace(self, whole_vocabulary=not self.whole_vocabulary)
+        return found
+
+    def expanded(self, data: ExpansionData) -> csr_array:
+        """Return the weights [m, v] of the expansions that count."""
+        added = expansions(data.vectors, data.own, () if self.special else data.special)
+        return added if self.expansions is None else prune(added, self.expansions)
+
+    def importance(self, data: ExpansionData) -> csr_array:
+        """Return the lexical importance [m, v] of the expansions, in the first k retrieved documents."""
+        return lexical_importance(self.expanded(data), data.rows[:, : self.k], data.counts, idf=self.idf)
+
+    def curve(self, scores: np.ndarray) -> np.ndarray:
+        """Return the curve [N] of scores [v]."""
+        return curve(scores, self.bins, whole_vocabulary=self.whole_vocabulary)
 
 
 def query_w_auc(model: SparseEncoder, encoded: Encoded, ranking: Ranking) -> dict[str, float]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import chain
@@ -33,15 +35,10 @@ from vocable.html import RESULTS
 from vocable.options import Count, CountOrZero, WackinessOptions, checked
 from vocable.storage import finish, finished, read_record, resumable
 from vocable.vectors import read_vectors
-from vocable.wackiness.expansions import (
-    ExpansionData,
-    expansion_data,
-    output_rows,
-    proper_names,
-    stored_vectors,
-)
-from vocable.wackiness.measure import WackinessSettings, term_cards, wackiness_of
+from vocable.wackiness.expansions import ExpansionData, expansion_data, output_rows, proper_names, stored_vectors
+from vocable.wackiness.measure import term_cards, wackiness_of, write_scores
 from vocable.wackiness.report import WackinessReport, write_card, write_report
+from vocable.wackiness.score import WackinessSettings
 
 logger = logging.getLogger(__name__)
 
@@ -100,21 +97,23 @@ def measure_wackiness(
     expanders = [expander_class(place, role) for place in places]
     if (options.get("vectors") or options.get("query_vectors")) and (len(places) > 1 or expanders[0] is not None):
         raise ArgumentError("vectors and query_vectors go with a single model")
-    length, device = options.get("max_length"), options.get("device")
     encoders = [None if expander else one for one, expander in zip(several, expanders, strict=True)]
     for encoder in encoders:
-        check_length(encoder, length)
-    opened = [None if encoder is None else load_model(encoder, device) for encoder in encoders]
+        check_length(encoder, options.get("max_length"))
+    opened = [None if encoder is None else load_model(encoder, options.get("device")) for encoder in encoders]
     others = {**asdict(settings), "models": places, "weights": ["" if one is None else checksum(one) for one in opened]}
-    others |= {"dtype": options.get("dtype", "auto"), "max_length": length}
+    others |= {"dtype": options.get("dtype", "auto"), "max_length": options.get("max_length")}
     run = settings_of(measure_wackiness, arguments, others, without=("card",))
     if not finished(output, run):
         texts = _read(queries, corpus, role, limit, settings.seed)
         known_names = proper_names(chain((one.full for one in texts.documents), read_texts(names) if names else ()))
-        short = [place if expander else Path(place).name for place, expander in zip(places, expanders, strict=True)]
-        titles = short if len(set(short)) == len(short) else places
+        titles = [place if model is None else Path(place).name for place, model in zip(places, opened, strict=True)]
+        if len(set(titles)) < len(titles):
+            titles = places
         k = max(other.k for other in settings.variants().values()) if sensitivity else settings.k
         with resumable(output, run) as work:
+            shutil.rmtree(work / "whole", ignore_errors=True)  # left by an interrupted call
+            (work / "whole").mkdir()
             found = []
             for number, (place, title, model) in enumerate(zip(places, titles, opened, strict=True)):
                 data = _expand(title, place, model, texts, k, work / f"{number:02d}", options)
@@ -122,7 +121,10 @@ def measure_wackiness(
                 rows = None if model is None else output_rows(model)
                 cards = term_cards(data, one.wackiest, [text.full for text in texts.inputs], rows, settings)
                 found.append(replace(one, cards=cards))
-            write_report(work / "whole", found, settings, run)
+                suffix = "-" + re.sub(r"[^\w.+-]", "_", title) if len(places) > 1 else ""
+                origin = {"role": role, "queries": queries or "", "corpus": corpus}
+                write_scores(work / "whole" / f"scores{suffix}.parquet", one, settings, model=place, **origin)
+            write_report(work / "whole", found, run)
             finish(work, output, work / "whole")
     report = replace(read_record(output / RESULTS, WackinessReport), output=output)
     for place, record in zip(places, report.models, strict=True) if card else ():
