@@ -134,7 +134,7 @@ def places_examples(tmp_path):
 def load(sources, tmp_path, *, draws=120, batch_size=4, seed=0, scored=False, **data):
     settings = DataSettings(examples=sources, **{"held_out": 0} | data)
     options = {"draws": draws, "batch_size": batch_size, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
-    return load_examples(sources, settings, **options).drawn
+    return load_examples(sources, settings, **options)[0]
 
 
 @pytest.mark.parametrize("sampling", ["first", "random"])
@@ -149,8 +149,8 @@ def test_examples_are_held_out_of_every_source_and_their_queries_are_not_learned
     learned = {query for examples in drawn.values() for query in examples["query"]}
     assert not learned & queries
     assert len(learned | queries) == 100
-    again = load_examples(sources, settings, cache=tmp_path / "cache", **options)
-    assert again.held_out["query"][:] == held_out["query"][:]
+    _, again = load_examples(sources, settings, cache=tmp_path / "cache", **options)
+    assert again["query"][:] == held_out["query"][:]
 
 
 def test_a_query_that_is_there_often_is_held_out_whole_or_not_at_all(tmp_path):
@@ -303,7 +303,7 @@ def load_hard_negatives(
 ):
     settings = DataSettings(examples=[HardNegatives(**source)], held_out=0, **data)
     options = {"draws": draws, "batch_size": 4, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
-    [examples] = load_examples(settings.examples, settings, **options).drawn.values()
+    [examples] = load_examples(settings.examples, settings, **options)[0].values()
     return examples
 
 

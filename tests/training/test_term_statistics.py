@@ -14,13 +14,12 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.encode import encode
-from vocable.objectives.regularizers import Regularizers
+from vocable.objectives.regularizers import Regularizers, WackinessFlops
 from vocable.training.term_statistics import (
     REFRESH,
     DocumentFrequencies,
-    InverseDocumentFrequencies,
+    TermStatistic,
     TermWackiness,
-    WackinessSample,
     WeightedRegularizers,
     term_statistics,
 )
@@ -65,13 +64,18 @@ def by_hand(model: SparseEncoder, inputs: list[str], documents: list[str], role:
     return scores
 
 
+def wackiness(model: SparseEncoder, given: DatasetDict, role: Role, sample: int, seed: int = 0) -> TermWackiness:
+    v = model[0].auto_model.config.vocab_size
+    return TermWackiness(v, WackinessFlops(sample=sample, k=K), role, given, seed)
+
+
 @pytest.mark.parametrize("role", ["query", "document"])
 def test_the_scores_are_those_of_the_definition(toy_model: SparseEncoder, toy_texts: list[str], role: Role) -> None:
     given = examples(toy_texts)
     queries = [row["query"] for source in given.values() for row in source]
     documents = list(dict.fromkeys(row["positive"] for source in given.values() for row in source))
     assert len(documents) == 39
-    found = WackinessSample(given, 100, role, K, seed=0).scores(toy_model)
+    found = wackiness(toy_model, given, role, 100).measure(toy_model)
     expected = by_hand(toy_model, queries if role == "query" else documents, documents, role)
     assert found.dtype == torch.float32
     assert 0 < np.count_nonzero(expected < 1) < len(expected)
@@ -80,7 +84,7 @@ def test_the_scores_are_those_of_the_definition(toy_model: SparseEncoder, toy_te
 
 def test_a_sample_is_of_all_sources_and_the_same_for_a_seed(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
     given = examples(toy_texts)
-    first, again, other = (WackinessSample(given, 5, "query", K, seed).scores(toy_model) for seed in (0, 0, 1))
+    first, again, other = (wackiness(toy_model, given, "query", 5, s).measure(toy_model) for s in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -109,11 +113,11 @@ def test_it_is_measured_every_so_many_steps_and_by_no_forward_pass(
             assert same == (step % every > 0), (role, step)
 
 
-def test_the_regularizer_weighs_terms_by_their_wackiness() -> None:
+def test_the_regularizer_weighs_terms_by_their_wackiness(toy_texts: list[str]) -> None:
     rng = np.random.default_rng(1)
     queries, scores = np.maximum(rng.normal(size=(6, 9)), 0), rng.random(9)
     side = {"name": "wackiness_flops", "weight": 2.0, "ramp": "constant", "threshold": 4}
-    statistic = TermWackiness(9, 100, lambda model: torch.zeros(9))
+    statistic = TermWackiness(9, WackinessFlops(), "query", examples(toy_texts), 0)
     regularizers = WeightedRegularizers(settings(query=side), 10, {"query": statistic})
     free = regularizers(torch.tensor(queries), torch.ones(2, 9), 0, learn=True)
     assert float(free["query_regularizer_loss"]) == 0  # nothing is measured yet
@@ -173,7 +177,7 @@ def test_the_regularizer_weighs_terms_by_their_frequency():
 def test_idf_weighs_them_by_their_rarity():
     idf, queries = torch.tensor([3.0, 0.0, 1.0]), torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 2.0]])
     settings = Regularizers.model_validate({"query": {"name": "idf_flops", "weight": 1, "ramp": "constant"}})
-    regularizers = WeightedRegularizers(settings, 10, {"query": InverseDocumentFrequencies(idf)})
+    regularizers = WeightedRegularizers(settings, 10, {"query": TermStatistic(idf)})
     found = regularizers(queries, torch.ones(2, 3), 0, learn=True)
     assert float(found["query_regularizer_loss"]) == 6**2 + 1**2
     assert regularizers.state_dict() == {}  # computed anew from the examples

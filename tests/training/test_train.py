@@ -25,8 +25,7 @@ from vocable.training.callbacks import COMPLETE, ValidWeights
 from vocable.training.objective import Monitor
 from vocable.training.recipe import Recipe
 from vocable.training.recipe_files import make_recipe
-from vocable.training.stages import queries_learn_apart
-from vocable.training.train import train
+from vocable.training.train import queries_learn_apart, train
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
@@ -35,13 +36,6 @@ from vocable.training.teachers import Teacher, load_sparse_teacher, load_teacher
 logger = logging.getLogger(__name__)
 
 
-class Examples(NamedTuple):
-    """The examples of a run by source, and held-out pairs of query and positive."""
-
-    drawn: DatasetDict
-    held_out: Dataset
-
-
 def load_examples(
     sources: Sequence[str | HardNegatives],
     settings: DataSettings,
@@ -51,23 +45,18 @@ def load_examples(
     seed: int,
     cache: Path,
     scored: bool = False,
-) -> Examples:
-    """Load the examples of a run, one data set per source, so that a batch can be drawn from one source.
+) -> tuple[DatasetDict, Dataset]:
+    """Return the examples of a run, one data set per source, and held-out pairs of query and positive.
 
-    Examples are held out of every source in proportion; their queries are not learned from.
+    The negatives of an example are the columns negative_1, negative_2, ...: the first ones or, with random sampling,
+    others in every pass. An example is passed over if the margin, or its ids, leave too few. Examples are held out of
+    every source in proportion; their queries are not learned from.
 
     Args:
-        settings: `negatives` of an example become the columns negative_1, negative_2, ...: the first ones or, with
-            random sampling, others in every pass. A source of n examples has a share proportional to n to the power
-            `size_exponent`. An example is passed over if `false_negative_margin`, or its ids, leave too few negatives.
         draws: examples that the run sees; a source smaller than its share is repeated, shuffled again.
         batch_size: shares are rounded to whole batches, at least one.
         cache: folder of the Arrow files, which are memory-mapped.
         scored: add the column label: the teacher's scores of the positive and of each negative.
-
-    Raises:
-        DataError: a source has no example, or an example has too few negatives or lacks scores that a margin or
-            `scored` needs.
     """
     names = [f"{i}-{Path(one if isinstance(one, str) else one.file).name}" for i, one in enumerate(sources)]
     first = [_on_disk(source, settings, scored, seed, 0, cache) for source in sources]
@@ -93,14 +82,11 @@ def load_examples(
             examples = concatenate_datasets([examples, *others])
         drawn[name] = examples.select(rows)
     held_out = [one.select(rows) for one, (_, rows) in zip(first, parts, strict=True)]
-    return Examples(DatasetDict(drawn), concatenate_datasets(held_out).select_columns(["query", "positive"]))
+    return DatasetDict(drawn), concatenate_datasets(held_out).select_columns(["query", "positive"])
 
 
 def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to learn from, and `count` held-out rows of different queries that occur in no other row.
-
-    At most a tenth of the examples are held out.
-    """
+    """Return the rows to learn from, and `count` of different queries that are in no other row, at most a tenth."""
     queries, held = list(examples["query"]), dict[str, int]()
     times, room = Counter(queries), len(queries) // 10
     for row in np.random.default_rng((seed, len(queries))).permutation(len(queries)).tolist():
@@ -145,7 +131,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     sampler = NegativeSampler(negatives, margin, None if draw is None else np.random.default_rng(draw))
     if isinstance(source, str):
-        place, examples = source, _sampled(source, sampler, negatives, margin)
+        place, examples = source, _sampled(source, sampler)
     else:
         settings = HardNegatives(**source)
         place, examples = settings.file, read_hard_negatives(settings, sampler, Path(cache))
@@ -168,13 +154,13 @@ def _rows(
         logger.warning(message, place, sampler.dropped, passed_over, taken + passed_over)
 
 
-def _sampled(place: str, sampler: NegativeSampler, negatives: int, margin: float | None) -> Iterator[Example | None]:
+def _sampled(place: str, sampler: NegativeSampler) -> Iterator[Example | None]:
     """Yield the examples of a source with their sampled negatives."""
     for example in read_examples(place):
-        if len(example.negatives) < negatives:
-            few = f"an example has {len(example.negatives)} negatives, and data.negatives is {negatives}"
+        if len(example.negatives) < sampler.count:
+            few = f"an example has {len(example.negatives)} negatives, and data.negatives is {sampler.count}"
             raise DataError(f"{few}: {example.query[:60]!r}", source=place)
-        if margin is not None and not example.scores:
+        if sampler.margin is not None and not example.scores:
             raise DataError(f"an example has no scores to compare: {example.query[:60]!r}", source=place)
         own, *others = example.scores or [None] * (1 + len(example.negatives))
         taken = sampler.sample([list(map(Candidate, example.negatives, others))], own)
@@ -197,7 +183,7 @@ class NegativeSampler:
     """
 
     def __init__(self, count: int, margin: float | None = None, rng: np.random.Generator | None = None) -> None:
-        self._count, self._margin, self._rng = count, margin, rng
+        self.count, self.margin, self._rng = count, margin, rng
         self.dropped = 0
 
     def sample(
@@ -214,6 +200,7 @@ class NegativeSampler:
         >>> [candidate.name for candidate in NegativeSampler(3).sample(lists)]
         ['a', 'c', 'b']
         """
+        bound = math.inf if self.margin is None or positive is None else positive - self.margin
         taken: dict[str, Candidate] = {}
         dropped: set[str] = set()
         if self._rng is not None:
@@ -221,12 +208,12 @@ class NegativeSampler:
             shuffled = [[system[i] for i in rng.permutation(len(system))] for system in systems]
             systems = [shuffled[i] for i in rng.permutation(len(shuffled))]
         turns = deque(iter(system) for system in systems)
-        while turns and len(taken) < self._count:
+        while turns and len(taken) < self.count:
             system = turns.popleft()
             for candidate in system:
                 if candidate.name in taken or candidate.name in dropped:
                     continue
-                if self._too_good(candidate, positive):
+                if candidate.score is not None and candidate.score > bound:
                     dropped.add(candidate.name)
                 elif usable(candidate.name):
                     taken[candidate.name] = candidate
@@ -235,20 +222,12 @@ class NegativeSampler:
         self.dropped += len(dropped)
         return list(taken.values())
 
-    def _too_good(self, candidate: Candidate, positive: float | None) -> bool:
-        if self._margin is None or candidate.score is None or positive is None:
-            return False
-        return candidate.score > positive - self._margin
-
 
 def read_hard_negatives(source: HardNegatives, sampler: NegativeSampler, cache: Path) -> Iterator[Example | None]:
     """Yield one example for each query and positive of `source`, with sampled negatives.
 
     It yields None if the query or positive lacks its text, or its score where the source has scores. A positive of the
     query is never its negative. The folder `cache` keeps the texts and scores by id.
-
-    Raises:
-        DataError: the scores of a query are not consecutive, or no query has negatives of a system.
     """
     corpus = _store(cache, "corpus", source.corpus, _documents)
     queries = _store(cache, "queries", source.queries, read_queries)
@@ -290,7 +269,6 @@ def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tu
 
 
 def _documents(place: str) -> Iterator[tuple[str, str]]:
-    """Yield the ids and texts of a corpus, without documents that have no text."""
     return ((document.id, document.full) for document in read_corpus(place) if document.full)
 
 
@@ -348,10 +326,7 @@ class TrainingData(NamedTuple):
 
 
 def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
-    """Load the examples of a recipe and the scores and vectors of its teachers.
-
-    The folder keeps them, and an interrupted run resumes when repeated.
-    """
+    """Load the examples of a recipe and the scores and vectors of its teachers, and keep them in `folder`."""
     settings = recipe.training
     examples, held_out = load_examples(
         recipe.examples(),
@@ -365,10 +340,12 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     together = concatenate_datasets(list(examples.values()))
     texts = together.select_columns([column for column in together.column_names if column != "label"])
     sources = np.repeat(np.arange(len(examples)), [len(source) for source in examples.values()])
-    uses = (settings.needs_scores, settings.sparse_teacher is not None, settings.query_idf, recipe.data.topical)
-    if any(uses):
-        examples = _numbered(examples)
-    teacher: Teacher | None = None
+    if settings.needs_scores or settings.sparse_teacher or settings.query_idf or recipe.data.topical:
+        rows = np.split(np.arange(len(together)), np.flatnonzero(np.diff(sources)) + 1)
+        for (name, source), numbers in zip(examples.items(), rows, strict=True):  # labels are rows of all sources
+            own = source.select_columns(texts.column_names)
+            examples[name] = concatenate_datasets([own, Dataset.from_dict({"label": numbers})], axis=1)
+    teacher = sparse_teacher = None
     if settings.teacher is not None:
         teacher, embeddings = load_teachers(texts, sources, settings.teacher, folder, settings.dtype)
         if recipe.data.topical:
@@ -380,20 +357,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
                 examples[name] = source.select(topical_order(pairs, settings.batch_size, rng))
     elif settings.needs_scores:
         teacher = own_scores(together)
-    sparse_teacher = None
     if settings.sparse_teacher is not None:
-        sparse_teacher = load_sparse_teacher(
-            settings.sparse_teacher, model, texts, folder / "sparse-teacher", settings.dtype
-        )
+        kept = folder / "sparse-teacher"
+        sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, kept, settings.dtype)
     return TrainingData(examples, teacher, sparse_teacher, sources, held_out, folder, recipe.seed)
-
-
-def _numbered(examples: DatasetDict) -> DatasetDict:
-    """Label the examples by their rows, counted over all sources."""
-    numbered, start = {}, 0
-    for name, source in examples.items():
-        rows = Dataset.from_dict({"label": np.arange(start, start + len(source))})
-        texts = source.select_columns([column for column in source.column_names if column != "label"])
-        numbered[name] = concatenate_datasets([texts, rows], axis=1)
-        start += len(source)
-    return DatasetDict(numbered)

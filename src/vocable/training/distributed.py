@@ -23,7 +23,6 @@ from torch import Tensor, distributed
 from vocable.errors import ArgumentError, LostProcessError, VocableError
 
 T = TypeVar("T")
-
 USER_ERRORS = (VocableError, OSError)  # reported by the command line in one line
 # The others wait while process 0 transfers a backbone, embeds a corpus or evaluates; if it dies, torchrun ends them.
 WAIT_FOR_FIRST = timedelta(days=30)
@@ -47,12 +46,10 @@ def join() -> None:
 
 
 def is_first() -> bool:
-    """Return True in process 0 or in a single process."""
     return bool(get_rank() == 0)
 
 
 def count() -> int:
-    """Return the number of processes."""
     return int(get_world_size())
 
 
@@ -95,10 +92,8 @@ def first_alone() -> Iterator[None]:
 
 def by_first(make: Callable[[], T]) -> T:
     """Call `make` in process 0 and return its result in all processes; errors as in `first_alone`."""
-    made: Any = None
     with first_alone():
-        if is_first():
-            made = make()
+        made = make() if is_first() else None
     return cast(T, from_first(made))
 
 
@@ -134,7 +129,7 @@ def of_all(mean: Tensor, rows: int) -> Tensor:
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """Return the rows [b, ...] of all processes, [p b, ...], in the order of the processes, with gradients.
+    """Return the rows [b, ...] of all processes, [p b, ...], in order, with gradients.
 
     Each process computes the loss of the whole batch, so that the rows of one process receive p times the gradient;
     `DistributedDataParallel` divides by p. The result is the gradient of a single process with the whole batch.

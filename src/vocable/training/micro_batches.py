@@ -68,10 +68,7 @@ def in_parts(model: nn.Module) -> bool:
 
 
 def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:
-    """Return True if parts with `tokens` tokens in total, padding included, should each have a thread.
-
-    False if some threads would idle, or if the gradients of all threads would need too much memory.
-    """
+    """Return False if some threads would idle, or if the gradients of all threads would need too much memory."""
     learning = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     threads = torch.get_num_threads()
     return tokens > MIN_PART_TOKENS and parts >= threads and 4 * learning * threads <= MEMORY
@@ -121,8 +118,7 @@ def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]
 
 
 def _rate(module: nn.Module) -> float:
-    """Return the dropout rate of a module; ModernBERT's attention stores it as a number."""
-    rate = module.p if isinstance(module, nn.Dropout) else getattr(module, "attention_dropout", 0.0)
+    rate = module.p if isinstance(module, nn.Dropout) else getattr(module, "attention_dropout", 0.0)  # ModernBERT's
     return rate if isinstance(rate, float) else 0.0
 
 
@@ -154,14 +150,13 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, weights: list[nn.Parameter], made: list[Tensor]) -> tuple[Tensor, ...]:
-        """Detach the results; `anchor` makes them differentiable."""
+        # The results are detached; `anchor` makes them differentiable.
         ctx.weights, ctx.made = weights, made
         return tuple(one.detach() for one in made)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        """Add to the gradients of the weights."""
         learning = [(one, grad) for one, grad in zip(ctx.made, gradients, strict=True) if one.requires_grad]
         with _gradients_in_order(ctx.weights, len(learning)) as turn, _pool(len(learning)) as pool:
 

@@ -1,10 +1,7 @@
 """Hard negatives and teacher scores for training examples: JSON lines in, JSON lines out.
 
 Hard negatives come from the model's own index: documents that it ranks high for a query and that are not answers.
-
 Work in progress is in OUTPUT.partial: the lines in lines.jsonl, and their valid size in progress.json.
-
-Shapes: b queries, v output vocabulary, k results.
 """
 
 from __future__ import annotations
@@ -54,7 +51,6 @@ class ExampleCounts:
     checksum: int = 0  # of the examples read
 
     def to_json(self) -> dict[str, int]:
-        """Return the counts as JSON values."""
         return {"examples": self.written, "negatives": self.negatives, "left_out": self.read - self.written}
 
     def __str__(self) -> str:
@@ -73,15 +69,8 @@ def rewrite(
 ) -> ExampleCounts:
     """Write changed examples as JSON lines; an interrupted call resumes when repeated.
 
-    Args:
-        examples: opens the stream of examples.
-        settings: everything that decides the result, as JSON values.
-        prepare: takes the work folder, where it may keep files, and returns the function that changes a chunk of
-            examples; it may leave examples out.
-
-    Raises:
-        DataError: there is no example.
-        VectorsError: the work in progress has other examples.
+    `examples` opens the stream. `prepare` takes the work folder, where it may keep files, and returns the function that
+    changes a chunk of examples; it may leave examples out.
     """
     if finished(output, settings):
         with Path(output).open("rb") as file:
@@ -123,11 +112,7 @@ def _checksum(examples: Iterable[Example], start: int) -> int:
 
 @dataclass(frozen=True)
 class NegativeRule:
-    """Rule for hits of a query as negatives (`NegativeOptions`): the best `negatives` from `from_rank` to `to_rank`.
-
-    With `margin` a negative scores below the positive's score minus the margin, with `relative_margin` m below (1 - m)
-    of the positive's score.
-    """
+    """Rule for the hits of a query that are its negatives: the fields of `NegativeOptions`."""
 
     negatives: int = 8
     from_rank: int = 1
@@ -147,12 +132,8 @@ class NegativeRule:
         >>> NegativeRule(8, 1, 100, margin=1.0, relative_margin=0.05).bound(40.0)
         38.0
         """
-        bounds = [math.inf]
-        if self.margin is not None:
-            bounds.append(positive - self.margin)
-        if self.relative_margin is not None:
-            bounds.append((1 - self.relative_margin) * positive)
-        return min(bounds)
+        below = math.inf if self.margin is None else positive - self.margin
+        return below if self.relative_margin is None else min(below, (1 - self.relative_margin) * positive)
 
 
 @checked
@@ -196,8 +177,7 @@ def mine(
     if source == "-":
         raise ArgumentError("`examples` are read more than once: give a file instead of standard input")
     rule = NegativeRule(**options)
-    # A missing source is an error before any work is done.
-    read_examples(source)
+    read_examples(source)  # a missing source is an error before any work is done
     if corpus is not None:
         read_corpus(corpus)
     encoder = TextEncoder(model, "document")
@@ -217,21 +197,19 @@ def mine(
         answers = {_answer(example.query, example.positive) for example in pairs}
         return Miner(model, collection, rule, answers, scored=with_scores)
 
-    return rewrite(lambda: read_examples(source), output, settings, prepare, title="mine")
+    return rewrite(partial(read_examples, source), output, settings, prepare, title="mine")
 
 
 class Miner:
-    """Finds the negatives of examples; `answers` are hashes of query and positive of all examples."""
+    """Gives examples negatives, and drops those with too few; `answers` are hashes of all queries and positives."""
 
     def __init__(
         self, model: SparseEncoder, collection: Collection, rule: NegativeRule, answers: set[int], *, scored: bool
     ) -> None:
         self._collection, self._rule, self._answers, self._scored = collection, rule, answers, scored
-        self._queries = collection.query_encoder(model)
-        self._scorer = make_scorer(model)
+        self._queries, self._scorer = collection.query_encoder(model), make_scorer(model)
 
     def __call__(self, examples: list[Example]) -> list[Example]:
-        """Return the examples with negatives, without those that have too few."""
         queries = [example.query for example in examples]
         ranking = self._collection.rank(self._queries.encode(queries), min(self._rule.to_rank, len(self._collection)))
         own = np.zeros(len(examples), dtype=np.float32)
@@ -242,7 +220,6 @@ class Miner:
         return [example for example in mined if len(example.negatives) == self._rule.negatives]
 
     def _mined(self, example: Example, own: float, hits: Sequence[tuple[str, float]]) -> Example:
-        """Return the example with the negatives among its hits."""
         bound, taken = self._rule.bound(own), dict[str, float]()
         candidates = hits[self._rule.from_rank - 1 :]
         found = self._collection.documents([identifier for identifier, _ in candidates])
@@ -259,8 +236,7 @@ class Miner:
 
 
 def _answer(query: str, text: str) -> int:
-    """Return a hash of the pair that ignores differences in white space."""
-    return hash((query, " ".join(text.split())))
+    return hash((query, " ".join(text.split())))  # differences in white space do not count
 
 
 @checked
@@ -299,7 +275,7 @@ def teacher_scores(
     source, scorer = str(examples), make_scorer(model.eval())
     settings = settings_of(teacher_scores, arguments, {"model": checksum(model), "kind": type(model).__name__})
     change = partial(_scored, scorer=scorer)
-    return rewrite(lambda: read_examples(source), output, settings, lambda work: change, title="teacher scores")
+    return rewrite(partial(read_examples, source), output, settings, lambda work: change, title="teacher scores")
 
 
 def _scored(examples: list[Example], scorer: Scorer) -> list[Example]:

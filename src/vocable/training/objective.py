@@ -239,10 +239,8 @@ class WeightedLosses(NamedTuple):
     ) -> dict[str, Tensor]:
         """Return each loss of queries [b, v] and documents [n, v], times its weight, by its name.
 
-        Args:
-            labels: [b], the rows of the examples in the teachers' data.
-            queue: further negatives of the in-batch loss, never masked.
-            factors: [v], factors of the queries' weights.
+        The labels [b] are the examples' rows in the teachers' data. The queue has further negatives of the in-batch
+        loss, never masked. Query weights are multiplied by the factors [v].
         """
         needed = {loss.needs for loss in self.losses}
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()

@@ -42,12 +42,8 @@ class HardNegatives(Settings):
     file: str = Field(description="place of the ids: positives and, by system, negatives of each query")
     corpus: str = Field(description="place of the documents")
     queries: str = Field(description="place of the queries")
-    scores: str | None = Field(
-        default=None, description="place of a teacher's scores; documents without a score are left out"
-    )
-    systems: list[str] | None = Field(
-        default=None, min_length=1, description="systems whose negatives are used; null for all"
-    )
+    scores: str | None = Field(default=None, description="place of a teacher's scores; no score, no use as a negative")
+    systems: list[str] | None = Field(default=None, min_length=1, description="systems to take negatives of; null: all")
 
 
 Source = Annotated[
@@ -59,24 +55,16 @@ Source = Annotated[
 class DataSettings(Settings):
     """Data of the retrieval training."""
 
-    examples: list[Source] = Field(
-        min_length=1, description="sources of query, positive and negatives, or of their ids"
-    )
+    examples: list[Source] = Field(min_length=1, description="sources of query, positive and negatives, or of ids")
     negatives: int = Field(default=0, ge=0, description="hard negatives taken from each example")
     sampling: Literal["first", "random"] = Field(default="first", description="random: other negatives in each pass")
     false_negative_margin: float | None = Field(
         default=None, description="leave out negatives that score above the positive's score minus this"
     )
-    size_exponent: float = Field(
-        default=1.0, ge=0, le=1, description="share of a source of n examples is proportional to n to this power"
-    )
-    held_out: int = Field(
-        default=64, ge=0, description="examples held out for the report, at most a tenth of each source"
-    )
+    size_exponent: float = Field(default=1.0, ge=0, le=1, description="share of n examples: proportional to n^this")
+    held_out: int = Field(default=64, ge=0, description="examples held out for the report, at most a tenth")
     topical: bool = Field(default=False, description="batches of examples that are similar by the dense teacher")
-    skip_bad: int = Field(
-        default=0, ge=0, description="bad lines to skip in all sources of a run; one more is an error"
-    )
+    skip_bad: int = Field(default=0, ge=0, description="bad lines to skip in all sources; one more is an error")
 
     @model_validator(mode="after")
     def _check(self) -> DataSettings:
@@ -92,9 +80,7 @@ class DataSettings(Settings):
 class TeacherSettings(Settings):
     """Teachers that score every query of a batch with every document; several are standardized and averaged."""
 
-    models: list[str] = Field(
-        default=[], description="dense or sparse encoders: folder, Hub id, or package:NAME/FOLDER"
-    )
+    models: list[str] = Field(default=[], description="dense or sparse encoders: folder, Hub id or package:NAME/FOLDER")
     lexical: bool = Field(default=False, description="add BM25 over the examples' documents as a teacher")
     weights: list[Annotated[float, Field(gt=0)]] | None = Field(
         default=None, description="weights of the mean: one per model, then that of BM25; equal by default"
@@ -203,13 +189,9 @@ class TrainingSettings(OptimizerSettings):
     document_length: PositiveInt = 128
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
-    sparse_teacher: str | None = Field(
-        default=None, description="teacher of the loss alignment: a model with the same output terms"
-    )
+    sparse_teacher: str | None = Field(default=None, description="of the loss alignment: a model with the same terms")
     query_idf: float | None = Field(
-        default=None,
-        gt=0,
-        description="multiply query weights in the losses by the IDF of their source to this power, as a search does",
+        default=None, gt=0, description="multiply query weights by their source's IDF to this power, as a search does"
     )
     max_terms: MaxTermsSettings | None = None
     regularizers: Regularizers = Regularizers()
@@ -257,12 +239,8 @@ class EvaluationSettings(Settings):
     )
     measures: list[str] = Field(default=["nDCG@10"], min_length=1)
     wackiness: bool = Field(default=False, description="measure W-AUC, the wackiness of the queries' expansions, too")
-    every: PositiveInt | None = Field(
-        default=500, description="steps between evaluations; null: not during the training"
-    )
-    best: bool = Field(
-        default=False, description="save the weights with the best mean of the first measure, in place of the last ones"
-    )
+    every: PositiveInt | None = Field(default=500, description="steps between evaluations; null: not in the training")
+    best: bool = Field(default=False, description="save the weights with the best mean of the first measure")
 
     @model_validator(mode="after")
     def _check(self) -> EvaluationSettings:
@@ -292,9 +270,7 @@ class SavedSettings(Settings):
     query_terms: PositiveInt | None = _limit("heaviest terms of a query to keep")
     document_terms: PositiveInt | None = _limit("heaviest terms of a document to keep")
     query_idf: NonNegativeFloat | None = _limit("power of the collection's IDF in a search's query weights")
-    start_share: float = Field(
-        default=0.0, ge=0, lt=1, description="share of the initial weights in a mean with the trained ones"
-    )
+    start_share: float = Field(default=0.0, ge=0, lt=1, description="share of the initial weights in the saved ones")
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 

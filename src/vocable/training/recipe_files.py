@@ -43,7 +43,6 @@ class ShippedRecipe:
         return self.text.rstrip("\n")
 
     def to_json(self) -> dict[str, object]:
-        """Return the recipe as JSON values."""
         return {"name": self.name, "recipe": self.text}
 
 
@@ -51,27 +50,21 @@ class RecipeList(dict[str, ShippedRecipe]):
     """The shipped recipes by name; `str()` lists them with their variants."""
 
     def __str__(self) -> str:
-        lines = []
+        lines, width = list[str](), text_width()
         for name, recipe in self.items():
-            lines.append(
-                fill(f"{name}{' *' if recipe.needs else ''}: {recipe.about}", text_width(), subsequent_indent="  ")
-            )
+            star = " *" if recipe.needs else ""
+            lines.append(fill(f"{name}{star}: {recipe.about}", width, subsequent_indent="  "))
             details = [f"needs: {'; '.join(recipe.needs)}"] if recipe.needs else []
             details += [f"variants: {', '.join(recipe.variants)}"] if recipe.variants else []
-            lines += [indent(fill(text, text_width() - 4, break_on_hyphens=False), "    ") for text in details]
+            lines += [indent(fill(text, width - 4, break_on_hyphens=False), "    ") for text in details]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
-        """Return the recipes as JSON values, without their YAML."""
         return {name: {"about": one.about, "needs": one.needs, "variants": one.variants} for name, one in self.items()}
 
 
 def recipes(name: str | None = None) -> ShippedRecipe | RecipeList:
-    """Return the shipped recipes, those without needs first, or the recipe of this name.
-
-    Raises:
-        RecipeError: there is no recipe of this name.
-    """
+    """Return the shipped recipes, those without needs first, or the recipe of this name."""
     if name is not None:
         return _described(_shipped(name))
     found = sorted(map(_described, _all_shipped().values()), key=lambda recipe: (bool(recipe.needs), recipe.name))
@@ -127,10 +120,7 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | 
 
 
 def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()) -> Recipe:
-    """Check a recipe of plain values; errors as in `read_recipe`.
-
-    Messages have its `name`, and the line of the `file` except for `changed` keys.
-    """
+    """Check a recipe of plain values; errors have its `name`, and the line of the `file` except for `changed` keys."""
     from pydantic import ValidationError
 
     from vocable.objectives import first_mistake
@@ -149,13 +139,15 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
 
 
 def read_values(path: Path, above: tuple[Path, ...] = ()) -> Values:
-    """Read a YAML file over its base, the file beside it that the key `base` names.
-
-    `above` are the recipes that have this one as a base, to detect a circle.
-    """
+    """Read a YAML file over its base, the file beside it that the key `base` names; `above` have this one as a base."""
     if path in above:
         raise RecipeError(f"{path}: base: a recipe cannot be its own base")
-    values = read_yaml(path)
+    try:
+        values = load_yaml(regular(path).read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise RecipeError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not YAML: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(values).__name__}")
     base = values.pop("base", None)
@@ -165,17 +157,6 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> Values:
         raise RecipeError(f"{path}: base must be the name of a file, not {base!r}")
     below = read_values(path.parent / base, (*above, path))
     return _merged({key: value for key, value in below.items() if key not in OWN_KEYS}, values)
-
-
-def read_yaml(path: Path) -> Any:
-    """Return the values of a YAML file; `RecipeError` if it cannot be read."""
-    try:
-        text = regular(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecipeError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: not YAML: {error}") from error
-    return load_yaml(text, str(path))
 
 
 def load_yaml(text: str, where: str) -> Any:
@@ -249,7 +230,6 @@ def assign(values: Values, key: str, value: Any, where: str) -> None:
 
 
 def _key_or_position(part: Any, name: str, above: str, where: str) -> str | int:
-    """Return a name of a path as a key, or as a position in a list; `above` is the name before it."""
     if isinstance(part, dict):
         return name
     if not isinstance(part, list):
@@ -260,7 +240,6 @@ def _key_or_position(part: Any, name: str, above: str, where: str) -> str | int:
 
 
 def _merged(below: Values, above: Values) -> Values:
-    """Merge two mappings key by key; `above` takes precedence."""
     both = dict(below)
     for key, value in above.items():
         old = both.get(key)

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Router
 
+from vocable import data
 from vocable.adapt.stages import Inputs, Stage
-from vocable.data import (
-    read_corpus,
-    read_examples,
-    read_judgments,
-    read_mined_negatives,
-    read_queries,
-    read_scores,
-    read_texts,
-)
 from vocable.encoder import provenance as encoder_provenance
-from vocable.encoder.asymmetric import route
 from vocable.encoder.provenance import Step
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training import distributed
@@ -34,10 +25,7 @@ PRETRAIN = "pretrain"  # the stage, and its folder within the folder of the run
 
 
 def provenance(model: SparseEncoder) -> list[Step]:
-    """Return the steps that made `model`, in order; `str()` of a step is the table of its verb.
-
-    Of a model with two encoders, the steps of the document encoder.
-    """
+    """Return the steps that made `model`, or its document encoder, in order; `str()` of a step is its verb's table."""
     return encoder_provenance.provenance(model)  # here every stage has been imported, and describes its steps
 
 
@@ -54,80 +42,57 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     if distributed.from_first(output.exists()):
         return str(output)
     inputs = Inputs(recipe.seed, recipe.place, lambda: chain.from_iterable(_queries(recipe)))
-    learning = next((number for number, (one, _) in enumerate(planned) if one.name == PRETRAIN), None)
-    with distributed.first_alone():
-        place = output if learning is None else start
-        if distributed.is_first() and not place.exists():
-            model = load_sparse_encoder(
-                recipe.model, pooling=recipe.pooling, activation=recipe.activation, new_head=recipe.head == "new"
-            )
-            save_model(_adapted(model, planned[:learning], inputs), place)
-    if learning is not None:  # by all processes together, every other stage by the first alone
-        settings = planned[learning][1]
-        keys = settings.model_dump(exclude={"texts"})
-        texts = inputs.texts(settings.texts)
+    names = [one.name for one, _ in planned]
+    middle = names.index(PRETRAIN) if PRETRAIN in names else len(names)
+
+    def adapt(model: SparseEncoder, some: Sequence[tuple[Stage, Any]], place: Path) -> None:
+        for one, settings in some:
+            assert one.adapt is not None
+            model = one.adapt(model, settings, inputs)
+        save_model(model, place)
+
+    def adapt_backbone(place: Path) -> None:
+        if not place.exists():
+            options: dict[str, Any] = {"pooling": recipe.pooling, "activation": recipe.activation}
+            model = load_sparse_encoder(recipe.model, **options, new_head=recipe.head == "new")
+            adapt(model, planned[:middle], place)
+
+    # The first process alone carries out every stage but pre-training, which is for all together.
+    distributed.by_first(partial(adapt_backbone, output if middle == len(planned) else start))
+    if middle < len(planned):
+        settings = planned[middle][1]
+        texts, keys = inputs.texts(settings.texts), settings.model_dump(exclude={"texts"})
         model = pretrain(load_sparse_encoder(start), texts, work=work / PRETRAIN, seed=recipe.seed, **keys)
-        with distributed.first_alone():
-            if distributed.is_first():
-                save_model(_adapted(model, planned[learning + 1 :], inputs), output)
+        distributed.by_first(lambda: adapt(model, planned[middle + 1 :], output))
     return str(output)
-
-
-def _adapted(model: SparseEncoder, planned: Sequence[tuple[Stage, Any]], inputs: Inputs) -> SparseEncoder:
-    for one, settings in planned:
-        assert one.adapt is not None
-        model = one.adapt(model, settings, inputs)
-    return model
 
 
 def check_sources(recipe: Recipe, work: Path) -> None:
     """Open every source that a run reads, without reading it: hours of other stages may precede its use.
 
     Nothing is opened once the run in the folder `work` has begun, since a source may be gone after it was read.
-
-    Raises:
-        DataError: a source does not exist.
     """
     if any((work / begun).exists() for begun in (START, ADAPTED, EXAMPLES)):
         return
     for place in [place for one, settings in recipe.planned() for place in one.texts(settings)]:
-        read_texts(recipe.place(place))
+        data.read_texts(recipe.place(place))
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         for place in recipe.evaluation.datasets:
-            read_judgments(recipe.place(place))
+            data.read_judgments(recipe.place(place))
     for source in recipe.examples():
         if isinstance(source, str):
-            read_examples(source)
+            data.read_examples(source)
             continue
-        read_mined_negatives(source.file)
-        read_corpus(source.corpus)
-        read_queries(source.queries)
+        data.read_mined_negatives(source.file)
+        data.read_corpus(source.corpus)
+        data.read_queries(source.queries)
         if source.scores is not None:
-            read_scores(source.scores)
+            data.read_scores(source.scores)
 
 
 def _queries(recipe: Recipe) -> Iterator[Iterator[str]]:
-    """Yield some queries of each source of examples."""
     for source in recipe.examples():
         if isinstance(source, str):
-            found = (example.query for example in read_examples(source))
+            yield islice((example.query for example in data.read_examples(source)), QUERIES)
         else:
-            found = (query.text for query in read_queries(source.queries))
-        yield islice(found, QUERIES)
-
-
-def freeze_documents(model: SparseEncoder) -> None:
-    """Freeze the document encoder."""
-    for module in route(model, "document"):
-        module.requires_grad_(False)
-
-
-QUERY_PARAMETERS = r"sub_modules\.query\."  # sentence-transformers' names of the query encoder's weights
-
-
-def queries_learn_apart(model: SparseEncoder) -> bool:
-    """Return True if a training moves weights of the query encoder alone."""
-    first = model[0]
-    return isinstance(first, Router) and any(
-        weight.requires_grad for module in route(model, "query") for weight in module.parameters()
-    )
+            yield islice((query.text for query in data.read_queries(source.queries)), QUERIES)

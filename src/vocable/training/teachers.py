@@ -49,6 +49,8 @@ from vocable.training.recipe import TeacherSettings
 from vocable.vectors import read_vectors, vocabulary_fingerprint
 
 T = TypeVar("T")
+TEACHER_VECTORS = "vectors of a sparse teacher"
+EMBEDDED_TOGETHER = 1024  # texts; an interruption loses at most as many
 ModelKind = Literal["cross", "dense", "sparse"]
 SAVED_AS: dict[str, ModelKind] = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseEncoder": "sparse"}
 ARCHITECTURES: dict[str, ModelKind] = {"ForSequenceClassification": "cross", "ForMaskedLM": "sparse"}
@@ -65,9 +67,6 @@ def make_scorer(model: Model) -> Scorer:
 
     The scores of a cross-encoder are its logits: an activation such as the sigmoid would flatten the margins. A
     bi-encoder encodes each text once per call.
-
-    Raises:
-        ModelError: a cross-encoder has several labels, so that a pair has no single score.
     """
     if isinstance(model, CrossEncoder):
         if model.num_labels != 1:
@@ -86,22 +85,14 @@ def make_scorer(model: Model) -> Scorer:
             rows = {text: i for i, text in enumerate(dict.fromkeys(side))}
             sides.append(encode(list(rows))[[rows[text] for text in side]])
         if isinstance(model, SparseEncoder):
-            scores: NDArray[np.float32] = sides[0].multiply(sides[1]).sum(axis=1)
-        else:
-            scores = model.similarity_pairwise(*sides).float().cpu().numpy()
-        return scores
+            return np.asarray(sides[0].multiply(sides[1]).sum(axis=1))
+        return np.asarray(model.similarity_pairwise(*sides).float().cpu())
 
     return score
 
 
 def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: str | None = None) -> Model:
-    """Load a model that can score pairs.
-
-    Args:
-        name: a folder, a Hub id, `package:NAME/FOLDER` or "vocable-mini".
-        kind: kind of the model; by default as its configuration says.
-        device: as for `load`.
-    """
+    """Load a model that can score pairs; `name` and `device` as for `vocable.load`, `kind` by default as configured."""
     place = locate(name)
     try:
         kind = kind or _kind(place)
@@ -125,10 +116,6 @@ def _kind(place: str) -> ModelKind:
                 return kind
     found = ", ".join(architectures) or "no architecture"
     raise ModelError(f"{place}: its configuration has {found}: `kind` must be cross, dense or sparse")
-
-
-TEACHER_VECTORS = "vectors of a sparse teacher"
-EMBEDDED_TOGETHER = 1024  # texts; an interruption loses at most as many
 
 
 def lexical_teacher(examples: Dataset) -> Teacher:
@@ -182,11 +169,9 @@ def load_teachers(
     Args:
         examples: columns query, positive, negative_1, ...
         sources: [m], the number of each example's source, the collection that a sparse teacher searches.
-        folder: keeps embeddings and vectors, memory-mapped; an interrupted run resumes when repeated.
-        dtype: number type of the models.
+        folder: keeps embeddings and vectors, memory-mapped, where an interrupted run resumes.
     """
-    teachers: list[Teacher] = []
-    embeddings = []
+    teachers, embeddings = list[Teacher](), list[Embeddings]()
     texts, rows = distinct_texts(examples, examples.column_names)
     for number, name in enumerate(settings.models):
         if _is_sparse(name):
@@ -237,7 +222,7 @@ def sparse_scores(
 
 
 def dense_teacher(name: str, max_length: int, device: str | None = None) -> SentenceTransformer:
-    """Load a dense bi-encoder that reads at most `max_length` tokens; a saved sparse encoder raises `ModelError`."""
+    """Load a dense bi-encoder that reads at most `max_length` tokens; refuse a saved sparse encoder."""
     if _is_sparse(name):  # sentence-transformers would load it as dense
         raise ModelError(f"teacher {name} is a sparse encoder: name a dense one")
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
@@ -282,23 +267,19 @@ def load_sparse_teacher(
 ) -> Teacher:
     """Load a sparse encoder as a teacher by its vectors [(2 + c) b, v]: queries first, then documents by column.
 
-    Args:
-        examples: columns query, positive, negative_1, ...
-        folder: keeps the vectors, memory-mapped; an interrupted run resumes when repeated.
-        dtype: number type of the teacher.
-
-    Raises:
-        ModelError: the teacher cannot be read, or its output terms are not the student's.
+    The folder keeps the vectors. Raises `ModelError` if the teacher's output terms are not the student's.
     """
     teacher = load_sparse_encoder(name)
-    names = terms(teacher)
-    if vocabulary_fingerprint(names) != vocabulary_fingerprint(terms(student)):
-        raise ModelError(
-            f"sparse teacher {name}: its {len(names)} output terms differ from the student's {len(terms(student))}: "
-            "alignment compares vectors term by term"
-        )
+    check_terms(f"sparse teacher {name}", teacher, terms(student), "alignment compares vectors term by term")
     columns = _encoded(teacher, name, examples, folder, dtype)
     return lambda rows: torch.from_numpy(np.concatenate([matrix[of[rows]].toarray() for matrix, of in columns]))
+
+
+def check_terms(title: str, teacher: SparseEncoder, names: Sequence[str], reason: str) -> None:
+    """Raise `ModelError` if the teacher's output terms are not the student's, `names`."""
+    own = terms(teacher)
+    if vocabulary_fingerprint(own) != vocabulary_fingerprint(names):
+        raise ModelError(f"{title}: its {len(own)} output terms differ from the student's {len(names)}: {reason}")
 
 
 def _encoded(
@@ -319,9 +300,8 @@ def _encoded(
             title = f"sparse teacher: {role}"
             encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
             made = read_vectors(parts).matrix
-            save_arrays(
-                finished, TEACHER_VECTORS, {"values": made.data, "terms": made.indices, "offsets": made.indptr}, {}
-            )
+            arrays = {"values": made.data, "terms": made.indices, "offsets": made.indptr}
+            save_arrays(finished, TEACHER_VECTORS, arrays, {})
             shutil.rmtree(parts)
         arrays, _ = load_arrays(finished, TEACHER_VECTORS, verify=False)
         shape = len(texts), len(terms(teacher))

@@ -7,7 +7,6 @@ Letters: b queries of a batch, n documents, v terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -34,17 +33,21 @@ REFRESH = 100  # steps between two estimates of document frequencies (arXiv 2505
 
 
 class TermStatistic(nn.Module):
-    """A statistic [v]; checkpoints keep its persistent buffers."""
+    """A statistic [v], by default a constant; checkpoints keep its persistent buffers."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("_values", values, persistent=False)
 
     def begin_step(self, model: SparseEncoder, step: int) -> None:
-        """Called before each step, counted from 0."""
+        """Look at the model before a step, counted from 0."""
 
     def observe(self, documents: Tensor, step: int) -> None:
-        """Called with the documents [n, v] that the model learns from in a step."""
+        """Look at the documents [n, v] that the model learns from in a step."""
 
     def values(self) -> Tensor:
         """Return the statistic [v]."""
-        raise NotImplementedError
+        return cast(Tensor, self._values)
 
 
 class DocumentFrequencies(TermStatistic):
@@ -59,7 +62,7 @@ class DocumentFrequencies(TermStatistic):
     estimated: Tensor  # the step of the last estimate
 
     def __init__(self, v: int) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.register_buffer("seen", torch.zeros(v, dtype=torch.int64))
         self.register_buffer("documents", torch.tensor(0))
         self.register_buffer("estimate", torch.zeros(v))
@@ -79,57 +82,34 @@ class DocumentFrequencies(TermStatistic):
         return self.estimate if int(self.estimated) else self.seen / self.documents.clamp(min=1)
 
 
-class InverseDocumentFrequencies(TermStatistic):
-    """The IDF [v] of the tokens of the examples' documents."""
-
-    idf: Tensor
-
-    def __init__(self, values: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("idf", values, persistent=False)
-
-    def values(self) -> Tensor:
-        return self.idf
-
-
 class TermWackiness(TermStatistic):
-    """The wackiness [v] of each term as an expansion of one side's texts, measured every `every` steps.
+    """The wackiness [v] of each term as an expansion of one role's texts, measured every `every` steps; 0 before.
 
-    It is 0 before the first measurement.
+    It is measured on the queries or documents of random examples. The positives are the collection for either role; k
+    documents are retrieved for a text, and a document does not retrieve itself. A repeated text counts once.
     """
 
     scores: Tensor
 
-    def __init__(self, v: int, every: int, measure: Callable[[SparseEncoder], Tensor]) -> None:
-        super().__init__()
+    def __init__(self, v: int, settings: WackinessFlops, role: Role, examples: DatasetDict, seed: int) -> None:
+        nn.Module.__init__(self)
         self.register_buffer("scores", torch.zeros(v))
-        self._every, self._measure = every, measure
+        self._k, self._every = settings.k, settings.every
+        together = concatenate_datasets([source.select_columns(["query", "positive"]) for source in examples.values()])
+        rows = np.random.default_rng(seed).permutation(len(together))[: settings.sample]
+        sample = together.select(np.sort(rows))
+        self._documents = list(dict.fromkeys(sample["positive"]))
+        self._queries = list(dict.fromkeys(sample["query"])) if role == "query" else None
 
     def begin_step(self, model: SparseEncoder, step: int) -> None:
         if step % self._every == 0:
-            self.scores.copy_(distributed.by_first(partial(self._measure, model)))
+            self.scores.copy_(distributed.by_first(partial(self.measure, model)))
             model.train()
 
     def values(self) -> Tensor:
         return self.scores
 
-
-class WackinessSample:
-    """Queries and documents of `size` random examples, on which the wackiness of one role's expansions is measured.
-
-    The positives are the collection for either role; k documents are retrieved for a text, and a document does not
-    retrieve itself. A repeated text counts once.
-    """
-
-    def __init__(self, examples: DatasetDict, size: int, role: Role, k: int, seed: int) -> None:
-        together = concatenate_datasets([source.select_columns(["query", "positive"]) for source in examples.values()])
-        rows = np.random.default_rng(seed).permutation(len(together))[:size]
-        sample = together.select(np.sort(rows))
-        self._documents = list(dict.fromkeys(sample["positive"]))
-        self._queries = list(dict.fromkeys(sample["query"])) if role == "query" else None
-        self._k = k
-
-    def scores(self, model: SparseEncoder) -> Tensor:
+    def measure(self, model: SparseEncoder) -> Tensor:
         """Return the Wackiness Scores [v] of the model in its present state; 0 for a term that expands no text."""
         documents = TextEncoder(model).encode(self._documents)
         counts = input_terms(model, self._documents)
@@ -152,10 +132,9 @@ def term_statistics(
         if not isinstance(part, OneSide) or part.needs is None:
             continue
         if part.needs == "idf":
-            found[side] = InverseDocumentFrequencies(_idf(model, examples, folder / "idf.npy"))
+            found[side] = TermStatistic(_idf(model, examples, folder / "idf.npy"))
         elif isinstance(part, WackinessFlops):
-            sample = WackinessSample(examples, part.sample, cast(Role, side), part.k, seed)
-            found[side] = TermWackiness(len(terms(model)), part.every, sample.scores)
+            found[side] = TermWackiness(len(terms(model)), part, cast(Role, side), examples, seed)
         else:
             found[side] = DocumentFrequencies(len(terms(model)))
     return found
@@ -204,7 +183,6 @@ class WeightedRegularizers(nn.Module):
         return found
 
     def weights(self, step: int) -> dict[str, float]:
-        """Return the weights in a step."""
         active = self._settings.active.items()
         return {f"{key}_regularizer_weight": part.weight_at(step, self._steps) for key, part in active}
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCardCallback
@@ -25,7 +26,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 from vocable.adapt.rescale import PROBE_TEXTS
 from vocable.adapt.statistics import RULES
 from vocable.data import tolerating
-from vocable.encoder.asymmetric import Role, positions, static_embedding
+from vocable.encoder.asymmetric import Role, positions, route, static_embedding
 from vocable.encoder.cpu import float32_attention, use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.graph import refuse_exported
@@ -36,40 +37,19 @@ from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
 from vocable.storage import RECIPE, finish, finished, resumable
-from vocable.training import distributed
-from vocable.training.callbacks import (
-    LOG,
-    EvaluateDuringTraining,
-    MarkComplete,
-    ObjectiveState,
-    ProgressLog,
-    ValidWeights,
-    last_checkpoint,
-    lower_rate,
-    refuse_non_finite,
-    set_dropout,
-    trainer_arguments,
-)
+from vocable.training import callbacks, distributed, stages
 from vocable.training.data import InOrder, TrainingData, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.objective import make_objective
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.recipe import Recipe, SavedSettings, TrainingSettings
 from vocable.training.recipe_files import read_recipe
-from vocable.training.stages import (
-    EXAMPLES,
-    PRETRAIN,
-    QUERY_PARAMETERS,
-    carry_out_stages,
-    check_sources,
-    freeze_documents,
-    queries_learn_apart,
-)
 from vocable.training.variants import TrainingResults, effectiveness_against_flops, plan_runs, train_planned
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # the outcome of a training is shown to everybody
 
+QUERY_PARAMETERS = r"sub_modules\.query\."  # sentence-transformers' names of the query encoder's weights
 ENOUGH_PAIRS = 8  # held-out pairs, for an accuracy to be reported
 
 
@@ -86,8 +66,7 @@ def train(
 ) -> SparseEncoder | TrainingResults:
     """Carry out a recipe into `output`, or train several of its variants into OUTPUT/NAME and evaluate them.
 
-    An interrupted run resumes from its last checkpoint when repeated. A folder that the same recipe made is used as it
-    is.
+    An interrupted run resumes from its last checkpoint when repeated; a finished one is used as it is.
 
     Args:
         recipe: a YAML file, the name of a built-in recipe, or the result of `vocable.read_recipe`.
@@ -124,9 +103,8 @@ def train(
     names = [variant] if variant is not None else None if listed == ["all"] else listed
     if figure is not None:
         check_figure(figure)
-    results = train_planned(
-        plan_runs(recipe, names, overrides, sweep), Path(output), partial(_carry_out, resume=resume)
-    )
+    plan = plan_runs(recipe, names, overrides, sweep)
+    results = train_planned(plan, Path(output), partial(_carry_out, resume=resume))
     if figure is not None and distributed.is_first():
         save_figure(effectiveness_against_flops(results), figure)
     return results
@@ -146,12 +124,12 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
         with distributed.first_alone():
             work = stack.enter_context(resumable(output, settings, name=RECIPE, anew=not resume))
             refuse_stopped(work)
-        check_sources(recipe, work)
-        start = carry_out_stages(recipe, work)
+        stages.check_sources(recipe, work)
+        start = stages.carry_out_stages(recipe, work)
         _fine_tune(start, recipe, work)
         if distributed.is_first():
-            shutil.copy(work / LOG, work / "model" / LOG)
-            if (adapting := work / PRETRAIN / LOG).exists():
+            shutil.copy(work / callbacks.LOG, work / "model" / callbacks.LOG)
+            if (adapting := work / stages.PRETRAIN / callbacks.LOG).exists():
                 shutil.copy(adapting, work / "model" / KEPT_LOG)
             finish(work, output, work / "model", name=RECIPE)
         distributed.wait()
@@ -170,41 +148,38 @@ def _check_processes(recipe: Recipe) -> None:
 
 
 def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
-    """Train the model `start`, from its last checkpoint in `work`; the first process saves it to work/model.
-
-    Raises:
-        CollapseError: the guard has stopped the run.
-        DataError: the examples end before the last step.
-    """
+    """Train the model `start`, from its last checkpoint in `work`; the first process saves it to work/model."""
     settings = recipe.training
     model = load_sparse_encoder(start, pooling=recipe.pooling, activation=recipe.activation)
     refuse_exported(model)
     if recipe.queries is not None and recipe.queries.freeze_documents:
-        freeze_documents(model)
+        for module in route(model, "document"):
+            module.requires_grad_(False)
     with distributed.first_alone():
-        data = load_training_data(recipe, model, work / EXAMPLES)
+        data = load_training_data(recipe, model, work / stages.EXAMPLES)
     own_lengths = _prepare(model, settings)
     objective = make_objective(model, settings, data)
     accuracy_before = _accuracy(model, data.held_out) if distributed.is_first() else 0.0
-    trainer = RetrievalTrainer(
-        model, _arguments(model, recipe, data, work / "train"), train_dataset=data.examples, loss=objective
-    )
-    trainer.remove_callback(PrinterCallback)
-    evaluating = None
-    if recipe.evaluation is not None and recipe.evaluation.every is not None:
-        evaluating = EvaluateDuringTraining(recipe.evaluation, recipe.place, trainer, work)
+    arguments = _arguments(model, recipe, data, work / "train")
+    trainer = RetrievalTrainer(model, arguments, train_dataset=data.examples, loss=objective)
     texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
-    guard = Guard(recipe, model, texts, objective.monitor, work)
-    log = ProgressLog("train", work / LOG, objective.monitor.figures) if distributed.is_first() else None
-    for callback in (ValidWeights(), ObjectiveState(objective), guard, evaluating, log, MarkComplete()):
-        if callback is not None:  # they are called in this order
-            trainer.add_callback(callback)
+    guard, evaluating = Guard(recipe, model, texts, objective.monitor, work), None
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(callbacks.ValidWeights())  # callbacks are called in this order
+    trainer.add_callback(callbacks.ObjectiveState(objective))
+    trainer.add_callback(guard)
+    if recipe.evaluation is not None and recipe.evaluation.every is not None:
+        evaluating = callbacks.EvaluateDuringTraining(recipe.evaluation, recipe.place, trainer, work)
+        trainer.add_callback(evaluating)
+    if distributed.is_first():
+        trainer.add_callback(callbacks.ProgressLog("train", work / callbacks.LOG, objective.monitor.figures))
+    trainer.add_callback(callbacks.MarkComplete())
     with ExitStack() as stack:
         stack.enter_context(every_pooling_allowed())  # the trainer loads its checkpoints with stock classes
         stack.enter_context(distributed.together())
         for transformer, _ in splade_modules(model):
             stack.enter_context(float32_attention(transformer.auto_model))
-        trainer.train(resume_from_checkpoint=last_checkpoint(work / "train"))
+        trainer.train(resume_from_checkpoint=callbacks.last_checkpoint(work / "train"))
     guard.check()
     if trainer.state.global_step < settings.steps:
         raise DataError(f"data.examples has too few distinct texts for batch_size {settings.batch_size}")
@@ -213,7 +188,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
             evaluating.load_best(model)
         if recipe.saved.start_share:
             _average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
-        refuse_non_finite("training", model, settings.learning_rate)
+        callbacks.refuse_non_finite("training", model, settings.learning_rate)
         _report(accuracy_before, _accuracy(model.eval(), data.held_out), len(data.held_out), settings.learning_rate)
         _save(model, recipe.saved, own_lengths, work / "model")
 
@@ -245,6 +220,12 @@ class RetrievalTrainer(SparseEncoderTrainer):
             super()._load_from_checkpoint(checkpoint_path)
 
 
+def queries_learn_apart(model: SparseEncoder) -> bool:
+    """Return True if a training moves weights of the query encoder alone."""
+    weights = [weight for module in route(model, "query") for weight in module.parameters()]
+    return isinstance(model[0], Router) and any(weight.requires_grad for weight in weights)
+
+
 def _arguments(
     model: SparseEncoder, recipe: Recipe, data: TrainingData, folder: Path
 ) -> SparseEncoderTrainingArguments:
@@ -253,7 +234,7 @@ def _arguments(
     roles = {column: "query" if column == "query" else "document" for column in columns}
     own_rate = None if recipe.queries is None else recipe.queries.learning_rate
     prompts = {column: model.prompts[role] for column, role in roles.items() if model.prompts.get(role)}
-    return trainer_arguments(
+    return callbacks.trainer_arguments(
         SparseEncoderTrainingArguments,
         settings,
         model.device,
@@ -277,7 +258,7 @@ Lengths = tuple[int | None, int | None]  # tokens of a query and of a document; 
 
 def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
     """Set dropout and lengths of the model for its training; return the lengths that it had."""
-    set_dropout(model, settings.dropout)
+    callbacks.set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
     (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
@@ -317,7 +298,7 @@ def _report(before: float, after: float, pairs: int, rate: float) -> None:
         return
     found = f"{after:.0%} of {pairs} held-out queries find their own document first, {before:.0%} before"
     if RULES["lost_accuracy"].beyond(before - after):
-        logger.warning("%s: a worse model, %s", found, lower_rate(rate))
+        logger.warning("%s: a worse model, %s", found, callbacks.lower_rate(rate))
     else:
         logger.info(found)
 

@@ -1,7 +1,6 @@
 """Variants of a recipe and sweeps over a key: their runs, measured and published figures.
 
-Each run is in OUTPUT/NAME, and OUTPUT/results.json has the figures of the finished ones. An interrupted call resumes
-when repeated. A sweep has one run per variant and value of a key.
+Each run is in OUTPUT/NAME, and OUTPUT/results.json has the figures of the finished ones.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sentence_transformers import SparseEncoder
 
 from vocable.data import tolerating
-from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.errors import ArgumentError, RecipeError, require_extra
 from vocable.figures import Panel, Point, draw_panels
 from vocable.storage import RECIPE, finished, read_record, write_record
@@ -61,17 +59,13 @@ def label(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Figures of one run: `measured` {measure: value}, `published` {measure or column: value} and their source.
+    """Figures of one run."""
 
-    With several datasets, measures are prefixed by the dataset. In a sweep, `curve` names the runs that differ in the
-    swept key alone, and `swept` has that key and its value.
-    """
-
-    measured: dict[str, float]
-    published: dict[str, float] = field(default_factory=dict)
-    source: str = ""
-    curve: str = ""
-    swept: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, float]  # by measure; of several datasets by dataset and measure
+    published: dict[str, float] = field(default_factory=dict)  # by measure or column
+    source: str = ""  # of the published figures
+    curve: str = ""  # of a sweep: a name of the runs that differ in the swept key alone
+    swept: dict[str, Any] = field(default_factory=dict)  # that key, and its value
 
 
 class TrainingResults(Tabular, dict[str, RunResult]):
@@ -90,7 +84,6 @@ class TrainingResults(Tabular, dict[str, RunResult]):
         return Table(title, ["variant", *measures, *(f"paper: {key}" for key in columns)], rows)
 
     def to_json(self) -> dict[str, object]:
-        """Return the results as JSON values under `runs`."""
         return {"runs": {name: asdict(result) for name, result in self.items()}}
 
 
@@ -99,10 +92,6 @@ def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
 
     Each dataset has a panel; with several, their mean comes first. Points are joined in the order of the sweep. The
     FLOPS axis is logarithmic, so a run without shared terms is left out.
-
-    Raises:
-        ArgumentError: no run of a sweep was measured.
-        MissingExtraError: matplotlib is not installed.
     """
     require_extra("matplotlib", "figures")
     shown = [result for result in results.values() if result.swept]
@@ -111,12 +100,8 @@ def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
     titled = {dataset: [dataset] for dataset in datasets}
     if len(datasets) > 1:
         titled = {f"mean of {len(datasets)} datasets": datasets} | titled
-    panels = [
-        Panel(title, measure, _curves(shown, group, measure))
-        for measure in measures
-        if measure != FLOPS
-        for title, group in titled.items()
-    ]
+    measures = [measure for measure in measures if measure != FLOPS]
+    panels = [Panel(title, one, _curves(shown, group, one)) for one in measures for title, group in titled.items()]
     if not panels:
         raise ArgumentError("nothing to draw: no run of a sweep has been measured")
     return draw_panels(panels, ", ".join(dict.fromkeys(key for result in shown for key in result.swept)))
@@ -135,20 +120,17 @@ def _curves(results: Iterable[RunResult], datasets: Sequence[str], measure: str)
 
 
 class PlannedRun(NamedTuple):
-    """A recipe, and its result without measured figures."""
+    """A run to be made."""
 
     recipe: Recipe
-    result: RunResult
+    result: RunResult  # without measured figures
 
 
 def train_planned(
     plan: dict[str, PlannedRun], output: Path, carry_out: Callable[[Recipe, Path], SparseEncoder]
 ) -> TrainingResults:
-    """Train the runs of a plan into folders of `output`, and evaluate each on the datasets of its recipe.
-
-    Before the first training, unmet needs and folders of other recipes are refused.
-    """
-    for name, (recipe, _) in plan.items():
+    """Train the runs of a plan into folders of `output`, and evaluate each on the datasets of its recipe."""
+    for name, (recipe, _) in plan.items():  # unmet needs and folders of other recipes are refused first
         recipe.check_needs()
         finished(output / name, recipe.to_json(), name=RECIPE)
     distributed.join()
@@ -156,14 +138,12 @@ def train_planned(
     read = partial(read_record, path, dict[str, RunResult], error=RecipeError)
     results: dict[str, RunResult] = distributed.by_first(lambda: read() if path.exists() else {})
     for name, (recipe, result) in plan.items():
-        done = finished(output / name, recipe.to_json(), name=RECIPE)
-        model = None if done else carry_out(recipe, output / name)
-        if not done or name not in results:
-            model = model or load_sparse_encoder(output / name, trust_remote_code=recipe.trust_remote_code)
-            measured = distributed.by_first(partial(_measured, model, recipe))
-            results[name] = replace(result, measured=measured)
-            if distributed.is_first():
-                write_record(path, results)
+        if name in results and finished(output / name, recipe.to_json(), name=RECIPE):
+            continue
+        model = carry_out(recipe, output / name)  # a finished one is loaded
+        results[name] = replace(result, measured=distributed.by_first(partial(_measured, model, recipe)))
+        if distributed.is_first():
+            write_record(path, results)
     return TrainingResults({name: results[name] for name in plan})
 
 
@@ -172,14 +152,10 @@ def plan_runs(
 ) -> dict[str, PlannedRun]:
     """Return the runs of variants, one each or one per value of a sweep, by the names of their folders.
 
-    A run of a sweep is named after the variant, the last part of the key and the value (`k8-document-0.001`), and has
-    no published figures.
-
     The variants are trained in the order of `names`; None stands for all. A sweep without names is of the recipe
     itself. Overrides follow the keys of the variant; the values of the sweep come last.
     """
-    known = read_recipe(path).variants
-    # Reading the recipe refuses an unknown variant.
+    known = read_recipe(path).variants  # an unknown variant is refused where its recipe is read
     variants = known if names is None else {name: known.get(name, Variant()) for name in names}
     if sweep is None:
         if not variants:
@@ -214,7 +190,6 @@ def run_name(variant: str | None, key: str, value: Any) -> str:
 
 
 def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
-    """Return the measures of the recipe and FLOPS on each of its datasets."""
     figures: dict[str, float] = {}
     with tolerating(recipe.data.skip_bad):
         for prefix, evaluation in evaluations(model, recipe.evaluation, recipe.place) if recipe.evaluation else ():

@@ -18,7 +18,7 @@ from tests.cli.command_line import done, refused
 from vocable.encoder.fuse import without_logits
 from vocable.training.pretraining.mlm import collate
 from vocable.training.pretraining.teacher_tasks import ClassTask, classify_windows
-from vocable.training.pretraining.windows import write_windows
+from vocable.training.pretraining.windows import Windows, write_windows
 from vocable.training.recipe import PretrainSettings
 from vocable.training.teachers import dense_teacher
 
@@ -37,16 +37,17 @@ def test_classes_are_clusters_of_what_the_teacher_makes_of_the_texts(
     tokenizer, texts = vo.load(backbones["modernbert"], device="cpu").tokenizer, sorted(set(toy_texts))
     windows = write_windows(tmp_path, texts, tokenizer, 24)
     rows = np.arange(3, len(windows), 2)
-    found = classify_windows(tmp_path, windows, rows, tokenizer, dense_teacher(dense, 24), settings(dense), 0)
+    classify_windows(windows, rows, tokenizer, dense_teacher(dense, 24), settings(dense), 0)
     read = [tokenizer.decode(windows[row], skip_special_tokens=True) for row in rows]
     embeddings = SentenceTransformer(dense, device="cpu").encode(read, normalize_embeddings=True)
-    every = np.array([found.words(row)[0] for row in range(len(found))])
+    every = np.array([windows.words(row)[0] for row in range(len(windows))])
     labels = every[rows]
     assert sorted(set(labels)) == list(range(5))
     assert (np.delete(every, rows) == -1).all()
     assert adjusted_rand_score(labels, KMeans(5, n_init=4, random_state=0).fit_predict(embeddings)) > 0.9
     unasked: Any = None
-    again = classify_windows(tmp_path, windows, rows, tokenizer, unasked, settings(dense), 0)
+    again = Windows(tmp_path)
+    classify_windows(again, rows, tokenizer, unasked, settings(dense), 0)
     assert np.array_equal([again.words(row)[0] for row in range(len(again))], every)
 
 

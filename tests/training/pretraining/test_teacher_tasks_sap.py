@@ -18,7 +18,7 @@ from vocable.encoder.fuse import without_logits
 from vocable.encoder.sparse_encoder import save_model
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
-from vocable.training.pretraining.teacher_tasks import AlignmentTask, SparseTeacher, squared_difference
+from vocable.training.pretraining.teacher_tasks import AlignmentTask, squared_difference
 
 SETTINGS: dict[str, Any] = {
     "steps": 4, "batch_size": 4, "max_length": 24, "log_every": 1, "save_every": 2, "learning_rate": 3e-3,
@@ -54,7 +54,8 @@ def test_the_loss_is_that_of_terms_that_either_has(b: int, v: int, seed: int) ->
 def test_the_teacher_reads_with_its_own_tokenizer(
     backbones: dict[str, Path], student: Path, toy_texts: list[str]
 ) -> None:
-    teacher = SparseTeacher(str(backbones["bert"]), terms(vo.load(student)), "cpu", "float32")
+    reader = vo.load(student)
+    teacher = AlignmentTask(reader.tokenizer, str(backbones["bert"]), terms(reader), "cpu", "float32").target
     stock = SparseEncoder(str(backbones["bert"]), device="cpu")
     features = stock.preprocess(toy_texts[:5])
     mask = features["attention_mask"].bool()
@@ -66,7 +67,7 @@ def test_the_teacher_reads_with_its_own_tokenizer(
 def test_a_model_is_no_difference_from_itself(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     model = vo.load(backbones["bert"], device="cpu").eval()
     mlm, tokenizer = model[0].auto_model, model.tokenizer
-    task = AlignmentTask(tokenizer, SparseTeacher(str(backbones["bert"]), terms(model), "cpu", "float32"))
+    task = AlignmentTask(tokenizer, str(backbones["bert"]), terms(model), "cpu", "float32")
     batch = tokenizer(toy_texts[:4], return_tensors="pt", padding=True)
     with torch.inference_mode(), without_logits(mlm) as decoder:
         loss, count = task.loss(mlm, dict(batch), decoder)
@@ -118,7 +119,7 @@ def test_a_teacher_of_other_terms_is_refused(
     assert "output terms differ" in said
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ModelError, match="no such"):
-        SparseTeacher(str(tmp_path / "absent"), ["a"], "cpu", "float32")
+        AlignmentTask(vo.load(backbones["bert"]).tokenizer, str(tmp_path / "absent"), ["a"], "cpu", "float32")
 
 
 def test_nothing_is_masked_before_a_teacher(backbones: dict[str, Path], toy_texts: list[str]) -> None:

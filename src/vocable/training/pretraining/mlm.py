@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ HELD_OUT_BATCH = 32
 # Random streams of their own: the training's keys have three numbers, where a fourth counts as a zero.
 SPLIT_STREAM, MASK_STREAM, PART_STREAM = 1, 2, 3
 PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "later"}
+
+TokenBatch: TypeAlias = dict[str, Tensor]  # input_ids, attention_mask and labels [b, s]
 
 
 def mean_cross_entropy(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
@@ -114,13 +116,13 @@ def _cast(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, 
     return states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
-def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+def hidden_tokens(mlm: nn.Module, batch: TokenBatch) -> tuple[Tensor, Tensor]:
     """Return the decoder's inputs [m, d] at the m hidden tokens of a batch, and their labels [m]."""
     tokens, parts = batch["labels"].numel(), [batch]
     if in_parts(mlm) and tokens > part_size(tokens):
         parts = [part for _, part in by_length(batch, part_size(tokens))]
 
-    def states(part: dict[str, Tensor]) -> Tensor:
+    def states(part: TokenBatch) -> Tensor:
         inputs = {key: value for key, value in part.items() if key != "labels"}
         found: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
         return found
@@ -162,11 +164,11 @@ class Task(ABC):
         return self(ids, rng)
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:
+    def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
         """Return the mean loss, and the number of tokens, texts or terms in the mean."""
 
     @abstractmethod
-    def figures(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    def figures(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
         """Return summands of the fields of `outcome` [fields, m], and the labels [m] if they are tokens'."""
 
 
@@ -175,17 +177,15 @@ class PredictionTask(Task):
 
     outcome = Predictions
 
-    def inputs(
-        self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear
-    ) -> tuple[Tensor, Tensor, nn.Linear]:
+    def inputs(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor, nn.Linear]:
         """Return the states [m, d] of the hidden tokens, their labels [m], and the layer that predicts them."""
         return *hidden_tokens(model, batch), decoder
 
-    def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:
+    def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
         states, labels, layer = self.inputs(model, batch, decoder)
         return mean_cross_entropy(states, layer.weight, layer.bias, labels), len(labels)
 
-    def figures(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    def figures(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
         states, labels, layer = self.inputs(model, batch, decoder)
         losses, right = token_losses(states, layer.weight, layer.bias, labels)
         return torch.stack([torch.ones_like(losses), losses, right.float()]), labels
@@ -226,15 +226,11 @@ class MaskingTask(PredictionTask):
 
 
 def epoch_order(rows: Ids, epoch: int, seed: int) -> Ids:
-    """Return the rows in the order of an epoch."""
     return np.random.default_rng((seed, epoch)).permutation(rows)
 
 
 class MaskedWindows(Dataset[Masked]):
-    """The windows of a run in order: item i is the i-th window that the model sees, already masked.
-
-    Every epoch has each of `rows` once, in another order and with other masks.
-    """
+    """The windows of a run as the model sees them: every epoch has each of `rows`, in another order, masked anew."""
 
     def __init__(self, windows: Windows, rows: Ids, task: Task, draws: int, seed: int) -> None:
         self._windows, self._rows, self._task, self._draws, self._seed = windows, rows, task, draws, seed
@@ -252,8 +248,8 @@ class MaskedWindows(Dataset[Masked]):
         return self._task(self._windows[row], rng, self._windows.words(row))
 
 
-def collate(batch: Iterable[Masked], padding: int) -> dict[str, Tensor]:
-    """Pad masked windows on the right with the token `padding`: input_ids, attention_mask and labels, all [b, s]."""
+def collate(batch: Iterable[Masked], padding: int) -> TokenBatch:
+    """Pad masked windows on the right with the token `padding`."""
     ids, labels = ([torch.from_numpy(part) for part in parts] for parts in zip(*batch, strict=True))
     lengths = torch.tensor(list(map(len, ids)))
     attention = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]

@@ -57,7 +57,7 @@ from vocable.training.pretraining.mlm import (
     epoch_order,
     split_windows,
 )
-from vocable.training.pretraining.teacher_tasks import AlignmentTask, ClassTask, SparseTeacher, classify_windows
+from vocable.training.pretraining.teacher_tasks import AlignmentTask, ClassTask, classify_windows
 from vocable.training.pretraining.windows import SpanFinder, TermFinder, WordFinder, write_windows
 from vocable.training.recipe import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
@@ -96,16 +96,14 @@ def pretrain(
         settings: the fields of `vocable.options.PretrainOptions`.
 
     Returns:
-        a new model. Its last step of provenance has the settings that are not defaults, `held_out` before and after
-        (`vocable.training.pretraining.mlm.Predictions`, or `TeacherDistance` of a sparse teacher) by group of tokens,
-        and with whole words `words` (`vocable.training.pretraining.windows.WordCounts`).
+        a new model. Its last step of provenance has the settings that are not defaults, `held_out` before and after by
+        group of tokens, and with whole words `words`, their counts in the corpus.
 
     Raises:
-        ModelError: the tokenizer has no mask token, tokens are masked but the output terms are not tokens or differ
-            from the teacher's, or the output layer cannot be bypassed or has no bias to train.
-        ArgumentError: a setting is unknown or out of its range, the processes cannot share a batch equally, or the
-            model has no new tokens for overlap-aware masking or no output vocabulary for whole-word or longest-span
-            masking.
+        ModelError: the model cannot predict masked tokens, its terms differ from the teacher's, or the output layer
+            cannot be bypassed or has no bias to train.
+        ArgumentError: a setting is unknown, out of its range or not for this model, or the processes cannot share a
+            batch equally.
         DataError: there is no text, or not enough text for these steps and passes or for these classes.
     """
     texts = iter_texts(texts)
@@ -125,18 +123,10 @@ def pretrain_folder(
     steps: int,
     **settings: Unpack[PretrainOptions],
 ) -> SparseEncoder:
-    """Pre-train a model into a folder, or load the result of an earlier call with the same settings.
+    """Pre-train a model into a folder (written atomically), or load the result of an earlier call.
 
-    An interrupted run resumes when repeated.
-
-    Args:
-        output: output folder (written atomically).
-        made_from: everything that decides the result, as JSON values.
-        load_model: called unless the result already exists.
-        texts, steps, settings: as for `pretrain`, with its errors.
-
-    Raises:
-        ArgumentError: the output is something else, or was begun with other settings.
+    An interrupted run resumes when repeated. `made_from` is everything that decides the result, as JSON values. The
+    other arguments are as for `pretrain`.
     """
     if finished(output, made_from):
         return load_sparse_encoder(output)
@@ -183,8 +173,7 @@ class _Pretraining:
         names, device, dense = terms(self._adapted), str(self._mlm.device), None
         self._task: Task = MaskingTask(self._tokenizer, settings, v, new)
         if settings.teacher is not None and settings.classes is None:
-            teacher = SparseTeacher(settings.teacher, names, device, settings.dtype)
-            self._task = AlignmentTask(self._tokenizer, teacher)
+            self._task = AlignmentTask(self._tokenizer, settings.teacher, names, device, settings.dtype)
         elif settings.teacher is not None and settings.classes is not None:
             dense = dense_teacher(settings.teacher, settings.max_length, device)
             self._task = ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), settings.classes)
@@ -221,7 +210,7 @@ class _Pretraining:
         if dense is not None:
             new, seen = None, np.union1d(epoch_order(learned, 0, seed)[:draws], held_out)
             with distributed.first_alone():
-                self._windows = classify_windows(folder, self._windows, seen, tokenizer, dense, settings, seed)
+                classify_windows(self._windows, seen, tokenizer, dense, settings, seed)
         self._examples = MaskedWindows(self._windows, learned, self._task, draws, seed)
         padding, dtype = tokenizer.pad_token_id, settings.dtype
         self._held_out = HeldOut(self._windows, held_out, self._task, new=new, padding=padding, seed=seed, dtype=dtype)
@@ -290,7 +279,6 @@ def _window_length(model: SparseEncoder, max_length: int) -> int:
 def _check_task(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, new: NDArray[np.bool_] | None
 ) -> None:
-    """Raise an error if the model cannot predict masked tokens."""
     if settings.teacher is not None:
         return
     if tokenizer.mask_token_id is None:
@@ -379,7 +367,6 @@ class _LogHeldOut(TrainerCallback):
 
 @describes("pretrain")
 def _describe(step: Step) -> Iterator[str]:
-    """The held-out loss and accuracy, before and after."""
     yield f"pre-trained for {step['steps']:,} steps"
     if counts := step.get("words"):
         cut, without = f"{counts['cut']:,} that tokens cut across", f"{counts['without']:,} texts without any"

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -32,18 +31,16 @@ from vocable.encoder.graph import refuse_exported
 from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.sparse_encoder import load_sparse_encoder
-from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import DataError, ModelError
+from vocable.errors import DataError
 from vocable.evaluation.clusters import cluster
 from vocable.options import DType
 from vocable.storage import replacing
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part
-from vocable.training.pretraining.mlm import PredictionTask, Task, TeacherDistance
+from vocable.training.pretraining.mlm import PredictionTask, Task, TeacherDistance, TokenBatch
 from vocable.training.pretraining.windows import Windows
 from vocable.training.recipe import PretrainSettings
-from vocable.training.teachers import embed
-from vocable.vectors import vocabulary_fingerprint
+from vocable.training.teachers import check_terms, embed
 
 CLASS_LAYER = "class_layer"  # its name in the model while that learns
 
@@ -61,54 +58,43 @@ def squared_difference(student: Tensor, teacher: Tensor) -> tuple[Tensor, int]:
     return ((student - teacher) * either).square().sum() / max(count, 1), count
 
 
-class SparseTeacher:
-    """A sparse model whose largest logits are learned; it reads a text with its own tokenizer.
-
-    Raises `ModelError` if it cannot be read, is exported, or has other output terms than the student's, `names`.
-    """
-
-    def __init__(self, name: str, names: Sequence[str], device: str, dtype: DType) -> None:
-        model = load_sparse_encoder(name, device=device)
-        refuse_exported(model)
-        self._encoder = encoder = TextEncoder(model, "document", dtype=dtype)
-        own = terms(encoder.model)
-        if vocabulary_fingerprint(own) != vocabulary_fingerprint(names):
-            raise ModelError(
-                f"teacher {name}: its {len(own)} output terms differ from the student's {len(names)}: "
-                "logits are compared term by term"
-            )
-        self._transformer: Any = route(encoder.model, "document")[0]
-
-    @torch.no_grad()
-    def __call__(self, texts: Sequence[str]) -> Tensor:
-        """Return the largest logit of every term in each text: [b, v] float32."""
-        features = self._encoder.features(texts)
-        layer = output_layer(self._transformer.auto_model)
-        hidden, offsets = pack(self._transformer(features))
-        return max_logits(hidden, layer.weight, layer.bias, offsets)
-
-
 class AlignmentTask(Task):
-    """The task: unmasked windows, and the distance of a batch of them from the teacher's logits."""
+    """The task: unmasked windows, and the distance of a batch of them from the logits of a sparse teacher.
+
+    The teacher reads the windows' texts with its own tokenizer. Raises `ModelError` if it cannot be read, is exported,
+    or has other output terms than the student's, `names`.
+    """
 
     outcome = TeacherDistance
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, teacher: SparseTeacher) -> None:
-        self._tokenizer, self._teacher = tokenizer, teacher
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, teacher: str, names: Sequence[str], device: str, dtype: DType
+    ) -> None:
+        model = load_sparse_encoder(teacher, device=device)
+        refuse_exported(model)
+        self._tokenizer, self._teacher = tokenizer, TextEncoder(model, "document", dtype=dtype)
+        check_terms(f"teacher {teacher}", self._teacher.model, names, "logits are compared term by term")
+        self._transformer: Any = route(self._teacher.model, "document")[0]
 
     def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
         return Masked(ids, np.full_like(ids, IGNORED))
 
-    def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:
-        """Return the `squared_difference` of the model's logits and the teacher's, which reads the windows' texts."""
+    def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
         ids, mask = batch["input_ids"], batch["attention_mask"]
         tokens = [row[kept].tolist() for row, kept in zip(ids.cpu(), mask.cpu().bool(), strict=True)]
-        target = self._teacher(self._tokenizer.batch_decode(tokens, skip_special_tokens=True))
+        target = self.target(self._tokenizer.batch_decode(tokens, skip_special_tokens=True))
         states = model(input_ids=ids, attention_mask=mask).logits
         hidden, offsets = pack({"token_embeddings": states, "attention_mask": mask})
         return squared_difference(max_logits(hidden, decoder.weight, decoder.bias, offsets), target)
 
-    def figures(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    @torch.no_grad()
+    def target(self, texts: Sequence[str]) -> Tensor:
+        """Return the teacher's largest logit of every term in each text: [b, v] float32."""
+        layer = output_layer(self._transformer.auto_model)
+        hidden, offsets = pack(self._transformer(self._teacher.features(texts)))
+        return max_logits(hidden, layer.weight, layer.bias, offsets)
+
+    def figures(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
         loss, count = self.loss(model, batch, decoder)
         return torch.tensor([[count], [float(loss) * count]], dtype=torch.float64), None
 
@@ -141,9 +127,7 @@ class ClassTask(PredictionTask):
             labels[0] = words[0]
         return Masked(ids, labels)
 
-    def inputs(
-        self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear
-    ) -> tuple[Tensor, Tensor, nn.Linear]:
+    def inputs(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor, nn.Linear]:
         """Return the vectors [b, v], the classes [b], and the class layer."""
         mask = batch["attention_mask"]
         states = model(input_ids=batch["input_ids"], attention_mask=mask).logits
@@ -151,33 +135,18 @@ class ClassTask(PredictionTask):
         return pooled["sentence_embedding"], batch["labels"][:, 0], self.layer
 
 
-class ClassifiedWindows(Windows):
-    """Windows on disk with the class of each [n] in place of the words of its tokens; -1 where none is needed."""
-
-    def __init__(self, folder: Path, classes: Ids) -> None:
-        super().__init__(folder)
-        self._classes = classes
-
-    def words(self, index: int) -> Ids:
-        """The class of one window, [1]."""
-        return self._classes[index : index + 1]
-
-
 def classify_windows(
-    folder: Path,
     windows: Windows,
     rows: Ids,
     tokenizer: PreTrainedTokenizerBase,
     teacher: SentenceTransformer,
     settings: PretrainSettings,
     seed: int,
-) -> ClassifiedWindows:
+) -> None:
     """Put the windows `rows` into classes, the clusters of the teacher's embeddings of their texts.
 
-    Embeddings and classes are kept in `folder`, where an interrupted run finds them.
-
-    Raises:
-        DataError: there are fewer windows, or fewer different texts, than classes.
+    Embeddings and classes are kept in the folder of the windows, where an interrupted run finds them. Raises
+    `DataError` if there are fewer windows, or fewer different texts, than classes.
     """
     classes = cast(int, settings.classes)
     if len(rows) < classes:
@@ -185,7 +154,8 @@ def classify_windows(
             f"{classes:,} classes of {len(rows):,} windows: add texts, take more steps, or ask for fewer classes"
         )
     made_of = blake2b(f"{settings.teacher} {seed}".encode() + rows.tobytes(), digest_size=8).hexdigest()
-    finished, embedded = folder / f"classes-{classes}-{made_of}.npy", folder / f"embeddings-{made_of}.npy"
+    finished = windows.folder / f"classes-{classes}-{made_of}.npy"
+    embedded = windows.folder / f"embeddings-{made_of}.npy"
     if not finished.exists():
         if not embedded.exists():
 
@@ -201,4 +171,4 @@ def classify_windows(
             raise DataError(f"{classes:,} classes of texts that make {different:,}: ask for fewer, or add other texts")
         with replacing(finished) as file:
             np.save(file, found)
-    return ClassifiedWindows(folder, np.load(finished))
+    windows.classes = np.load(finished)

@@ -34,17 +34,15 @@ MOST_WORKERS = 16  # of about 0.5 GB each
 SPAN = 8  # tokens of a span that spells a term, at most
 WHITE = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)  # none is beyond
 
-TokenWindows: TypeAlias = Sequence[Sequence[int]]
+TokenWindows: TypeAlias = Sequence[Sequence[int]]  # ids [s], special tokens included
 Offsets: TypeAlias = Sequence[Sequence[tuple[int, int]]]  # for each token its first and last character
 
 
 class TermFinder(ABC):
     """Finds the `terms` of an output vocabulary in a text that is cut into token windows.
 
-    `cut` counts what was passed over. A finder can be pickled, and then begins to count anew.
-
-    Raises:
-        ModelError: the tokenizer has no backend of the `tokenizers` library, which alone reports token offsets.
+    `cut` counts what was passed over. A finder can be pickled, and then begins to count anew. Raises `ModelError` if
+    the tokenizer has no backend of the `tokenizers` library, which alone reports token offsets.
     """
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> None:
@@ -59,12 +57,7 @@ class TermFinder(ABC):
 
     @abstractmethod
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
-        """Return the term that each token belongs to, as `whole_words` takes it: [s_i] for window i.
-
-        Args:
-            windows: the text's tokens, in order; window i is [s_i] ids, special tokens included.
-            offsets: for each token its characters in the text, from and to.
-        """
+        """Return the term that each token belongs to, as `whole_words` takes it: [s_i] for window i of the text."""
 
 
 class WordFinder(TermFinder):
@@ -191,6 +184,8 @@ class Windows:
     """Token windows on disk, memory-mapped; those written with a finder also have the term of each token."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.classes: Ids | None = None  # of the windows, where they have been classified; -1 where none is needed
         self._arrays, header = load_arrays(folder, WINDOWS, verify=False)
         self.counts = WordCounts(**header["counts"]) if "counts" in header else None
 
@@ -202,7 +197,9 @@ class Windows:
         return self._part("tokens", index)
 
     def words(self, index: int) -> Ids | None:
-        """Return the word of each token [s] of one window, as `whole_words` takes it; None without words."""
+        """Return the word of each token [s] of one window, as `whole_words` takes it, or its class [1], if any."""
+        if self.classes is not None:
+            return self.classes[index : index + 1]
         return self._part("words", index) if "words" in self._arrays else None
 
     def _part(self, name: str, index: int) -> Ids:
@@ -256,11 +253,7 @@ def write_windows(
     """Cut every text into windows of at most `length` tokens, special tokens included, and keep them in `folder`.
 
     With a finder, windows without a term of the output vocabulary are passed over. Windows that are in the folder
-    already are used as they are, and the texts not read.
-
-    Raises:
-        DataError: no text gave a window.
-        LostProcessError: a worker process has ended.
+    already are used as they are, and the texts not read. Raises `DataError` if no text gave a window.
     """
     if (folder / HEADER).exists():
         tokenizer("", truncation=True, max_length=length)  # it keeps this setting, as after cutting, and is saved so
@@ -293,9 +286,7 @@ def cut(texts: Iterable[str], cutter: Cutter, *, here: int = HERE, workers: int 
     """Cut texts into windows: the first `here` batches in this process, the others in `workers`, one a core by default.
 
     Without a finder, two or three cores are as busy with this process alone: the tokenizer has threads of its own.
-
-    Raises:
-        LostProcessError: a worker has ended.
+    Raises `LostProcessError` if a worker has ended.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     fewest = 4 if cutter.finder is None else 2
