@@ -42,7 +42,7 @@ def test_stages_have_the_papers_defaults() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rescale": {"factor": "auto"}}, "rescale: factor auto needs texts, the place of the probe texts"),
+        ({"rescale": {"factor": "auto"}}, "rescale: factor auto needs texts, the source of the probe texts"),
         ({"rescale": {"factor": 0}}, "rescale.factor"),
         ({"rescale": {"factor": -2}}, "rescale.factor"),
         ({"rescale": {"factor": math.nan}}, "rescale.factor"),

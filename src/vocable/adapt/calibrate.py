@@ -42,12 +42,12 @@ HALF = 1 << 16  # number of values of 16 bits, one half of a float32
 class CalibrateSettings(Settings):
     """Shift of the output bias before the retrieval training: to an activation rate, or by a number of logits."""
 
-    texts: str = Field(description="place of the probe texts")
-    activation_rate: float | None = Field(default=None, gt=0, lt=1)
-    shift: float | None = None
-    level: Level = Field(default="pooled", description="what activation_rate is a share of")
-    max_length: PositiveInt = Field(default=128, description="tokens of a probe text")
-    count: PositiveInt = Field(default=256, description="probe texts")
+    texts: str = Field(description="source of the probe texts")
+    activation_rate: float | None = Field(default=None, gt=0, lt=1, description="share of the terms to be active")
+    shift: float | None = Field(default=None, description="in place of a rate: logits to lower the output bias by")
+    level: Level = Field(default="pooled", description="count the active terms of a text, or of each token")
+    max_length: PositiveInt = Field(default=128, description="tokens per probe text")
+    count: PositiveInt = Field(default=256, description="number of probe texts")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> CalibrateSettings:

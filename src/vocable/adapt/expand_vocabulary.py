@@ -51,13 +51,13 @@ FAULTS = 3  # that a message names
 class ExpandSettings(Settings):
     """Output vocabulary of whole words: the most frequent of texts, or a list (Kim et al. 2026, B.1)."""
 
-    texts: list[str] = Field(default=[], description="places of texts whose most frequent words are the terms")
-    size: PositiveInt = Field(default=100_000, description="of texts: the largest number of words")
-    min_count: PositiveInt = Field(default=1, description="of texts: words seen less often are left out")
-    words: str | None = Field(default=None, description="instead: a file of words, one a line, or of JSON strings")
-    splitter: Literal["words", "whitespace"] = Field(default="words", description="what a word of a text is")
-    init: Init = Field(default="mean", description="what a word's row is made of")
-    target: str | None = Field(default=None, description="of semantic: a model that has words as tokens")
+    texts: list[str] = Field(default=[], description="sources of texts with the words")
+    size: PositiveInt = Field(default=100_000, description="with texts: number of the most frequent words")
+    min_count: PositiveInt = Field(default=1, description="with texts: leave out words with fewer occurrences")
+    words: str | None = Field(default=None, description="in place of texts: a file with a word per line")
+    splitter: Literal["words", "whitespace"] = Field(default="words", description="words of a text")
+    init: Init = Field(default="mean", description="initialization of the words' rows and biases")
+    target: str | None = Field(default=None, description="with init semantic: a model that has words as tokens")
 
     @model_validator(mode="after")
     def _texts_or_words(self) -> ExpandSettings:

@@ -38,12 +38,12 @@ class RescaleSettings(Settings):
     """Division of the output matrix, tied or not, by a constant (Jang et al. 2026, eq. 6)."""
 
     factor: Annotated[float, Field(gt=0)] | Literal["auto"]
-    texts: str | None = Field(default=None, description="place of the probe texts from which auto chooses")
+    texts: str | None = Field(default=None, description="source of the probe texts of auto")
 
     @model_validator(mode="after")
     def _auto_needs_texts(self) -> RescaleSettings:
         if self.factor == "auto" and self.texts is None:
-            raise ValueError("factor auto needs texts, the place of the probe texts")
+            raise ValueError("factor auto needs texts, the source of the probe texts")
         return self
 
 

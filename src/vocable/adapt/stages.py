@@ -121,13 +121,13 @@ class QuerySettings(Settings):
     """The query encoder, if it differs from the document encoder."""
 
     weights: Literal["idf", "mean", "ones"] | None = Field(
-        default=None, description="of the tokens; no encoder reads a query. mean: what the model gave them in examples"
+        default=None, description="weights of the tokens of a query, in place of an encoder; mean: from the examples"
     )
-    corpus: str | None = Field(default=None, description="place of the texts whose document frequencies give the IDF")
-    trainable: bool = Field(default=False, description="the weights learn, too")
-    model: str | None = Field(default=None, description="an encoder with the same terms: folder or Hub id")
-    learning_rate: float | None = Field(default=None, gt=0, description="of what encodes queries, where it is another")
-    freeze_documents: bool = Field(default=False, description="what encodes documents stays as it is")
+    corpus: str | None = Field(default=None, description="source of the texts of the IDF")
+    trainable: bool = Field(default=False, description="train the weights, too")
+    model: str | None = Field(default=None, description="query encoder with the same terms: folder or Hub id")
+    learning_rate: float | None = Field(default=None, gt=0, description="of the query encoder or the weights")
+    freeze_documents: bool = Field(default=False, description="do not train the document encoder")
 
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySettings:

@@ -66,18 +66,12 @@ FIXED_PADDING = {"mpnet": 1}
 class TransferSettings(Settings):
     """Transfer to another vocabulary (Geng and Yang 2026, sections 4.2.1 and 4.2.2)."""
 
-    target: str = Field(description="model or tokenizer whose vocabulary is wanted: built-in name, folder or Hub id")
-    head_only: bool = Field(default=False, description="the tokenizer is kept, and only the output terms are replaced")
-    init: Init = Field(default="semantic", description="initialization of the embeddings of new tokens")
-    bias: Bias = Field(
-        default="prior", description="prior: the target's z-scored bias (eq. 10); keep: the source's, its mean if new"
-    )
-    norm: Norm = Field(
-        default="keep", description="target: rows of the output are divided to the mean norm of the target's"
-    )
-    texts: list[str] = Field(
-        default=[], description="places of texts whose token counts stand in for the bias of a target without a head"
-    )
+    target: str = Field(description="model or tokenizer with the new vocabulary: built-in name, folder or Hub id")
+    head_only: bool = Field(default=False, description="replace the output terms alone")
+    init: Init = Field(default="semantic", description="initialization of a new token's row")
+    bias: Bias = Field(default="prior", description="output bias: the target's, on the model's scale, or the model's")
+    norm: Norm = Field(default="keep", description="norm of the output rows: the model's, or the target's")
+    texts: list[str] = Field(default=[], description="sources of texts to count the target's tokens in, for the prior")
 
 
 class VocabularyWeights(NamedTuple):
