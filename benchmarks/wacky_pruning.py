@@ -69,7 +69,7 @@ def measured_rows(model: SparseEncoder, place: str, wackiest: np.ndarray, tops: 
         full = full or values
         vectors = {"vectors": collection, "query_vectors": pruned_queries, "ids": encoded.document_ids}
         data = expansion_data(model, *texts, name=name, **vectors)
-        w_auc = wackiness_of(data, WackinessSettings(bootstrap=0)).w_auc
+        w_auc = wackiness_of(data, WackinessSettings(bootstrap=0)).record["w_auc"] or float("nan")
         cost = [active_terms(pruned_queries), active_terms(collection), flops(pruned_queries, collection)]
         quality = judged.aggregated(values)[MEASURE]
         rows.append([name, *(f"{value:.2f}" for value in cost), f"{quality:.3f}", p, f"{w_auc:.3f}"])

@@ -18,7 +18,7 @@ from vocable.encoder.terms import Words, input_terms, terms
 from vocable.evaluation.expanders import open_expander
 from vocable.vectors import vocabulary_fingerprint
 from vocable.wackiness.expansions import expansion_data
-from vocable.wackiness.measure import read_scores, wackiness_of
+from vocable.wackiness.measure import area_difference, read_scores, wackiness_of
 from vocable.wackiness.score import WackinessSettings, ranked
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
@@ -114,9 +114,8 @@ def test_a_report_of_two_models_and_rm3(
     page = (output / "index.html").read_text(encoding="utf-8")
     assert all(f"Expansions by {name}" in page for name in [*names, "bm25+rm3"])
     for found, finding in zip(printed["models"], findings, strict=True):
-        expected = finding.to_json() | (
-            {} if finding is findings[0] else {"difference": finding.difference(findings[0])}
-        )
+        difference = {} if finding is findings[0] else {"difference": area_difference(finding, findings[0])}
+        expected = finding.record | difference
         assert flat(found) == pytest.approx(flat(json.loads(json.dumps(expected))), abs=1e-6)
     values, _, meta = read_scores(output / scores[1], vocabulary_fingerprint(terms(models[1])))
     np.testing.assert_allclose(values, findings[1].wackiness.scores, atol=1e-6)
@@ -140,7 +139,9 @@ def test_documents_expand_and_do_not_find_themselves(
     data = expansion_data(model, texts, documents, 3, itself=chosen)
     assert not (data.rows == chosen[:, None]).any()
     [found] = printed["models"]
-    assert found["w_auc"] == pytest.approx(wackiness_of(data, WackinessSettings(k=3, bootstrap=0)).w_auc, abs=1e-6)
+    assert found["w_auc"] == pytest.approx(
+        wackiness_of(data, WackinessSettings(k=3, bootstrap=0)).record["w_auc"], abs=1e-6
+    )
     assert found["std"] is None
 
 
@@ -259,7 +260,9 @@ def test_words_of_a_model_are_found_as_the_option_says(
         printed = json.loads(measured(capsys, tmp_path / "model", *places, "-o", tmp_path / way, *options))
         data = expansion_data(model, queries, documents, 5, splitter=way)
         found[way] = printed["models"][0]["w_auc"]
-        assert found[way] == pytest.approx(wackiness_of(data, WackinessSettings(k=5, bootstrap=0)).w_auc, abs=1e-6)
+        assert found[way] == pytest.approx(
+            wackiness_of(data, WackinessSettings(k=5, bootstrap=0)).record["w_auc"], abs=1e-6
+        )
     assert found["any"] != found["whitespace"]
 
 

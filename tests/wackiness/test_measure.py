@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from vocable.wackiness.measure import (
     SCORES_SCHEMA,
     ExpanderWackiness,
     ScoresMeta,
+    by_kind,
     read_scores,
     read_wacky_terms,
     write_scores,
@@ -34,8 +36,9 @@ META = ScoresMeta("a model", vocabulary_fingerprint(TERMS), 5, "query", 100, "lo
 def finding_of(
     name: str, terms: list[str], kinds: list[str], found: Wackiness, w_auc: float = 0.7
 ) -> ExpanderWackiness:
-    """A finding with a curve of one point."""
-    return ExpanderWackiness(name, terms, kinds, found, np.array([w_auc]), 0.0, 0.0, np.empty(0), {})
+    """A finding with this W-AUC and the kinds of its terms."""
+    record: Any = {"name": name, "w_auc": None if np.isnan(w_auc) else w_auc, "kinds": by_kind(kinds, found)}
+    return ExpanderWackiness(record, terms, kinds, found, np.empty(0))
 
 
 def write(path: Path, found: Wackiness = FOUND, w_auc: float = 0.625) -> None:
@@ -145,14 +148,14 @@ def test_kinds_are_counted_by_terms_and_by_expansions() -> None:
         {"kind": "number", "terms": 2, "expansions": 3, "score": pytest.approx(0.9)},
         {"kind": "other word", "terms": 1, "expansions": 1, "score": 0.1},
     ]
-    assert finding.by_kind() == finding.to_json()["kinds"] == expected
+    assert finding.record["kinds"] == expected
     other = finding_of("none", NAMES, kinds, Wackiness(values * np.nan, values, values * 0))
-    assert kinds_table([finding.to_json(), other.to_json()]).rows == [
+    assert kinds_table([finding.record, other.record]).rows == [
         ["stop word", "25.0%", "42.9%", "1.000", "–", "–", "–"],
         ["number", "50.0%", "42.9%", "0.900", "–", "–", "–"],
         ["other word", "25.0%", "14.3%", "0.100", "–", "–", "–"],
     ]
-    assert kinds_table([finding.to_json()]).header == ["kind", "terms", "expansions", "mean score"]
+    assert kinds_table([finding.record]).header == ["kind", "terms", "expansions", "mean score"]
 
 
 def test_scores_of_another_vocabulary_or_no_share_are_refused(scores: Path) -> None:

@@ -20,6 +20,7 @@ from vocable.wackiness.expansions import ExpansionData, expansion_data, word_sur
 from vocable.wackiness.measure import (
     ExpanderWackiness,
     WackinessRecord,
+    area_difference,
     bootstrap_areas,
     wackiness_of,
 )
@@ -63,16 +64,17 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
     arrays = measured.vectors, measured.own, measured.rows[:, :5], measured.counts
     scores, _, inputs = wackiness(*arrays)
     np.testing.assert_array_equal(found.wackiness.scores, scores)
-    assert found.w_auc == area(curve(scores, 10))
-    assert 0 < found.w_auc < 1
-    std = found.to_json()["std"]
+    record = found.record
+    assert record["w_auc"] == area(curve(scores, 10))
+    assert 0 < record["w_auc"] < 1
+    std = record["std"]
     assert std is not None
     assert std > 0
-    assert found.to_json()["scored_terms"] == (inputs > 0).sum()
+    assert record["scored_terms"] == (inputs > 0).sum()
     added = np.asarray(measured.vectors.toarray() > 0) & np.asarray(measured.own.toarray() == 0)
-    assert found.expansions == added.sum(axis=1).mean()
-    assert found.active == (measured.vectors.toarray() > 0).sum(axis=1).mean()
-    assert found.sensitivity == {
+    assert record["expansions"] == added.sum(axis=1).mean()
+    assert record["active_terms"] == (measured.vectors.toarray() > 0).sum(axis=1).mean()
+    assert {one["setting"]: one["w_auc"] for one in record["sensitivity"]} == {
         "k = 1": area(curve(wackiness(*arrays[:2], measured.rows[:, :1], measured.counts).scores, 10)),
         "k = 50": area(curve(wackiness(*arrays[:2], measured.rows, measured.counts).scores, 10)),
         "idf = bm25": area(curve(wackiness(*arrays, idf="bm25").scores, 10)),
@@ -81,27 +83,28 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
         "no special tokens": area(curve(wackiness(*arrays, special=measured.special).scores, 10)),
         "whole vocabulary": area(curve(scores, 10, whole_vocabulary=True)),
     }
-    without = wackiness_of(measured, replace(settings, bootstrap=0))
-    assert (without.to_json()["std"], without.w_auc, without.sensitivity) == (None, found.w_auc, {})
+    without = wackiness_of(measured, replace(settings, bootstrap=0)).record
+    assert (without["std"], without["w_auc"], without["sensitivity"]) == (None, record["w_auc"], [])
 
 
 def test_the_bootstrap_is_its_standard_deviation(measured: ExpansionData) -> None:
     importance = lexical_importance(expansions(measured.vectors, measured.own), measured.rows, measured.counts)
     settings = WackinessSettings(k=50, bootstrap=8, seed=2)
-    std = wackiness_of(measured, settings).to_json()["std"]
+    std = wackiness_of(measured, settings).record["std"]
     assert std == pytest.approx(bootstrap_areas(importance, settings).std(ddof=1))
 
 
 def test_differences_are_paired_draw_by_draw(measured: ExpansionData) -> None:
     few, many = (WackinessSettings(k=k, bootstrap=40, seed=2) for k in (5, 50))
     one, other = wackiness_of(measured, few), wackiness_of(measured, many)
-    found = other.difference(one)
+    found = area_difference(other, one)
     drawn = [bootstrap_areas(settings.importance(measured), settings) for settings in (many, few)]
     low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
-    assert found == {"to": "random", "value": other.w_auc - one.w_auc, "low": low, "high": high}
-    assert one.difference(one) == {"to": "random", "value": 0, "low": 0, "high": 0}
-    assert replace(other, areas=np.empty(0)).difference(replace(one, areas=np.empty(0))) is None
-    rows = areas_table([one.to_json(), {**other.to_json(), "difference": found}]).rows
+    w_aucs = [finding.record["w_auc"] or 0 for finding in (other, one)]
+    assert found == {"to": "random", "value": w_aucs[0] - w_aucs[1], "low": low, "high": high}
+    assert area_difference(one, one) == {"to": "random", "value": 0, "low": 0, "high": 0}
+    assert area_difference(other._replace(areas=np.empty(0)), one._replace(areas=np.empty(0))) is None
+    rows = areas_table([one.record, {**other.record, "difference": found}]).rows
     assert {row[2] for row in rows} == {"–", f"{found['value']:+.3f} [{low:+.3f}, {high:+.3f}]"}
 
 
@@ -113,7 +116,7 @@ def test_as_many_expansions_of_each_input(measured: ExpansionData) -> None:
         row[np.argsort(-row, kind="stable")[3:]] = 0
     scores = wackiness(csr_array(heaviest), measured.own, measured.rows[:, :5], measured.counts).scores
     np.testing.assert_array_equal(limited.wackiness.scores, scores)
-    assert limited.expansions == 3
+    assert limited.record["expansions"] == 3
 
 
 def test_variants_differ_in_one_setting() -> None:
@@ -125,30 +128,29 @@ def test_variants_differ_in_one_setting() -> None:
         assert sum(vars(other)[name] != value for name, value in vars(settings).items()) == 1
 
 
-def by_hand(name: str, scores: list[float], **others: object) -> ExpanderWackiness:
-    """A finding of six words; a score below 0 stands for none."""
+def by_hand(name: str, scores: list[float]) -> ExpanderWackiness:
+    """A finding of six words, by three inputs that find one document of two; a word below 0 stands in the inputs."""
     words = ["the", "Mira", "б", "1985", ",", "fox"]
-    values = np.where(np.array(scores) < 0, np.nan, scores)
-    inputs = np.where(np.isnan(values), 0, 3)
+    expanding = np.array(scores) >= 0
+    frequencies = np.where(expanding, 1 - np.array(scores), 0)
     measured = ExpansionData(
         name,
-        csr_array(np.array([[1.0] * 6])),
-        csr_array(np.zeros((1, 6))),
-        np.zeros((1, 1), np.int32),
-        csr_array(np.ones((1, 6))),
+        csr_array(np.ones((3, 6))),
+        csr_array(np.tile(~expanding, (3, 1)).astype(np.float32)),
+        np.zeros((3, 1), np.int32),
+        csr_array(np.array([frequencies, np.zeros(6)])),
         word_surfaces(words),
         words,
     )
-    found = wackiness_of(measured, WackinessSettings(bootstrap=0), names={"mira"})
-    held = found.wackiness._replace(scores=values, inputs=inputs)
-    return replace(found, wackiness=held, curve=curve(values), **others)  # type: ignore[arg-type]
+    return wackiness_of(measured, WackinessSettings(bootstrap=0), names={"mira"})
 
 
 def test_tables_put_models_side_by_side() -> None:
-    one = by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1], areas=np.array([0.5, 0.5 + 0.01234 * 2**0.5]))
-    two = by_hand("two", [-1, 0.3, -1, 0.2, 0.1, 0.0])
-    none = by_hand("none", [-1] * 6)
-    assert wackiest_table([one.to_json(), two.to_json()]).rows == [
+    one = by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1]).record
+    one["std"] = 0.01234
+    two = by_hand("two", [-1, 0.3, -1, 0.2, 0.1, 0.0]).record
+    none = by_hand("none", [-1] * 6).record
+    assert wackiest_table([one, two]).rows == [
         ["proper name", "Mira", "Mira"],
         ["stop word", "the", ""],
         ["punctuation", "", ","],
@@ -156,23 +158,29 @@ def test_tables_put_models_side_by_side() -> None:
         ["number", "1985", "1985"],
         ["other word", "", "fox"],
     ]
-    rows = areas_table([found.to_json() for found in (none, one, two)]).rows
+    assert [entry["score"] for entry in one["wackiest"]] == pytest.approx([1.0, 0.9, 0.5, 0.0])
+    rows = areas_table([none, one, two]).rows
     assert [row[0] for row in rows] == ["none", "one", "two"]
-    assert rows[2][1] == f"{two.w_auc:.3f}"
-    assert rows[1][1:] == [f"{one.w_auc:.3f} ± 0.012", "4 of 6", "6.0", "6.0"]
+    assert rows[2][1] == f"{two['w_auc']:.3f}"
+    assert rows[1][1:] == [f"{one['w_auc']:.3f} ± 0.012", "4 of 6", "6.0", "4.0"]
     assert rows[0][1:3] == ["–", "0 of 6"]
-    judged = [replace(found, sensitivity={"k = 1": w_auc}).to_json() for found, w_auc in ((one, 0.25), (none, np.nan))]
-    assert sensitivity_table(judged).rows == [["unchanged", f"{one.w_auc:.3f}", "–"], ["k = 1", "0.250", "–"]]
+    for record, w_auc in ((one, 0.25), (none, None)):
+        record["sensitivity"] = [{"setting": "k = 1", "w_auc": w_auc}]
+    assert sensitivity_table([one, none]).rows == [
+        ["unchanged", f"{one['w_auc']:.3f}", "–"],
+        ["k = 1", "0.250", "–"],
+    ]
 
 
 def shaped(name: str, heights: list[float]) -> WackinessRecord:
     """The record of a finding with this curve."""
-    values = np.array(heights)
-    return replace(by_hand(name, [1.0] * 6), curve=values).to_json()
+    record = by_hand(name, [1.0] * 6).record
+    record["curve"], record["w_auc"] = heights or None, area(np.array(heights)) if heights else None
+    return record
 
 
 def test_curves_are_drawn_in_the_order_of_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    curves = {"high": [1.0, 1.0, 0.8], "low": [1.0, 0.2, 0.0], "none": [np.nan] * 3}
+    curves = {"high": [1.0, 1.0, 0.8], "low": [1.0, 0.2, 0.0], "none": list[float]()}
     drawn = [shaped(name, heights) for name, heights in curves.items()]
     [axes] = curves_figure(drawn).axes
     assert [line.get_label() for line in axes.get_lines()] == ["high (0.950)", "low (0.350)"]
@@ -194,12 +202,12 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
     names = ["curves.png", "curves.svg", "index.html", "results.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results == {"settings": settings, "models": [one.to_json() for one in findings]}
+    assert results == {"settings": settings, "models": [one.record for one in findings]}
     [first, _] = results["models"]
     assert [entry["term"] for entry in first["wackiest"]] == ["Mira", "б", "the", "1985"]
     assert all(a >= b for a, b in pairwise(first["curve"]))
     page = (tmp_path / "index.html").read_text()
     assert "<title>Wackiness of one, a/two:b on &lt;c&gt;</title>" in page
     assert "prefers-color-scheme: dark" in page
-    for shown in ("Mira", "non-Latin", "&lt;c&gt;", "data:image/svg+xml", f"{findings[0].w_auc:.3f}"):
+    for shown in ("Mira", "non-Latin", "&lt;c&gt;", "data:image/svg+xml", f"{findings[0].record['w_auc']:.3f}"):
         assert shown in page

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, NotRequired
+from typing import Any, NamedTuple, NotRequired
 
 import numpy as np
 import pyarrow as pa
@@ -116,87 +116,14 @@ class WackinessRecord(TypedDict):
     difference: NotRequired[AreaDifference]
 
 
-@dataclass(frozen=True)
-class ExpanderWackiness:
-    """The wackiness of one expander.
+class ExpanderWackiness(NamedTuple):
+    """The wackiness of one expander: the record of a report, and the values of all v terms."""
 
-    `areas` are the W-AUC of the bootstrap draws, which are the same for all expanders of the same inputs;
-    `sensitivity` is the W-AUC with each changed setting, and `cards` are of the wackiest terms.
-    """
-
-    name: str
+    record: WackinessRecord
     terms: Sequence[str]
     kinds: Sequence[str]
     wackiness: Wackiness
-    curve: np.ndarray
-    active: float
-    expansions: float
-    areas: np.ndarray
-    sensitivity: Mapping[str, float]
-    cards: Sequence[dict[str, Any]] = ()
-
-    @property
-    def w_auc(self) -> float:
-        """The area below the curve; nan if nothing is expanded."""
-        return area(self.curve)
-
-    @property
-    def wackiest(self) -> list[int]:
-        """The columns of the wackiest terms."""
-        columns: list[int] = ranked(self.wackiness.scores, self.wackiness.inputs)[:WACKIEST].tolist()
-        return columns
-
-    def by_kind(self) -> list[KindRow]:
-        """Return a row for each kind that has scored terms."""
-        scores, _, inputs = self.wackiness
-        found: list[KindRow] = []
-        for kind in TERM_KINDS:
-            columns = np.flatnonzero((np.array(self.kinds) == kind) & (inputs > 0))
-            if len(columns):
-                count, mean = int(inputs[columns].sum()), float(np.average(scores[columns], weights=inputs[columns]))
-                found.append({"kind": kind, "terms": len(columns), "expansions": count, "score": mean})
-        return found
-
-    def difference(self, first: ExpanderWackiness) -> AreaDifference | None:
-        """Return the difference from the W-AUC of another expander of the same inputs, None without bootstrap draws.
-
-        The 95 % interval is a paired bootstrap: percentiles of the differences draw by draw.
-        """
-        drawn = self.areas - first.areas
-        drawn = drawn[~np.isnan(drawn)]
-        if not len(drawn):
-            return None
-        low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
-        return {"to": first.name, "value": self.w_auc - first.w_auc, "low": low, "high": high}
-
-    def to_json(self) -> WackinessRecord:
-        """Return the record."""
-        scores, importance, inputs = self.wackiness
-        wackiest: list[dict[str, Any]] = [
-            {"term": self.terms[i], "kind": self.kinds[i], "score": float(scores[i])}
-            | {"importance": float(importance[i]), "inputs": int(inputs[i])}
-            for i in self.wackiest
-        ]
-        for listed, card in zip(wackiest, self.cards, strict=False):  # without cards none
-            listed |= card
-        return {
-            "name": self.name,
-            "w_auc": _known(self.w_auc),
-            "std": None if np.isnan(self.areas).all() else float(np.nanstd(self.areas, ddof=1)),
-            "terms": len(self.terms),
-            "scored_terms": int((inputs > 0).sum()),
-            "active_terms": self.active,
-            "expansions": self.expansions,
-            "curve": None if np.isnan(self.w_auc) else self.curve.tolist(),
-            "wackiest": wackiest,
-            "kinds": self.by_kind(),
-            "sensitivity": [{"setting": label, "w_auc": _known(value)} for label, value in self.sensitivity.items()],
-        }
-
-
-def _known(value: float) -> float | None:
-    """Return the value, or None for nan, which JSON lacks."""
-    return None if np.isnan(value) else value
+    areas: np.ndarray  # W-AUC of the bootstrap draws, which are the same for all expanders of the same inputs
 
 
 def wackiness_of(
@@ -205,29 +132,74 @@ def wackiness_of(
     *,
     names: Collection[str] = (),
     sensitivity: bool = False,
+    inputs: Sequence[str] = (),
+    rows: np.ndarray | None = None,
 ) -> ExpanderWackiness:
     """Measure the wackiness of an expander.
 
     `names` are proper names, from `vocable.wackiness.expansions.proper_names`. With `sensitivity` it is also measured
-    with one setting changed at a time.
+    with one setting changed at a time. With the m texts `inputs`, the wackiest terms have cards (`term_cards`, to which
+    `rows` goes).
     """
     settings = settings or WackinessSettings()
-    importance, variants = settings.importance(data), settings.variants() if sensitivity else {}
-    found = scored(importance)
-    m = max(1, data.vectors.shape[0])
-    return ExpanderWackiness(
-        name=data.name,
-        terms=data.terms,
-        kinds=[term_kind(surface, names) for surface in data.surfaces],
-        wackiness=found,
-        curve=settings.curve(found.scores),
-        active=data.vectors.nnz / m,
-        expansions=importance.nnz / m,
-        areas=bootstrap_areas(importance, settings),
-        sensitivity={
-            label: area(other.curve(scored(other.importance(data)).scores)) for label, other in variants.items()
-        },
-    )
+    importance, m = settings.importance(data), max(1, data.vectors.shape[0])
+    found, areas = scored(importance), bootstrap_areas(importance, settings)
+    heights, kinds = settings.curve(found.scores), [term_kind(surface, names) for surface in data.surfaces]
+    w_auc = _known(area(heights))
+    columns = ranked(found.scores, found.inputs)[:WACKIEST].tolist()
+    cards = term_cards(data, columns, inputs, rows, settings) if inputs else [{} for _ in columns]
+    others = {
+        label: _known(area(other.curve(scored(other.importance(data)).scores)))
+        for label, other in (settings.variants() if sensitivity else {}).items()
+    }
+    record: WackinessRecord = {
+        "name": data.name,
+        "w_auc": w_auc,
+        "std": None if np.isnan(areas).all() else float(np.nanstd(areas, ddof=1)),
+        "terms": len(data.terms),
+        "scored_terms": int((found.inputs > 0).sum()),
+        "active_terms": data.vectors.nnz / m,
+        "expansions": importance.nnz / m,
+        "curve": None if w_auc is None else heights.tolist(),
+        "wackiest": [
+            {"term": data.terms[i], "kind": kinds[i], "score": float(found.scores[i])}
+            | {"importance": float(found.importance[i]), "inputs": int(found.inputs[i]), **card}
+            for i, card in zip(columns, cards, strict=True)
+        ],
+        "kinds": by_kind(kinds, found),
+        "sensitivity": [{"setting": label, "w_auc": value} for label, value in others.items()],
+    }
+    return ExpanderWackiness(record, data.terms, kinds, found, areas)
+
+
+def _known(value: float) -> float | None:
+    """Return the value, or None for nan, which JSON lacks."""
+    return None if np.isnan(value) else value
+
+
+def by_kind(kinds: Sequence[str], found: Wackiness) -> list[KindRow]:
+    """Return a row for each kind that has scored terms; `kinds` are of the v terms."""
+    rows: list[KindRow] = []
+    for kind in TERM_KINDS:
+        columns = np.flatnonzero((np.array(kinds) == kind) & (found.inputs > 0))
+        if len(columns):
+            inputs = found.inputs[columns]
+            score = float(np.average(found.scores[columns], weights=inputs))
+            rows.append({"kind": kind, "terms": len(columns), "expansions": int(inputs.sum()), "score": score})
+    return rows
+
+
+def area_difference(one: ExpanderWackiness, first: ExpanderWackiness) -> AreaDifference | None:
+    """Return the difference from the W-AUC of another expander of the same inputs, None without bootstrap draws.
+
+    The 95 % interval is a paired bootstrap: percentiles of the differences draw by draw.
+    """
+    drawn = one.areas - first.areas
+    drawn, w_aucs = drawn[~np.isnan(drawn)], (one.record["w_auc"], first.record["w_auc"])
+    if not len(drawn) or w_aucs[0] is None or w_aucs[1] is None:
+        return None
+    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+    return {"to": first.record["name"], "value": w_aucs[0] - w_aucs[1], "low": low, "high": high}
 
 
 SCORES_KEY = b"vocable wackiness"
@@ -263,8 +235,9 @@ def write_scores(
 ) -> None:
     """Write the scores and their origin to a Parquet file, atomically: a row per scored term, the wackiest first."""
     names, (scores, importance, inputs) = list(found.terms), found.wackiness
-    vocabulary = vocabulary_fingerprint(names)
-    meta = ScoresMeta(model, vocabulary, len(names), role, settings.k, settings.idf, queries, corpus, w_auc=found.w_auc)
+    vocabulary, w_auc = vocabulary_fingerprint(names), found.record["w_auc"]
+    w_auc = math.nan if w_auc is None else w_auc
+    meta = ScoresMeta(model, vocabulary, len(names), role, settings.k, settings.idf, queries, corpus, w_auc)
     columns = ranked(scores, inputs)
     values = [[names[column] for column in columns], columns, scores[columns], importance[columns], inputs[columns]]
     values.append([found.kinds[column] for column in columns])

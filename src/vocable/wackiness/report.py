@@ -21,7 +21,7 @@ from vocable.storage import replacing, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
 from vocable.wackiness.ablation import DatasetAblation
 from vocable.wackiness.expansions import TERM_KINDS
-from vocable.wackiness.measure import WACKIEST, AreaDifference, ExpanderWackiness, WackinessRecord
+from vocable.wackiness.measure import WACKIEST, AreaDifference, ExpanderWackiness, WackinessRecord, area_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,9 +84,9 @@ def write_report(folder: Path, found: Sequence[ExpanderWackiness], run: Mapping[
     `run` are the settings of the whole run as JSON values, among them "corpus". Raises `ArgumentError` if no expander
     expands anything.
     """
-    models = [one.to_json() for one in found]
+    models = [one.record for one in found]
     for model, one in zip(models[1:], found[1:], strict=True):
-        if (difference := one.difference(found[0])) is not None:
+        if (difference := area_difference(one, found[0])) is not None:
             model["difference"] = difference
     curves = drawing(curves_figure(models), folder, "curves", "Normalized Wackiness Curves")
     write_record(folder / RESULTS, {"settings": dict(run), "models": models})
@@ -96,13 +96,13 @@ def write_report(folder: Path, found: Sequence[ExpanderWackiness], run: Mapping[
         Section("Kinds of expansions", [kinds_table(models), ABOUT_KINDS]),
         Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(models)), ABOUT_WACKIEST]),
     ]
-    for one, model in zip(found, models, strict=True):
-        if one.cards:
-            sections.append(Section(f"Expansions by {one.name}", [Words(cards_table(model)), ABOUT_CARDS]))
+    for model in models:
+        if model["wackiest"] and "nearest" in model["wackiest"][0]:
+            sections.append(Section(f"Expansions by {model['name']}", [Words(cards_table(model)), ABOUT_CARDS]))
     if models[0]["sensitivity"]:
         note = "W-AUC with one setting changed from those below."
         sections.append(Section("Sensitivity", [sensitivity_table(models), note]))
-    title = f"Wackiness of {', '.join(one.name for one in found)} on {_short(run['corpus'])}"
+    title = f"Wackiness of {', '.join(one['name'] for one in models)} on {_short(run['corpus'])}"
     write_page(folder, title, [*sections, settings_section(run)])
 
 

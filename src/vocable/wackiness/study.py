@@ -36,7 +36,7 @@ from vocable.options import Count, CountOrZero, WackinessOptions, checked
 from vocable.storage import finish, finished, read_record, resumable
 from vocable.vectors import read_vectors
 from vocable.wackiness.expansions import ExpansionData, expansion_data, output_rows, proper_names, stored_vectors
-from vocable.wackiness.measure import term_cards, wackiness_of, write_scores
+from vocable.wackiness.measure import wackiness_of, write_scores
 from vocable.wackiness.report import WackinessReport, write_card, write_report
 from vocable.wackiness.score import WackinessSettings
 
@@ -117,10 +117,9 @@ def measure_wackiness(
             found = []
             for number, (place, title, model) in enumerate(zip(places, titles, opened, strict=True)):
                 data = _expand(title, place, model, texts, k, work / f"{number:02d}", options)
-                one = wackiness_of(data, settings, names=known_names, sensitivity=sensitivity)
-                rows = None if model is None else output_rows(model)
-                cards = term_cards(data, one.wackiest, [text.full for text in texts.inputs], rows, settings)
-                found.append(replace(one, cards=cards))
+                rows, inputs = None if model is None else output_rows(model), [text.full for text in texts.inputs]
+                one = wackiness_of(data, settings, names=known_names, sensitivity=sensitivity, inputs=inputs, rows=rows)
+                found.append(one)
                 suffix = "-" + re.sub(r"[^\w.+-]", "_", title) if len(places) > 1 else ""
                 origin = {"role": role, "queries": queries or "", "corpus": corpus}
                 write_scores(work / "whole" / f"scores{suffix}.parquet", one, settings, model=place, **origin)
