@@ -7,10 +7,15 @@ A fork is a fresh process but for that: no thread runs, no model was read, the g
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from runpy import run_path
+from threading import Timer
 from typing import IO, Any
 
 
@@ -64,6 +69,30 @@ class Fork:
         self.process.join(timeout)
         assert self.process.exitcode is not None, "the process did not end"
         return self.process.exitcode
+
+    def communicate(self, timeout: float = 300) -> tuple[str, str]:
+        """Return all that the process writes to `stdout` and `stderr`; it is killed at the time limit."""
+        limit = Timer(timeout, self.kill)
+        limit.start()
+        with ThreadPoolExecutor(1) as reading:
+            errors = reading.submit(self.stderr.read)
+            written = self.stdout.read(), errors.result()
+        self.process.join()
+        limit.cancel()
+        return written
+
+
+def run_script(path: Path, *arguments: object, timeout: float = 300) -> tuple[int, str, str]:
+    """Run a script as `python PATH ARGUMENTS` does, in a fork; returns its exit status, `stdout` and `stderr`."""
+    with Fork(_script, str(path), *map(str, arguments)) as process:
+        out, err = process.communicate(timeout)
+        return process.wait(), out, err
+
+
+def _script(*words: str) -> None:
+    sys.argv = [*words]
+    sys.path.insert(0, str(Path(words[0]).parent))
+    run_path(words[0], run_name="__main__")
 
 
 def _text(reader: Any) -> IO[str]:

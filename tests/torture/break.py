@@ -62,7 +62,7 @@ def all_cases(toys: Toys, again: Callable[..., Ran], options: argparse.Namespace
         "damage": lambda: damage_cases(toys, 20 if options.quick else 60, rng),
         "places": lambda: place_cases(toys),
         "pairs": lambda: pair_cases(toys),
-        "readers": lambda: reader_cases(toys),
+        "readers": lambda: reader_cases(toys, 1.0 if options.quick else 4.0),
         "moments": lambda: moment_cases(writers),
         "kills": lambda: kill_cases(writers, options.kills, rng),
         "power": lambda: power_cases(writers, options.cuts, rng),

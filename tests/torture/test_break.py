@@ -5,14 +5,13 @@ It has all kills at moments that are known to be bad, and of the other groups on
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.forks import run_script
 
 BENCHMARK = Path(__file__).with_name("break.py")
 
 
 def test_a_part_of_what_can_go_wrong() -> None:
-    command = [sys.executable, str(BENCHMARK), "--quick", "--jobs", "2", "--kills", "40", "--cuts", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, *printed = run_script(BENCHMARK, "--quick", "--jobs", 2, "--kills", 40, "--cuts", 2, timeout=600)
+    assert status == 0, printed

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.forks import run_script
 
 BENCHMARK = Path(__file__).with_name("crash.py")
 
 
 def test_some_kills(tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCHMARK), "--kills", "20", "--json", str(tmp_path / "figures.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, *printed = run_script(BENCHMARK, "--kills", 20, "--json", tmp_path / "figures.json")
+    assert status == 0, printed
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert (figures["kills"], figures["lost"], figures["half"], figures["wrong"]) == (20, 0, 0, 0)
     assert figures["acknowledged"] > 20
