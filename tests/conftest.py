@@ -13,9 +13,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import that reads it: no 
 os.environ.setdefault("TRITON_INTERPRET", "1")  # likewise: kernels run on the processor; 0 tests them on CUDA
 
 import random
+import subprocess
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -85,9 +87,13 @@ def _sentences(count: int) -> list[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _as_on_every_machine() -> Iterator[None]:
-    """One thread, as for toy matrices more only cost, and `dtype="auto"` means float32: numbers are compared here to
-    more digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. What
-    is printed has the width of a terminal of 80 columns."""
+    """What makes toys slow, and what differs between machines, is off.
+
+    One thread, as for toy matrices more only cost. `dtype="auto"` means float32: numbers are compared here to more
+    digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. No file
+    is forced to disk: the power stays on. No training collects garbage. What is printed has the width of a terminal
+    of 80 columns.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -95,6 +101,8 @@ def _as_on_every_machine() -> Iterator[None]:
         patched.setattr("vocable.encoder.cpu.native_bfloat16", lambda device: False)
         patched.setenv("COLUMNS", "80")
         patched.setattr(jinja2, "Template", lru_cache(jinja2.Template))
+        patched.setattr(os, "fsync", lambda file: None)
+        patched.setattr("accelerate.utils.memory.gc", SimpleNamespace(collect=lambda: 0))
         yield
 
 
@@ -110,6 +118,12 @@ def quiet_libraries() -> Iterator[None]:
     transformers_logging.set_verbosity(level)
     if bars:
         transformers_logging.enable_progress_bar()
+
+
+def copy_store(source: Path, target: Path) -> Path:
+    """Copy an index that can change; its files are holes for the most part, which `shutil` would fill."""
+    subprocess.run(["cp", "-R", source, target], check=True)
+    return target
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "store"))
+    return copy_store(original, tmp_path / "store")
 
 
 @contextmanager

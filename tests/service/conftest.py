@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conftest import copy_store
 from vocable.options import ServiceOptions, check
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import index
@@ -45,12 +46,17 @@ def exact(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.Tem
     return folder
 
 
-@pytest.fixture
-def store(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Path:
-    """An index that can change, with BM25; closed."""
-    folder = tmp_path / "store"
+@pytest.fixture(scope="session")
+def closed_store(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("closed") / "store"
     index(str(backbones["bert"]), corpus, folder, bm25=True, dtype="float32", device="cpu").close()
     return folder
+
+
+@pytest.fixture
+def store(closed_store: Path, tmp_path: Path) -> Path:
+    """An index that can change, with BM25; closed."""
+    return copy_store(closed_store, tmp_path / "store")
 
 
 @pytest.fixture(scope="module")
