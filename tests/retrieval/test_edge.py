@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from tests.conftest import copy_store
 from vocable import seal
 from vocable.data import Document
 from vocable.errors import InUseError, NoSpaceError, VectorsError
