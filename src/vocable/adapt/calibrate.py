@@ -20,7 +20,7 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.stages import Inputs, Stage, register
+from vocable.adapt.stages import Inputs, Repair, Stage, register
 from vocable.adapt.statistics import RATE, token_states
 from vocable.data.texts import iter_texts
 from vocable.encoder.fuse import copy_with, fuse, parts, without_logits
@@ -201,14 +201,5 @@ def _adapt(model: SparseEncoder, settings: CalibrateSettings, inputs: Inputs) ->
     return calibrate(model, inputs.texts([settings.texts]), **settings.model_dump(exclude={"texts"}))
 
 
-register(
-    Stage(
-        "calibrate",
-        CalibrateSettings,
-        60,
-        adapt=_adapt,
-        arguments=("{texts}", "--activation-rate", f"{RATE:g}"),
-        key="calibrate:",
-        outcome="calibrated",
-    )
-)
+CALIBRATING = Repair(("{texts}", "--activation-rate", f"{RATE:g}"), "calibrate:", "calibrated")
+register(Stage("calibrate", CalibrateSettings, 60, adapt=_adapt, repair=CALIBRATING))

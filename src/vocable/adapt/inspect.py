@@ -136,7 +136,7 @@ class Inspection:
             repair, factor = "rescale", "auto"
         if repair is not None:
             repairing = stage(repair)
-            output = f"{Path(self.name).name}-{repairing.outcome}"
+            output = f"{Path(self.name).name}-{repairing.repair.outcome}"
             command = repairing.command(self.name, output, target=target, factor=factor, texts=self.probe)
         return Obstacle(rule.message.format(**values), figure, limit, rule.source, command)
 

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.stages import Inputs, Stage, register
+from vocable.adapt.stages import Inputs, Repair, Stage, register
 from vocable.adapt.statistics import PAIRS, RULES, Start, measure_start, probe_texts
 from vocable.data.texts import as_texts
 from vocable.encoder.fuse import copy_with, parts
@@ -177,14 +177,5 @@ def _adapt(model: SparseEncoder, settings: RescaleSettings, inputs: Inputs) -> S
     return rescale(model, settings.factor, texts=texts)
 
 
-register(
-    Stage(
-        "rescale",
-        RescaleSettings,
-        40,
-        adapt=_adapt,
-        arguments=("--factor", "{factor}"),
-        key="rescale.factor: {factor}",
-        outcome="rescaled",
-    )
-)
+RESCALING = Repair(("--factor", "{factor}"), "rescale.factor: {factor}", "rescaled")
+register(Stage("rescale", RescaleSettings, 40, adapt=_adapt, repair=RESCALING))

@@ -45,6 +45,17 @@ class Inputs(NamedTuple):
         return chain.from_iterable([read_texts(self.locate(source)) for source in sources])
 
 
+class Repair(NamedTuple):
+    """A stage as a repair that `inspect` and the guard advise."""
+
+    arguments: tuple[str, ...]  # of the command, after the model
+    key: str  # of a recipe, with its value
+    outcome: str  # suffix of the output folder
+
+
+NO_REPAIR = Repair((), "", "")
+
+
 @dataclass(frozen=True)
 class Stage:
     """A step that a recipe may take before the retrieval training."""
@@ -56,10 +67,7 @@ class Stage:
     adapt: Callable[[SparseEncoder, Any, Inputs], SparseEncoder] | None = None  # None: carried out by `training.stages`
     sources: tuple[str, ...] = ("texts",)  # keys of the settings that name one or several sources of texts
     models: tuple[str, ...] = ()  # keys of the settings that name a model or tokenizer
-    # As a repair that `inspect` and the guard advise:
-    arguments: tuple[str, ...] = ()  # of the command, after the model
-    key: str = ""  # of a recipe, with its value
-    outcome: str = ""  # suffix of the output folder
+    repair: Repair = NO_REPAIR
 
     def texts(self, settings: object) -> list[str]:
         """Return the sources of texts that these settings name."""
@@ -72,7 +80,7 @@ class Stage:
         >>> stage("rescale").command("answerdotai/ModernBERT-base", "rescaled", factor="8")
         'vocable rescale answerdotai/ModernBERT-base --factor 8 -o rescaled'
         """
-        arguments = [argument.format(**values) for argument in self.arguments]
+        arguments = [argument.format(**values) for argument in self.repair.arguments]
         return shlex.join(["vocable", self.name, model, *arguments, *more, "-o", output])
 
 

@@ -34,7 +34,7 @@ from vocable.adapt.initialization import (
     subtoken_weights,
     transferred_prior,
 )
-from vocable.adapt.stages import Inputs, Stage, register
+from vocable.adapt.stages import Inputs, Repair, Stage, register
 from vocable.adapt.statistics import row_norms
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts, plain_decoder
@@ -370,15 +370,5 @@ def _adapt(model: SparseEncoder, settings: TransferSettings, inputs: Inputs) -> 
     return transfer(model, **settings.model_dump(exclude={"texts"}), texts=texts, seed=inputs.seed)
 
 
-register(
-    Stage(
-        "transfer",
-        TransferSettings,
-        20,
-        adapt=_adapt,
-        models=("target",),
-        arguments=("--target", "{target}"),
-        key="transfer.target: {target}",
-        outcome="transferred",
-    )
-)
+TRANSFERRING = Repair(("--target", "{target}"), "transfer.target: {target}", "transferred")
+register(Stage("transfer", TransferSettings, 20, adapt=_adapt, models=("target",), repair=TRANSFERRING))

@@ -255,7 +255,7 @@ def _side(collapse: Collapse, recipe: Recipe) -> Side:
 
 
 def _rescaling(recipe: Recipe, factor: int) -> str:
-    key = stage("rescale").key.format(factor=f"{_factor(recipe) * factor:g}")
+    key = stage("rescale").repair.key.format(factor=f"{_factor(recipe) * factor:g}")
     return f"rescale by {factor} (`{key}` in the recipe)"
 
 
@@ -263,7 +263,7 @@ def _calibration(recipe: Recipe) -> str:
     pooling = ["--pooling", recipe.pooling] if not POOLINGS[recipe.pooling].stock else []
     calibrating = stage("calibrate")
     command = calibrating.command(recipe.model, "DIR", *pooling, texts="TEXTS")
-    return f"calibrate to {RATE:.0%} (`{command}`, or `{calibrating.key}` in the recipe)"
+    return f"calibrate to {RATE:.0%} (`{command}`, or `{calibrating.repair.key}` in the recipe)"
 
 
 def _factor(recipe: Recipe) -> float:
