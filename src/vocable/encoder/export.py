@@ -1,9 +1,10 @@
 """Write a model as a graph of ONNX or OpenVINO, with its pooling, and compare the two on texts.
 
-The graph is made of standard operations. It has up to three outputs: all `weights` of a text, and `query_weights` and
-`document_weights`, the terms that the model keeps for the role. Padding has no effect: in max pooling its states are
-replaced by the state of the text's first token, which changes no maximum; in sum pooling they are multiplied by zero.
-Padding at the beginning is moved to the end, so that every token has the same position as without padding.
+The graph is made of standard operations, but for 8-bit products in ONNX (see `quantize`). It has up to three outputs:
+all `weights` of a text, and `query_weights` and `document_weights`, the terms that the model keeps for the role.
+Padding has no effect: in max pooling its states are replaced by the state of the text's first token, which changes no
+maximum; in sum pooling they are multiplied by zero. Padding at the beginning is moved to the end, so that every token
+has the same position as without padding.
 
 Letters: b texts, s tokens, d size of the decoder's input, v output terms, k heaviest terms.
 """
@@ -25,6 +26,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
@@ -51,6 +53,7 @@ from vocable.encoder.hub import CARD
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.pooling import Activation, activate
 from vocable.encoder.provenance import checksum, model_name, record
+from vocable.encoder.quantize import quantize
 from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.terms import terms
@@ -65,7 +68,8 @@ from vocable.tables import NONE, Table, Tabular, counted, short
 GraphFormat = Literal["onnx", "openvino"]
 
 COMPARISON = "exported.json"
-OPSET = 18
+OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as one operation, 23 also attention
+BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
 COMPARED_TEXTS, COMPARED_TERMS = 64, 10
 TIMED_QUERIES, QUERY_WORDS = 20, 8
 TOLERANCE = 1e-3  # of a weight in float32; rounding alone gives about 1e-5
@@ -155,7 +159,7 @@ def export_model(
         raise ArgumentError("no text to compare the graph with the model")
     with replacing_folder(folder, made_from) as part, progress("export-model", 3) as advance:
         with TemporaryDirectory(dir=part) as work:
-            made = _with_graphs(model, Path(work), format, int8)
+            made = _with_graphs(model, Path(work), format, int8, sample)
             record(made, "export-model", format=format, int8=int8)
             made.save_pretrained(str(part), create_model_card=False)
         made = load_sparse_encoder(part)
@@ -168,19 +172,25 @@ def export_model(
     return result
 
 
-def _with_graphs(model: SparseEncoder, work: Path, format: GraphFormat, int8: bool) -> SparseEncoder:
-    """Return a copy of `model` with graphs, written to folders in `work`, in place of its masked language models."""
+def _with_graphs(
+    model: SparseEncoder, work: Path, format: GraphFormat, int8: bool, texts: Sequence[str]
+) -> SparseEncoder:
+    """Return a copy of `model` with graphs, written to folders in `work`, in place of its masked language models.
+
+    The ranges of 8-bit numbers are found on `texts`.
+    """
     graphs: dict[int, Any] = {}
     for number, (transformer, pooling) in enumerate(splade_modules(model)):
         mlm = transformer.auto_model
         path = work / str(number) / GRAPHS[format][int8]
         path.parent.mkdir(parents=True)
         plain = work / f"{number}.onnx" if format == "openvino" or int8 else path
-        _write_onnx(transformer, pooling.pooling_strategy, pooling.activation_function, _limits(model, number), plain)
+        settings = pooling.pooling_strategy, pooling.activation_function, _limits(model, number)
+        _write_onnx(transformer, *settings, int8 and format == "onnx", plain)
         if format == "openvino":
             _onnx_to_openvino(plain, path, int8)
         elif int8:
-            _quantize(plain, path)
+            quantize(plain, path, (_inputs(transformer, [text]) for text in texts))
         layer = output_vocabulary(mlm)
         names = None if layer is None else list(layer.terms)
         graphs[id(mlm)] = Graph(path, copy.deepcopy(mlm.config), names)
@@ -212,11 +222,18 @@ class PooledTerms(nn.Module):
     known: Tensor
 
     def __init__(
-        self, mlm: nn.Module, layer: nn.Linear, pooling: str, activation: Activation, known: Tensor, limits: RoleLimits
+        self,
+        mlm: nn.Module,
+        layer: nn.Linear,
+        pooling: str,
+        activation: Activation,
+        known: Tensor,
+        limits: RoleLimits,
+        in_blocks: bool = False,
     ) -> None:
         super().__init__()
         self.mlm, self.layer, self.pooling, self.activation = mlm, layer, pooling, activation
-        self.limits = limits
+        self.limits, self.blocks = limits, nn.ParameterList(layer.weight.split(BLOCK) if in_blocks else [])
         self.register_buffer("known", known)
 
     def forward(
@@ -247,8 +264,11 @@ class PooledTerms(nn.Module):
         elif self.pooling == "cls":
             logits = linear(first, weight)
         else:
-            rows = torch.where(mask > 0, hidden, first.unsqueeze(1)).flatten(0, 1)
-            logits = linear(rows, weight).unflatten(0, (texts, tokens)).amax(1)
+            states = torch.where(mask > 0, hidden, first.unsqueeze(1))
+            if self.blocks:
+                logits = torch.cat([linear(states, block).amax(1) for block in self.blocks], 1)
+            else:
+                logits = linear(states.flatten(0, 1), weight).unflatten(0, (texts, tokens)).amax(1)
         # The same bias for every token: adding it to the winner alone gives the same maximum.
         return activate(logits if bias is None else logits + bias, self.activation)
 
@@ -269,26 +289,33 @@ def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
     return known
 
 
-def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, limits: RoleLimits, path: Path) -> None:
-    """Write a model with its pooling, with inputs of any size."""
+def _inputs(transformer: Transformer, texts: list[str]) -> dict[str, NDArray[np.int64]]:
+    """Return the inputs [b, s] that the model reads of texts."""
+    features, read = transformer.preprocess(texts), transformer.model_forward_params
+    return {name: features[name].cpu().numpy() for name in INPUTS if name in features and (not read or name in read)}
+
+
+def _write_onnx(
+    transformer: Transformer, pooling: str, activation: Activation, limits: RoleLimits, int8: bool, path: Path
+) -> None:
+    """Write a model with its pooling, with inputs of any size; with `int8`, in a form that is fast in 8 bits."""
     if pooling not in POOLED:
         raise ModelError(f"{pooling} pooling cannot be exported, only {', '.join(POOLED)}")
     from onnx_ir.passes.common import DeduplicateInitializersPass
 
     mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()
-    mlm.set_attn_implementation("eager")  # the others become more operations
-    features = transformer.preprocess(["two texts", "the second one is longer"])
-    taken = transformer.model_forward_params
-    names = [name for name in INPUTS if name in features and (taken is None or name in taken)]
+    fused = int8 and mlm._supports_sdpa
+    mlm.set_attn_implementation("sdpa" if fused else "eager")  # before opset 23, sdpa becomes more operations
+    inputs = _inputs(transformer, ["two texts", "the second one is longer"])
     with without_logits(mlm) as layer, torch.no_grad(), _silently():
         try:
             program: Any = torch.onnx.export(
-                PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits),
-                kwargs={name: features[name].cpu() for name in names},
-                input_names=names,
+                PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits, int8),
+                kwargs={name: torch.from_numpy(values) for name, values in inputs.items()},
+                input_names=list(inputs),
                 output_names=[OUTPUT, *(f"{role}_{OUTPUT}" for role in limits)],
-                dynamic_shapes={name: {0: "batch", 1: "length"} for name in names},
-                opset_version=OPSET,
+                dynamic_shapes={name: {0: "batch", 1: "length"} for name in inputs},
+                opset_version=OPSET_INT8 if int8 else OPSET,
                 dynamo=True,
                 verbose=False,
             )
@@ -298,15 +325,6 @@ def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, 
         # The exporter transposes a matrix for each layer that uses it: ALBERT's would be stored twelve times.
         DeduplicateInitializersPass(size_limit=sys.maxsize)(program.model)
         program.save(path)
-
-
-def _quantize(plain: Path, path: Path) -> None:
-    """Write a graph with 8-bit weights of its matrices; their inputs are rounded at run time."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    # A tied decoder gets 8-bit columns of its own: transposing the embeddings at each call is slower.
-    with _silently():
-        quantize_dynamic(plain, path, weight_type=QuantType.QInt8, per_channel=True)
 
 
 def _onnx_to_openvino(plain: Path, path: Path, int8: bool) -> None:

@@ -1,0 +1,234 @@
+"""8-bit ONNX graphs: static rounding of the inputs of matrices, scales by column, and no overflow on any processor.
+
+A MatMul of an input x and constant weights W becomes a product of x / s, rounded to 8 bits without a sign, and s W,
+rounded to 8 bits with a sign (Xiao et al. 2022, SmoothQuant, arXiv 2211.10438: s moves the outliers of an input's
+channels into the weights). The range of x / s is a constant, found on texts: a vector does not depend on the other
+texts of its batch, and no pass over x looks for its range.
+
+Processors with AVX2 but without VNNI add the products of two neighboring channels in 16 bits. The columns' scales are
+such that no sum of two leaves them: with 8-bit weights of the full range some sums would be clipped.
+
+Letters: n rows (tokens), k channels of an input, m columns of its matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vocable.errors import require_extra
+
+Floats = NDArray[np.float32]
+Inputs = Mapping[str, NDArray[np.int64]]
+
+ROWS = 8  # rows of an input that are kept of each text
+COLUMNS = 2048  # columns of the matrices on which settings are tried
+EXPONENTS = (0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+CLIPS = (1, 0.85, 0.7, 0.55, 0.4)  # shares of the range
+LARGEST_ERROR = 1.2e-3  # relative squared error of a product; above, its matrices stay in float32
+
+
+class Rounding(NamedTuple):
+    """The 8-bit form of an input: round(x / smoothing / scale) + zero, between 0 and 255."""
+
+    smoothing: Floats  # [k]
+    scale: np.float32
+    zero: np.uint8
+    error: float  # of the product, squared, relative to the product's square
+
+    def rounded(self, rows: Floats) -> Floats:
+        """Return rows [n, k], smoothed, as they are after rounding."""
+        levels = np.rint(rows / (self.smoothing * self.scale)) + self.zero
+        return (np.clip(levels, 0, 255) - self.zero) * self.scale
+
+
+@dataclass
+class Group:
+    """Inputs that share matrices, or matrices that share an input: they are rounded with the same smoothing."""
+
+    inputs: set[str] = field(default_factory=set)
+    matrices: dict[str, Floats] = field(default_factory=dict)  # [k, m] by name
+    rows: list[Floats] = field(default_factory=list)  # a sample of the inputs
+    lowest: Floats | float = 0.0  # [k]
+    highest: Floats | float = 0.0  # [k]
+
+    def observe(self, values: Floats) -> None:
+        """Take the values [..., k] of an input into account."""
+        rows = values.reshape(-1, values.shape[-1])
+        self.rows.append(rows[:: max(1, len(rows) // ROWS)])
+        self.lowest = np.minimum(self.lowest, rows.min(0))
+        self.highest = np.maximum(self.highest, rows.max(0))
+
+    def rounding(self) -> Rounding:
+        """Return the smoothing and the range with the smallest error of the product."""
+        rows, weights = np.concatenate(self.rows), np.concatenate([*self.matrices.values()], axis=1)
+        weights = weights[:, :: -(-weights.shape[1] // COLUMNS)]
+        product = rows @ weights
+        power = float(np.square(product).sum()) or 1.0
+        inputs = np.maximum(np.maximum(-self.lowest, self.highest), 1e-5)
+        largest = np.maximum(np.abs(weights).max(1), 1e-5)
+        found = []
+        for exponent in EXPONENTS:
+            smoothing = inputs**exponent / largest ** (1 - exponent) if exponent else np.ones_like(inputs)
+            smoothing = (smoothing / np.exp(np.log(smoothing).mean())).astype(np.float32)
+            low, high = float((self.lowest / smoothing).min()), float((self.highest / smoothing).max())
+            columns, scales = rounded_columns(weights * smoothing[:, None])
+            for clip in CLIPS:
+                scale = np.float32(clip * (high - low) / 255 or 1.0)
+                made = Rounding(smoothing, scale, np.uint8(round(-low * clip / float(scale))), 0.0)
+                error = np.square(made.rounded(rows) @ (columns * scales) - product).sum() / power
+                found.append(made._replace(error=float(error)))
+        return min(found, key=lambda made: made.error)
+
+
+def rounded_columns(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Round weights [k, m] to 8 bits, and return them with the scales [m].
+
+    No sum of two neighboring products with inputs up to 255 leaves 16 bits: 255 * 128 < 2 ** 15.
+    """
+    pairs = np.pad(weights, ((0, len(weights) % 2), (0, 0))).reshape(-1, 2, weights.shape[1])
+    sums = np.maximum(np.maximum(pairs, 0).sum(1), np.maximum(-pairs, 0).sum(1)).max(0)
+    scales = np.maximum(sums / 127, 1e-12).astype(np.float32)  # rounding two weights adds one at most
+    return np.rint(weights / scales).astype(np.int8), scales
+
+
+def quantize(plain: Path, path: Path, texts: Iterable[Inputs]) -> None:
+    """Write the graph `plain` with 8-bit matrices and embeddings; `texts` are the graph's inputs, a text each."""
+    onnx: Any = require_extra("onnx", "onnx")
+    graph = _Graph(onnx, plain)
+    groups = graph.groups()
+    graph.observe(groups, texts)
+    roundings = [(group, group.rounding()) for group in groups]
+    graph.rewrite([(group, made) for group, made in roundings if made.error <= LARGEST_ERROR])
+    onnx.save(graph.model, path)
+
+
+class _Graph:
+    """An ONNX graph while it is rewritten."""
+
+    def __init__(self, onnx: Any, path: Path) -> None:
+        self.onnx, self.path, self.model = onnx, path, onnx.load(path)
+        self.constants: dict[str, NDArray[Any]] = {
+            one.name: onnx.numpy_helper.to_array(one) for one in self.model.graph.initializer
+        }
+
+    def matrix(self, node: Any) -> Floats | None:
+        """Return the constant weights [k, m] of a product, or None."""
+        weights = self.constants.get(node.input[1]) if node.op_type in {"MatMul", "Gemm"} else None
+        if weights is None or weights.ndim != 2 or weights.dtype != np.float32 or node.input[0] in self.constants:
+            return None
+        settings = {one.name: self.onnx.helper.get_attribute_value(one) for one in node.attribute}
+        transposed = settings.pop("transB", 0)
+        if any(value != {"alpha": 1.0, "beta": 1.0, "transA": 0}[name] for name, value in settings.items()):
+            return None
+        matrix: Floats = weights.T if transposed else weights
+        return matrix
+
+    def groups(self) -> list[Group]:
+        """Return the products in groups that share an input or a matrix."""
+        groups: list[Group] = []
+        for node in self.model.graph.node:
+            weights = self.matrix(node)
+            if weights is not None:
+                group = Group({node.input[0]}, {node.input[1]: weights})
+                for other in list(groups):
+                    if node.input[0] in other.inputs or node.input[1] in other.matrices:
+                        group.inputs |= other.inputs
+                        group.matrices |= other.matrices
+                        groups.remove(other)
+                groups.append(group)
+        return groups
+
+    def observe(self, groups: list[Group], texts: Iterable[Inputs]) -> None:
+        """Run the graph on texts, and show each group its inputs."""
+        ort = require_extra("onnxruntime", "onnx")
+        model = self.onnx.load(self.path)
+        names = sorted(set().union(*(group.inputs for group in groups)) - {one.name for one in model.graph.output})
+        model.graph.output.extend(self.onnx.ValueInfoProto(name=name) for name in names)
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        for inputs in texts:
+            values = dict(zip(names, session.run(names, dict(inputs)), strict=True))
+            for group in groups:
+                for name in group.inputs & values.keys():
+                    group.observe(values[name])
+
+    def rewrite(self, groups: list[tuple[Group, Rounding]]) -> None:
+        """Replace the products of `groups` and the look-ups in tables by their 8-bit forms."""
+        roundings = {name: made for group, made in groups for name in group.inputs}
+        nodes = list(self.model.graph.node)
+        users: dict[str, list[Any]] = {}
+        for node in nodes:
+            for name in node.input:
+                users.setdefault(name, []).append(node)
+        self.nodes: list[Any] = []
+        merged: set[str] = set()  # outputs of additions of a bias
+        for node in nodes:
+            table = self.constants.get(node.input[0]) if node.op_type == "Gather" else None
+            if node.output[0] in merged:
+                continue
+            by_rows = not any(one.i for one in node.attribute)  # its axis
+            if table is not None and table.ndim == 2 and table.dtype == np.float32 and by_rows:
+                self.look_up(node, table)
+            elif (weights := self.matrix(node)) is not None and node.input[0] in roundings:
+                bias, output = node.input[2] if len(node.input) > 2 else "", node.output[0]
+                follower = users.get(output, [])
+                if len(follower) == 1 and follower[0].op_type == "Add" and not bias:
+                    other = [name for name in follower[0].input if name != output]
+                    if other and getattr(self.constants.get(other[0]), "shape", None) == weights.shape[1:]:
+                        bias, output = other[0], follower[0].output[0]
+                        merged.add(output)
+                self.multiply(node, weights, roundings[node.input[0]], bias, output)
+            else:
+                self.nodes.append(node)
+        del self.model.graph.node[:]
+        self.model.graph.node.extend(self.nodes)
+        used = {name for node in self.nodes for name in node.input}
+        del self.model.graph.initializer[:]
+        self.model.graph.initializer.extend(
+            self.onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
+            for name, value in self.constants.items()
+            if name in used
+        )
+        self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))
+
+    def add(self, kind: str, inputs: list[str], output: str, domain: str = "", **settings: Any) -> str:
+        """Append a node, unless its output is there already, and return the name of the output."""
+        if not any(output in node.output for node in self.nodes):
+            self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], output, domain=domain, **settings))
+        return output
+
+    def constant(self, name: str, value: Any) -> str:
+        """Store a constant, and return its name."""
+        self.constants[name] = np.asarray(value)
+        return name
+
+    def look_up(self, node: Any, table: Floats) -> None:
+        """Gather rows of 8 bits and their scales."""
+        name, ids = node.input
+        scales = np.maximum(np.abs(table).max(1, keepdims=True) / 127, 1e-12).astype(np.float32)
+        rows = self.constant(f"{name}_rows", np.rint(table / scales).astype(np.int8))
+        output = node.output[0]
+        levels = self.add("Gather", [rows, ids], f"{output}_int8")
+        levels = self.add("Cast", [levels], f"{output}_levels", to=self.onnx.TensorProto.FLOAT)
+        scale = self.add("Gather", [self.constant(f"{name}_row_scales", scales), ids], f"{output}_scales")
+        self.add("Mul", [levels, scale], output)
+
+    def multiply(self, node: Any, weights: Floats, made: Rounding, bias: str, output: str) -> None:
+        """Round the input, multiply by 8-bit columns, and scale the result, with its bias."""
+        name, matrix = node.input[:2]
+        columns, scales = rounded_columns(weights * made.smoothing[:, None])
+        inverse = self.constant(f"{name}_smoothing", (1 / made.smoothing).astype(np.float32))
+        scale, zero = self.constant(f"{name}_scale", made.scale), self.constant(f"{name}_zero", made.zero)
+        smooth = self.add("Mul", [name, inverse], f"{name}_smooth")
+        levels = self.add("QuantizeLinear", [smooth, scale, zero], f"{name}_uint8")
+        columns_name = self.constant(f"{matrix}_int8", columns)
+        scales_name = self.constant(f"{matrix}_scales", scales)
+        inputs = [levels, columns_name, scale, scales_name, zero, "", bias]
+        self.add("MatMulIntegerToFloat", inputs if bias else inputs[:5], output, "com.microsoft")
