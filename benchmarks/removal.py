@@ -24,7 +24,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
 from vocable.vectors import selected
-from vocable.wackiness.ablation import ABLATION_MEASURES, RANDOM_DRAWS, Ablation, remove_wackiest
+from vocable.wackiness.ablate import ABLATION_MEASURES, RANDOM_DRAWS, Ablation, remove_wackiest
 
 THRESHOLDS = (10, 100, 1000, 3000, 10_000)
 OWN = 0.3  # share of a vector's entries that stand in the text itself

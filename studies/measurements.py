@@ -24,8 +24,7 @@ from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import retrieve_lexically
 from vocable.training.callbacks import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
-from vocable.wackiness.ablate import ablate
-from vocable.wackiness.ablation import THRESHOLDS, Control
+from vocable.wackiness.ablate import THRESHOLDS, Control, ablate
 from vocable.wackiness.study import measure_wackiness
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.pruning import prune
 from vocable.vectors import read_vectors
-from vocable.wackiness.ablation import Ablation, remove_wackiest
+from vocable.wackiness.ablate import Ablation, remove_wackiest
 from vocable.wackiness.measure import read_scores
 from vocable.wackiness.score import ranked
 

@@ -12,8 +12,8 @@ from sentence_transformers import SparseEncoder
 from vocable.errors import ArgumentError, ModelError
 from vocable.figures import ACROSS, add_legend, empty_panels, save_figure
 from vocable.storage import read_record
-from vocable.wackiness.ablation import AblatedSearch, DatasetAblation, ThresholdResult
-from vocable.wackiness.report import WACKY_COLOR, AblationReport, ablation_figure, ablation_tables, write_card
+from vocable.wackiness.ablate import AblatedSearch, AblationReport, DatasetAblation, ThresholdResult
+from vocable.wackiness.report import WACKY_COLOR, ablation_figure, ablation_tables, write_ablation, write_card
 
 
 def test_a_table_says_what_each_removal_did() -> None:
@@ -31,7 +31,7 @@ def test_a_table_says_what_each_removal_did() -> None:
 def test_what_comes_from_data_is_shown_and_not_read(tmp_path: Path) -> None:
     found = [removed("<script>a|b"), removed("b")]
     report = AblationReport({"model": "<b>"}, found)
-    report.write(tmp_path)
+    write_ablation(tmp_path, report)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "<script>" not in page
     assert "&lt;script&gt;a|b" in page

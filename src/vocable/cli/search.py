@@ -286,7 +286,7 @@ def prune(
     if wacky is not None:
         if wackiest is None or texts is None:
             raise ArgumentError("--wacky needs --wackiest N and --texts SOURCE")
-        from vocable.wackiness.ablate import WackyPruner
+        from vocable.wackiness.measure import WackyPruner
 
         then = WackyPruner(list(vectors), wacky, wackiest=wackiest, texts=texts, model=model)
     elif any(value is not None for value in (wackiest, texts, model)):

@@ -1,51 +1,322 @@
 """The verb `ablate`: search without the wackiest expansion terms, and without as many random ones
 (Polyakov et al. 2026, sections 4.1 and 5.1).
+
+Nothing is encoded again: vectors lose entries, and only the affected queries are searched and measured again. A term is
+removed where it is an expansion, never where the text itself contains it.
+
+Letters: m vectors of the role that loses terms, v output vocabulary, q queries, d draws.
 """
 
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge
+from ir_measures import Measure
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
-from vocable.data import Document, read_corpus, read_queries
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.checks import check_length
 from vocable.encoder.provenance import checksum, model_name
-from vocable.encoder.sparse_encoder import load_model, model_of
-from vocable.encoder.terms import input_terms, remove_expansions, terms
-from vocable.errors import ArgumentError, DataError, require_extra
+from vocable.encoder.sparse_encoder import load_model
+from vocable.encoder.terms import expansion_entries, flags, input_terms, terms
+from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.quality import parse_measures
+from vocable.evaluation.quality import DEFAULT_DEPTH, JudgedMeasures, depth, parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
-from vocable.fingerprint import fingerprint, settings_of
-from vocable.html import RESULTS
+from vocable.evaluation.significance import paired_t_test
+from vocable.fingerprint import settings_of
+from vocable.html import PAGE, RESULTS
 from vocable.options import Count, CountOrZero, ExpansionStudy, checked
-from vocable.storage import finish, finished, read_record, resumable
-from vocable.vectors import Sources, read_shards
-from vocable.wackiness.ablation import (
-    ABLATION_MEASURES,
-    RANDOM_DRAWS,
-    THRESHOLDS,
-    Ablation,
-    Control,
-    check_thresholds,
-    remove_wackiest,
-)
+from vocable.progress import track
+from vocable.retrieval.exact_index import ExactIndex
+from vocable.storage import finish, finished, read_record, resumable, write_record
+from vocable.tables import Table, Tabled
+from vocable.vectors import selected
 from vocable.wackiness.expansions import expansion_data, proper_names, stored_vectors
 from vocable.wackiness.measure import read_wackiest, wackiness_of, write_scores
-from vocable.wackiness.report import AblationReport
+from vocable.wackiness.report import ablation_tables, write_ablation
 from vocable.wackiness.score import WackinessSettings
+
+PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
+
+ABLATION_MEASURES = ("nDCG@10", "R@100")
+THRESHOLDS = (10, 100, 1000, 10_000)
+RANDOM_DRAWS = 10
+Control = Literal["frequency", "number"]
+STRATUM = 20  # terms of neighbouring frequencies, any of which is an equally good control
+RESAMPLES = 1000  # of queries and draws, for an interval
+
+
+@dataclass(frozen=True)
+class AblatedSearch:
+    """A search without some terms.
+
+    `terms` is the number of these terms that are expansions here, `share` the share of expansion entries removed with
+    them, and `changed` the number of queries whose results may change. `values` are the measures, `p` their p-values
+    of the paired t-test against the full vectors. `per_query`, the values of each query, is left out of a report.
+    """
+
+    terms: int
+    share: float
+    changed: int
+    values: dict[str, float]
+    p: dict[str, float]
+    per_query: PerQuery = field(default_factory=dict, compare=False)
+
+
+class Ablation:
+    """An encoded dataset that can be searched without any of its expansion terms.
+
+    `own` [m, v] are the terms of the texts themselves (`vocable.encoder.terms.input_terms`). The vectors of `role` lose
+    terms; for documents, the index is rebuilt for every removal. A query gets as many results as the deepest measure
+    looks at, 1000 for a measure without a cutoff. `expansion_terms` are the terms that are an expansion in at least
+    one of the m vectors, int64 columns in order.
+    """
+
+    @checked
+    def __init__(
+        self,
+        encoded: Encoded,
+        own: csr_array,
+        measures: Sequence[str | Measure] = ABLATION_MEASURES,
+        *,
+        role: Role = "query",
+        threads: int | None = None,
+    ) -> None:
+        parsed = parse_measures(measures)
+        self.encoded, self.role = encoded, role
+        self._vectors = encoded.queries if role == "query" else encoded.documents
+        self.is_expansion = expansion_entries(self._vectors, own)
+        self.expansion_terms = np.unique(self._vectors.indices[self.is_expansion]).astype(np.int64)
+        entries = np.bincount(self._vectors.indices[self.is_expansion], minlength=self._vectors.shape[1])
+        self.by_frequency = self.expansion_terms[np.argsort(-entries[self.expansion_terms], kind="stable")]
+        self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
+        self._k = encoded.dataset.search_depth(max(depth(measure) or DEFAULT_DEPTH for measure in parsed.values()))
+        self._threads = threads
+        self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
+
+    @cached_property
+    def _index(self) -> ExactIndex:
+        return ExactIndex(self.encoded.documents, self.encoded.document_ids)
+
+    @cached_property
+    def full(self) -> PerQuery:
+        """Return the values of the full vectors."""
+        return self._measure(self._index, self.encoded.queries, np.arange(len(self._query_ids)))
+
+    def values(self) -> dict[str, float]:
+        """Return each measure of the full vectors over all queries."""
+        return self._judged_measures.aggregated(self.full)
+
+    def control(self, terms: np.ndarray, kind: Control, rng: np.random.Generator) -> np.ndarray:
+        """Draw as many expansion terms as `terms` has: of any frequency ("number"), or of the same frequencies.
+
+        By falling frequency, the number of vectors in which they are an expansion, the expansion terms are cut into
+        strata of STRATUM; from each stratum as many are drawn as `terms` has in it. `terms` can be drawn, too: the
+        null hypothesis is that wacky terms are exchangeable with terms of similar frequency.
+        """
+        if kind == "number":
+            return rng.choice(self.expansion_terms, len(terms), replace=False)
+        removed = np.isin(self.by_frequency, terms)
+        starts = range(0, len(removed), STRATUM)
+        strata = [(self.by_frequency[i : i + STRATUM], int(removed[i : i + STRATUM].sum())) for i in starts]
+        drawn = [rng.choice(stratum, count, replace=False) for stratum, count in strata if count]
+        return np.concatenate(drawn) if drawn else self.expansion_terms[:0]
+
+    def without(self, terms: np.ndarray) -> AblatedSearch:
+        """Search without the expansions that are one of `terms` (distinct columns)."""
+        mask = flags(terms, self._vectors.shape[1])
+        removed = self.is_expansion & mask[self._vectors.indices]
+        queries, index = self.encoded.queries, self._index
+        if self.role == "query":
+            changed = _rows_with(self._vectors, removed)
+            queries = selected(self._vectors, ~removed)
+        else:  # a document that lost a term changes its score only for queries with the term
+            lost = flags(self._vectors.indices[removed], self._vectors.shape[1])
+            changed = _rows_with(queries, lost[queries.indices])
+            if len(changed):
+                index = ExactIndex(selected(self._vectors, ~removed), self.encoded.document_ids)
+        again = self._measure(index, queries[changed], changed) if len(changed) else {}
+        per_query = {name: {**values, **again.get(name, {})} for name, values in self.full.items()}
+        return AblatedSearch(
+            terms=int(mask[self.expansion_terms].sum()),
+            share=float(removed.sum() / max(1, self.is_expansion.sum())),
+            changed=len(changed),
+            values=self._judged_measures.aggregated(per_query),
+            p={name: paired_t_test(self.full[name], values) for name, values in per_query.items()},
+            per_query=per_query,
+        )
+
+    def _measure(self, index: ExactIndex, queries: csr_array, rows: np.ndarray) -> PerQuery:
+        """Return the values of the queries in `rows`, whose vectors are `queries`."""
+        ranking = index.search(queries, self._k, threads=self._threads)
+        found, lengths = self._document_ids[ranking.rows], (ranking.rows >= 0).sum(axis=1)
+        # {document id: score} of each query: a record for each of millions of hits would take longer.
+        answers = {
+            self._query_ids[row]: dict(zip(ids[:length].tolist(), scores[:length].tolist(), strict=True))
+            for row, ids, scores, length in zip(rows, found, ranking.scores, lengths, strict=True)
+        }
+        return self._judged_measures.per_query(answers)
+
+
+def _rows_with(matrix: csr_array, entries: np.ndarray) -> np.ndarray:
+    """Return the rows with any of the `entries` (a bool per entry)."""
+    return np.flatnonzero(np.diff(selected(matrix, entries).indptr))
+
+
+@dataclass(frozen=True)
+class AblatedMeasure:
+    """A measure without the wackiest terms: its value, `difference` from the full vectors, p of the paired t-test.
+
+    `random` has the mean and the sample standard deviation `std` over the random draws; `low` and `high` are mean ± 2
+    std, and `wacky_is` "below", "inside" or "above" this interval. `vs_random` has the mean `difference` from the draws
+    with its 95 % interval over queries and draws, `low` to `high` (`difference_interval`).
+    """
+
+    wacky: float
+    difference: float
+    p: float
+    wacky_is: str
+    random: dict[str, float]
+    vs_random: dict[str, float]
+
+
+def difference_interval(
+    values: np.ndarray, draws: np.ndarray, rng: np.random.Generator, samples: int = RESAMPLES
+) -> dict[str, float]:
+    """Return the mean of the values [q] minus the mean of d draws [d, q], with its 95 % percentile interval.
+
+    Each sample draws queries and draws anew, both with replacement.
+
+    >>> found = difference_interval(np.zeros(50), np.ones((4, 50)), np.random.default_rng(0))
+    >>> {name: round(value, 6) for name, value in found.items()}
+    {'difference': -1.0, 'low': -1.0, 'high': -1.0}
+    """
+    d, q = draws.shape
+    differences = values - draws
+    of_draws = rng.multinomial(d, np.full(d, 1 / d), size=samples) / d
+    of_queries = rng.multinomial(q, np.full(q, 1 / q), size=samples) / q
+    low, high = np.percentile(((of_draws @ differences) * of_queries).sum(axis=1), [2.5, 97.5])
+    return {"difference": float(differences.mean()), "low": float(low), "high": float(high)}
+
+
+@dataclass(frozen=True)
+class ThresholdResult:
+    """The removal of the `threshold` wackiest terms and of random draws of as many terms."""
+
+    threshold: int
+    measures: dict[str, AblatedMeasure]
+    wacky: AblatedSearch
+    random: tuple[AblatedSearch, ...]
+
+    @classmethod
+    def of(
+        cls,
+        threshold: int,
+        wacky: AblatedSearch,
+        random: Sequence[AblatedSearch],
+        full: Mapping[str, float],
+        seed: int = 0,
+    ) -> ThresholdResult:
+        """Compare the searches; `full` are the values of the full vectors, `seed` is the seed of the intervals."""
+        measures, rng = {}, np.random.default_rng([seed, threshold])
+        for name, value in wacky.values.items():
+            draws = [search.values[name] for search in random]
+            mean, std = float(np.mean(draws)), float(np.std(draws, ddof=1))
+            low, high = mean - 2 * std, mean + 2 * std
+            # Differences as small as rounding errors do not count.
+            side = "below" if value < low - 1e-12 else "above" if value > high + 1e-12 else "inside"
+            own, *others = ([*one.per_query[name].values()] for one in (wacky, *random))
+            versus = difference_interval(np.array(own), np.array(others), rng)
+            interval = {"mean": mean, "std": std, "low": low, "high": high}
+            measures[name] = AblatedMeasure(value, value - full[name], wacky.p[name], side, interval, versus)
+        first, *draws_kept = (replace(search, per_query={}) for search in (wacky, *random))
+        return cls(threshold, measures, first, tuple(draws_kept))
+
+
+@dataclass(frozen=True)
+class DatasetAblation:
+    """Ablations on one dataset: `full` are the values of the full vectors, `points` by rising threshold."""
+
+    dataset: str
+    role: Role
+    queries: int
+    full: dict[str, float]
+    points: tuple[ThresholdResult, ...]
+
+
+@checked
+def remove_wackiest(
+    ablation: Ablation,
+    wackiest: np.ndarray,
+    thresholds: Sequence[Count] = THRESHOLDS,
+    *,
+    draws: Annotated[int, Ge(2)] = RANDOM_DRAWS,
+    seed: int = 0,
+    control: Control = "frequency",
+    folder: Path | None = None,
+) -> DatasetAblation:
+    """Remove the wackiest expansion terms (columns, in order), and as many random ones, and measure each.
+
+    Of the N wackiest terms, those count that are an expansion in the dataset; as many random ones are drawn from all
+    expansion terms of the dataset (`Ablation.control`). If the scores come from the same texts, these are N and N.
+    Each of the `draws` has its own random numbers, independent of the others. The `folder` keeps each search as a
+    file; searches that an earlier call with the same arguments has stored there are read.
+    """
+    check_thresholds(thresholds)
+    full, encoded, points = ablation.values(), ablation.encoded, []
+    plan, searches = [*product(sorted(set(thresholds)), range(draws + 1))], []
+    for threshold, number in track(plan, "search"):
+        removed = np.intersect1d(wackiest[:threshold], ablation.expansion_terms)
+        if number:
+            removed = ablation.control(removed, control, np.random.default_rng([seed, threshold, number]))
+        file = folder and folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
+        if file and file.exists():
+            searches.append(read_record(file, AblatedSearch))
+        else:
+            searches.append(ablation.without(removed))
+            if file:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_record(file, searches[-1])
+        if number == draws:
+            wacky, *random = searches[-draws - 1 :]
+            points.append(ThresholdResult.of(threshold, wacky, random, full, seed))
+    return DatasetAblation(encoded.dataset.name, ablation.role, len(encoded.query_ids), full, tuple(points))
+
+
+def check_thresholds(thresholds: Sequence[int]) -> None:
+    """Raise `ArgumentError` without any number of terms."""
+    if not thresholds:
+        raise ArgumentError("thresholds must have at least one number of terms")
+
+
+@dataclass(frozen=True)
+class AblationReport(Tabled):
+    """A report in the folder `output`: settings, and the ablations on each dataset."""
+
+    settings: dict[str, Any]
+    datasets: list[DatasetAblation]
+    output: Path = Path()
+
+    def table(self) -> list[Table | str]:
+        """Return a table for each dataset and measure, and the place of the page."""
+        tables = [table for one in self.datasets for table in ablation_tables(one)]
+        return [*tables, f"{self.output / PAGE}: tables, figure and settings"]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as JSON values."""
+        return {"settings": self.settings, "datasets": [asdict(one) for one in self.datasets]}
 
 
 @tolerant
@@ -127,7 +398,7 @@ def ablate(
                 folder, plan = work / "searches" / str(number), {"draws": draws, "seed": seed}
                 wackiest = read_wackiest(file, names)
                 found.append(remove_wackiest(ablation, wackiest, thresholds, **plan, control=control, folder=folder))
-            AblationReport(settings, found).write(whole)
+            write_ablation(whole, AblationReport(settings, found))
             finish(work, output, whole)
     return replace(read_record(output / RESULTS, AblationReport), output=output)
 
@@ -153,45 +424,3 @@ def score_dataset(path: Path, model: SparseEncoder, name: str, encoded: Encoded,
     )
     found = wackiness_of(data, settings, names=proper_names(documents))
     write_scores(path, found, settings, model=name, role=role, queries=dataset.name, corpus=dataset.name)
-
-
-class WackyPruner:
-    """A shard filter for `vocable.prune` that removes the `wackiest` terms where they are expansions.
-
-    `scores` is a file of `vocable measure-wackiness`. `texts` is the source of the encoded texts, whose own terms stay;
-    it is read once, in the order of the vectors, and may have further texts in between. `model` replaces the model
-    that made the vectors, if it has moved. A call raises `DataError` if a vector's id has no text.
-
-    Raises:
-        ArgumentError: `wackiest` is below 1, or the vectors have another vocabulary than the model.
-        VectorsError: the scores have another vocabulary than the model.
-    """
-
-    @checked
-    def __init__(
-        self,
-        vectors: Sources,
-        scores: str | os.PathLike[str],
-        *,
-        wackiest: Count,
-        texts: str,
-        model: str | SparseEncoder | None = None,
-    ) -> None:
-        meta = next(read_shards(vectors)).meta
-        self._encoder, self._source = model_of(meta, model), texts
-        self._columns = read_wackiest(scores, terms(self._encoder))[:wackiest]
-        self._documents = iter(read_corpus(texts))
-        if meta.role == "query":
-            self._documents = (Document(query.id, query.text) for query in read_queries(texts))
-        removed = zlib.crc32(self._columns.tobytes())
-        self.made_from = {"removed": removed, "texts": texts, "texts_inputs": fingerprint(texts)}
-
-    def __call__(self, ids: Sequence[str], matrix: csr_array) -> csr_array:
-        own = input_terms(self._encoder, [self._text_of(name) for name in ids])
-        return remove_expansions(matrix, own, self._columns)
-
-    def _text_of(self, name: str) -> str:
-        for document in self._documents:
-            if document.id == name:
-                return document.full
-        raise DataError(f"no text {name!r}, or not in the order of the vectors", source=self._source)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,13 +22,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
 from typing_extensions import TypedDict
 
-from vocable.errors import VectorsError
-from vocable.options import Share, checked
+from vocable.data import Document, read_corpus, read_queries
+from vocable.encoder.sparse_encoder import model_of
+from vocable.encoder.terms import input_terms, remove_expansions, terms
+from vocable.errors import DataError, VectorsError
+from vocable.fingerprint import fingerprint
+from vocable.options import Count, Share, checked
 from vocable.progress import track
 from vocable.storage import replacing
-from vocable.vectors import FORMAT, read_table, vocabulary_fingerprint
+from vocable.vectors import FORMAT, Sources, read_shards, read_table, vocabulary_fingerprint
 from vocable.wackiness.expansions import TERM_KINDS, ExpansionData, term_kind
 from vocable.wackiness.score import Wackiness, WackinessSettings, area, ranked, scored
 
@@ -290,3 +296,45 @@ def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: 
     """Return the wackiest `share` of the scored terms in a file, rounded up; errors of `read_wackiest`."""
     columns = read_wackiest(path, names)
     return frozenset(names[column] for column in columns[: math.ceil(share * len(columns) - 1e-9)].tolist())
+
+
+class WackyPruner:
+    """A shard filter for `vocable.prune` that removes the `wackiest` terms where they are expansions.
+
+    `scores` is a file of `vocable measure-wackiness`. `texts` is the source of the encoded texts, whose own terms stay;
+    it is read once, in the order of the vectors, and may have further texts in between. `model` replaces the model
+    that made the vectors, if it has moved. A call raises `DataError` if a vector's id has no text.
+
+    Raises:
+        ArgumentError: `wackiest` is below 1, or the vectors have another vocabulary than the model.
+        VectorsError: the scores have another vocabulary than the model.
+    """
+
+    @checked
+    def __init__(
+        self,
+        vectors: Sources,
+        scores: str | os.PathLike[str],
+        *,
+        wackiest: Count,
+        texts: str,
+        model: str | SparseEncoder | None = None,
+    ) -> None:
+        meta = next(read_shards(vectors)).meta
+        self._encoder, self._source = model_of(meta, model), texts
+        self._columns = read_wackiest(scores, terms(self._encoder))[:wackiest]
+        self._documents = iter(read_corpus(texts))
+        if meta.role == "query":
+            self._documents = (Document(query.id, query.text) for query in read_queries(texts))
+        removed = zlib.crc32(self._columns.tobytes())
+        self.made_from = {"removed": removed, "texts": texts, "texts_inputs": fingerprint(texts)}
+
+    def __call__(self, ids: Sequence[str], matrix: csr_array) -> csr_array:
+        own = input_terms(self._encoder, [self._text_of(name) for name in ids])
+        return remove_expansions(matrix, own, self._columns)
+
+    def _text_of(self, name: str) -> str:
+        for document in self._documents:
+            if document.id == name:
+                return document.full
+        raise DataError(f"no text {name!r}, or not in the order of the vectors", source=self._source)

@@ -6,7 +6,7 @@ Figures and tables follow Polyakov et al. 2026, tables 2 and 3, figures 2 to 4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,13 @@ from vocable.figures import ACROSS, add_legend, empty_panels
 from vocable.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
 from vocable.storage import replacing, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
-from vocable.wackiness.ablation import DatasetAblation
 from vocable.wackiness.expansions import TERM_KINDS
 from vocable.wackiness.measure import WACKIEST, AreaDifference, ExpanderWackiness, WackinessRecord, area_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from vocable.wackiness.ablate import AblationReport, DatasetAblation
 
 CARD = "README.md"
 CURVE_SIZE = (7.0, 4.5)  # inches
@@ -200,37 +201,19 @@ def curves_figure(models: Sequence[WackinessRecord]) -> Figure:
     return figure
 
 
-@dataclass(frozen=True)
-class AblationReport(Tabled):
-    """A report in the folder `output`: settings, and the ablations on each dataset."""
-
-    settings: dict[str, Any]
-    datasets: list[DatasetAblation]
-    output: Path = Path()
-
-    def table(self) -> list[Table | str]:
-        """Return a table for each dataset and measure, and the place of the page."""
-        return [*self._tables(), f"{self.output / PAGE}: tables, figure and settings"]
-
-    def _tables(self) -> list[Table]:
-        return [table for one in self.datasets for table in ablation_tables(one)]
-
-    def to_json(self) -> dict[str, object]:
-        """Return the report as JSON values."""
-        return {"settings": self.settings, "datasets": [asdict(one) for one in self.datasets]}
-
-    def write(self, folder: Path) -> None:
-        """Write the page, results.json, ablation.md, ablation.png and .svg into an existing folder."""
-        figure = drawing(ablation_figure(self.datasets), folder, "ablation", "Measures against removed terms")
-        write_record(folder / RESULTS, self.to_json())
-        tables = [f"{table.title}\n\n{table.markdown()}" for table in self._tables()]
-        with replacing(folder / "ablation.md") as file:
-            file.write("\n\n".join(tables).encode() + b"\n")
-        sections = [Section("Quality without the wackiest expansion terms", [figure, ABOUT_ABLATION])]
-        sections += [Section(one.dataset, ablation_tables(one)) for one in self.datasets]
-        datasets = ", ".join(Path(one.dataset).name for one in self.datasets)
-        title = f"Ablation of expansion terms of {Path(self.settings['model']).name} on {datasets}"
-        write_page(folder, title, [*sections, settings_section(self.settings)])
+def write_ablation(folder: Path, report: AblationReport) -> None:
+    """Write a report into an existing folder: the page, results.json, ablation.md, ablation.png and .svg."""
+    figure = drawing(ablation_figure(report.datasets), folder, "ablation", "Measures against removed terms")
+    write_record(folder / RESULTS, report.to_json())
+    tables = [ablation_tables(one) for one in report.datasets]
+    texts = [f"{table.title}\n\n{table.markdown()}" for some in tables for table in some]
+    with replacing(folder / "ablation.md") as file:
+        file.write("\n\n".join(texts).encode() + b"\n")
+    sections = [Section("Quality without the wackiest expansion terms", [figure, ABOUT_ABLATION])]
+    sections += [Section(one.dataset, some) for one, some in zip(report.datasets, tables, strict=True)]
+    datasets = ", ".join(Path(one.dataset).name for one in report.datasets)
+    title = f"Ablation of expansion terms of {Path(report.settings['model']).name} on {datasets}"
+    write_page(folder, title, [*sections, settings_section(report.settings)])
 
 
 def ablation_tables(found: DatasetAblation) -> list[Table]:

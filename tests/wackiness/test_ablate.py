@@ -21,7 +21,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
 from vocable.storage import read_record, write_record
-from vocable.wackiness.ablation import (
+from vocable.wackiness.ablate import (
     STRATUM,
     AblatedSearch,
     Ablation,
