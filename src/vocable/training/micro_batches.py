@@ -8,10 +8,9 @@ Letters: b texts, s tokens, v terms.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -157,47 +156,16 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
+        def back(one: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(one, ctx.weights, gradient, allow_unused=True)
+            return found
+
         learning = [(one, grad) for one, grad in zip(ctx.made, gradients, strict=True) if one.requires_grad]
-        with _gradients_in_order(ctx.weights, len(learning)) as turn, _pool(len(learning)) as pool:
-
-            def back(number: int) -> None:
-                with turn(number):
-                    torch.autograd.backward(*learning[number])
-
-            list(pool.map(back, range(len(learning))))
+        with _pool(len(learning)) as pool:
+            for found in pool.map(back, *zip(*learning, strict=True)):  # in the order of the parts
+                for weight, grad in zip(ctx.weights, found, strict=True):
+                    if grad is not None and weight.grad is None:
+                        weight.grad = grad.contiguous()
+                    elif grad is not None:
+                        weight.grad += grad
         return None, None, None
-
-
-@contextmanager
-def _gradients_in_order(
-    weights: Sequence[nn.Parameter], count: int
-) -> Iterator[Callable[[int], AbstractContextManager[None]]]:
-    """Yield a context per part, in which the part adds to the gradient of each weight after the parts before it.
-
-    A part waits at a weight until its predecessor has added to it, or is done.
-    """
-    added = [{weight: threading.Event() for weight in weights} for _ in range(count)]
-    through, own = [threading.Event() for _ in range(count)], threading.local()
-
-    def wait(weight: nn.Parameter, _: Tensor) -> None:
-        if own.number:
-            added[own.number - 1][weight].wait()
-
-    @contextmanager
-    def turn(number: int) -> Iterator[None]:
-        own.number = number
-        try:
-            yield
-        finally:  # also after an error: no thread may wait forever
-            if number:
-                through[number - 1].wait()
-            for event in added[number].values():
-                event.set()
-            through[number].set()
-
-    with ExitStack() as stack:
-        for weight in weights:
-            stack.callback(weight.register_hook(partial(wait, weight)).remove)
-            done = weight.register_post_accumulate_grad_hook(lambda weight: added[own.number][weight].set())
-            stack.callback(done.remove)
-        yield turn

@@ -196,13 +196,11 @@ class Momentum(CachedLossMixin):
             own.lerp_(followed, 1 - self._settings.momentum)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint."""
         queue = {"texts": self._queue.texts, **self._queue.vectors._asdict()}
         return dict(self.model.named_parameters()) | {f"queue.{name}": tensor for name, tensor in queue.items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what `state_dict` returned."""
         for name, weight in self.model.named_parameters():
             weight.copy_(state[name])
         queue = {name: state[f"queue.{name}"].to(self._queue.texts.device) for name in ("texts", *Packed._fields)}
@@ -296,8 +294,7 @@ class Objective(nn.Module):
             yield
             return
         newest = self.momentum.read(columns[1:])
-        b = len(newest.texts) // (len(columns) - 1)
-        self._queue = self.momentum.negatives(newest.texts[:b])
+        self._queue = self.momentum.negatives(newest.texts[: len(newest.texts) // (len(columns) - 1)])
         yield
         self._queue = None
         if self.model.training:
@@ -315,8 +312,7 @@ class Objective(nn.Module):
         regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
         return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}
 
-    def get_config_dict(self) -> dict[str, object]:
-        """Return the settings that the model card prints."""
+    def get_config_dict(self) -> dict[str, object]:  # for the model card
         return self._settings.model_dump(include={"losses", "regularizers"})
 
 

@@ -41,7 +41,7 @@ def tokenizer(tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedToken
 
 
 def schedule_of(tokenizer: PreTrainedTokenizerFast, windows: Windows, draws: int, seed: int = 0) -> MaskedWindows:
-    masker = MaskingTask(tokenizer, PretrainSettings(texts=["-"], steps=1), len(tokenizer))
+    masker = MaskingTask(tokenizer, PretrainSettings(texts=["-"], steps=1), len(tokenizer), None)
     return MaskedWindows(windows, np.arange(len(windows)), masker, draws, seed)
 
 
@@ -138,15 +138,11 @@ def test_guesses_are_those_of_the_stock_model_text_by_text(
     masker = MaskingTask(tokenizer, settings, mlm.config.vocab_size, new)
     padding = tokenizer.pad_token_id
     with without_logits(mlm) as decoder:
-        found = HeldOut(windows, rows, masker, new=new, padding=padding, seed=3, dtype="float32").evaluate(mlm, decoder)
-        whole = HeldOut(windows, rows, masker, new=None, padding=padding, seed=3, dtype="float32").evaluate(
-            mlm, decoder
-        )
+        found = HeldOut(windows, rows, masker, padding=padding, seed=3, dtype="float32").evaluate(mlm, decoder)
+        plain = MaskingTask(tokenizer, settings, mlm.config.vocab_size, None)
+        whole = HeldOut(windows, rows, plain, padding=padding, seed=3, dtype="float32").evaluate(mlm, decoder)
         assert mlm.training
-        assert (
-            HeldOut(windows, rows[:0], masker, new=new, padding=padding, seed=3, dtype="float32").evaluate(mlm, decoder)
-            == {}
-        )
+        assert HeldOut(windows, rows[:0], masker, padding=padding, seed=3, dtype="float32").evaluate(mlm, decoder) == {}
     losses: dict[str, list[float]] = {"shared": [], "new": []}
     right: dict[str, list[bool]] = {"shared": [], "new": []}
     mlm.eval()
@@ -181,8 +177,8 @@ def test_words_are_guessed_whole_by_their_beginning_and_by_what_follows(
     finder = WordFinder(words, tokenizer, splitter(tokenizer))
     windows, rows = write_windows(tmp_path, toy_texts, tokenizer, 32, finder), np.arange(0, 120, 3)
     settings = PretrainSettings(texts=["-"], steps=1, masking="whole-word")
-    masker = MaskingTask(tokenizer, settings, mlm.config.vocab_size)
-    held_out = HeldOut(windows, rows, masker, new=None, padding=tokenizer.pad_token_id, seed=3, dtype="float32")
+    masker = MaskingTask(tokenizer, settings, mlm.config.vocab_size, None)
+    held_out = HeldOut(windows, rows, masker, padding=tokenizer.pad_token_id, seed=3, dtype="float32")
     with without_logits(mlm) as decoder:
         assert decoder is layer
         found = held_out.evaluate(mlm, decoder)

@@ -65,7 +65,7 @@ def test_loss_and_gradients_are_the_stock_model_s(
     tokenizer, mlm = tokenizers[family], fresh(backbones[architecture]).eval()
     settings = PretrainSettings(steps=2, **SETTINGS)
     windows = write_windows(tmp_path, toy_texts, tokenizer, 24)
-    masker = MaskingTask(tokenizer, settings, mlm.config.vocab_size)
+    masker = MaskingTask(tokenizer, settings, mlm.config.vocab_size, None)
     schedule = MaskedWindows(windows, np.arange(len(windows)), masker, 8, seed=0)
     batch = collate([schedule[i] for i in range(6)], tokenizer.pad_token_id)
     assert not batch["attention_mask"].all()

@@ -154,6 +154,7 @@ class Task(ABC):
     """
 
     outcome: ClassVar[type[Predictions | TeacherDistance]]  # a count, then means over it
+    new: NDArray[np.bool_] | None = None  # [v], True for tokens that the source vocabulary lacks, which count apart
 
     @abstractmethod
     def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
@@ -194,19 +195,13 @@ class PredictionTask(Task):
 class MaskingTask(PredictionTask):
     """Hides tokens of a window by the settings: random ones, or whole words where the windows have words.
 
-    Args:
-        size: v, the tokens that the model reads; some hidden ones become another, drawn from all.
-        new: [v], True for tokens that the source vocabulary lacks; needed for overlap-aware masking.
+    Some hidden tokens become another, drawn from the `size` tokens that the model reads.
     """
 
     def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        settings: PretrainSettings,
-        size: int,
-        new: NDArray[np.bool_] | None = None,
+        self, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, size: int, new: NDArray[np.bool_] | None
     ) -> None:
-        self._settings, self._new = settings, new
+        self._settings, self.new = settings, new
         self._mask_id, self._size = cast(int, tokenizer.mask_token_id), size
         self._special = np.zeros(max(size, 1 + max(tokenizer.get_vocab().values())), dtype=np.bool_)
         self._special[special_tokens(tokenizer, len(self._special))] = True
@@ -215,18 +210,14 @@ class MaskingTask(PredictionTask):
         rate, weight = self._settings.masking_rate, self._settings.new_token_weight
         if words is not None:
             return whole_words(ids, words, rng, rate=rate, part=part, mask_id=self._mask_id, size=self._size)
-        if self._settings.masking == "uniform" or self._new is None:
+        if self._settings.masking == "uniform" or self.new is None:
             return self.uniform(ids, rng)
-        probabilities = overlap_aware(self._special[ids], self._new[ids], rate, weight)
+        probabilities = overlap_aware(self._special[ids], self.new[ids], rate, weight)
         return mask_tokens(ids, probabilities, rng, mask_id=self._mask_id, size=self._size)
 
     def uniform(self, ids: Ids, rng: Generator) -> Masked:
         probabilities = np.where(self._special[ids], 0.0, self._settings.masking_rate)
         return mask_tokens(ids, probabilities, rng, mask_id=self._mask_id, size=self._size)
-
-
-def epoch_order(rows: Ids, epoch: int, seed: int) -> Ids:
-    return np.random.default_rng((seed, epoch)).permutation(rows)
 
 
 class MaskedWindows(Dataset[Masked]):
@@ -239,10 +230,14 @@ class MaskedWindows(Dataset[Masked]):
     def __len__(self) -> int:
         return self._draws
 
+    def order(self, epoch: int) -> Ids:
+        """Return the rows in the order of an epoch."""
+        return np.random.default_rng((self._seed, epoch)).permutation(self._rows)
+
     def __getitem__(self, index: int) -> Masked:
         epoch, place = divmod(index, len(self._rows))
         if self._order[0] != epoch:
-            self._order = (epoch, epoch_order(self._rows, epoch, self._seed))
+            self._order = epoch, self.order(epoch)
         row = int(self._order[1][place])
         rng = np.random.default_rng((self._seed, epoch, place))
         return self._task(self._windows[row], rng, self._windows.words(row))
@@ -268,21 +263,10 @@ def split_windows(windows: int, held_out: int, seed: int) -> tuple[Ids, Ids]:
 
 
 class HeldOut:
-    """The windows `rows`, with masks that do not change.
-
-    `new` [v] is True for tokens that the source vocabulary lacks, None if it lacks none.
-    """
+    """The windows `rows`, with masks that do not change."""
 
     def __init__(
-        self,
-        windows: Windows,
-        rows: Ids,
-        task: Task,
-        *,
-        new: NDArray[np.bool_] | None,
-        padding: int,
-        seed: int,
-        dtype: DType = "auto",
+        self, windows: Windows, rows: Ids, task: Task, *, padding: int, seed: int, dtype: DType = "auto"
     ) -> None:
         self._task, self._sets = task, defaultdict[str, list[Masked]](list)
         for i, row in enumerate(map(int, rows)):
@@ -296,7 +280,7 @@ class HeldOut:
                 masked = task(ids, np.random.default_rng((seed, 0, i, PART_STREAM)), words, part)
                 if (masked.labels != IGNORED).any():
                     self._sets[name].append(masked)
-        self._new = None if new is None or not new.any() else torch.from_numpy(new)
+        self._new = None if task.new is None or not task.new.any() else torch.from_numpy(task.new)
         self._padding, self._dtype = padding, dtype
 
     @torch.inference_mode()

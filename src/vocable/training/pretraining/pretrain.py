@@ -17,20 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset, SequentialSampler
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
-from transformers.trainer_callback import PrinterCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl
 from typing_extensions import Unpack
 
 from vocable.data.texts import iter_texts
@@ -54,7 +46,6 @@ from vocable.training.pretraining.mlm import (
     MaskingTask,
     Task,
     collate,
-    epoch_order,
     split_windows,
 )
 from vocable.training.pretraining.teacher_tasks import AlignmentTask, ClassTask, classify_windows
@@ -177,7 +168,20 @@ class _Pretraining:
         elif settings.teacher is not None and settings.classes is not None:
             dense = dense_teacher(settings.teacher, settings.max_length, device)
             self._task = ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), settings.classes)
-        self._cut_and_split(texts, self._finder(splitter_name(model)), dense, new)
+        draws = settings.steps * settings.batch_size * settings.gradient_accumulation
+        with distributed.first_alone():  # the other processes read the files that the first has written
+            length = _window_length(self._adapted, settings.max_length)
+            finder = self._finder(splitter_name(model))
+            self._windows = write_windows(folder / "tokens", texts, self._tokenizer, length, finder)
+            learned, held_out = split_windows(len(self._windows), settings.held_out, seed)
+            _check_passes(settings, draws, len(learned))
+        self._examples = MaskedWindows(self._windows, learned, self._task, draws, seed)
+        if dense is not None:
+            seen = np.union1d(self._examples.order(0)[:draws], held_out)
+            with distributed.first_alone():
+                classify_windows(self._windows, seen, self._tokenizer, dense, settings, seed)
+        padding, dtype = self._tokenizer.pad_token_id, settings.dtype
+        self._held_out = HeldOut(self._windows, held_out, self._task, padding=padding, seed=seed, dtype=dtype)
 
     def _finder(self, splitter: str) -> TermFinder | None:
         layer = output_vocabulary(self._mlm)
@@ -186,34 +190,6 @@ class _Pretraining:
         if self._settings.masking == "longest-span":
             return SpanFinder(layer.terms, self._tokenizer)
         return WordFinder(layer.terms, self._tokenizer, splitter)
-
-    def _cut_and_split(
-        self,
-        texts: Iterable[str],
-        finder: TermFinder | None,
-        dense: SentenceTransformer | None,
-        new: NDArray[np.bool_] | None,
-    ) -> None:
-        """Write the windows, and split them into those to learn from and those held out."""
-        settings, folder, seed, tokenizer = self._settings, self._folder / "tokens", self._seed, self._tokenizer
-        draws = settings.steps * settings.batch_size * settings.gradient_accumulation
-        with distributed.first_alone():  # the other processes read the files that the first has written
-            length = _window_length(self._adapted, settings.max_length)
-            self._windows = write_windows(folder, texts, tokenizer, length, finder)
-            learned, held_out = split_windows(len(self._windows), settings.held_out, seed)
-            if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
-                enough = limit // (settings.batch_size * settings.gradient_accumulation)
-                raise DataError(
-                    f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
-                    f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
-                )
-        if dense is not None:
-            new, seen = None, np.union1d(epoch_order(learned, 0, seed)[:draws], held_out)
-            with distributed.first_alone():
-                classify_windows(self._windows, seen, tokenizer, dense, settings, seed)
-        self._examples = MaskedWindows(self._windows, learned, self._task, draws, seed)
-        padding, dtype = tokenizer.pad_token_id, settings.dtype
-        self._held_out = HeldOut(self._windows, held_out, self._task, new=new, padding=padding, seed=seed, dtype=dtype)
 
     def result(self) -> SparseEncoder:
         """Train, and return the adapted model with the step in its provenance."""
@@ -265,6 +241,15 @@ class _Pretraining:
             trainer.train(resume_from_checkpoint=callbacks.last_checkpoint(folder))
         # In bfloat16 the trainer wraps the model's forward: without this the result would compute in bfloat16.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
+
+
+def _check_passes(settings: PretrainSettings, draws: int, windows: int) -> None:
+    if settings.passes is not None and draws > (limit := settings.passes * windows):
+        enough = limit // (settings.batch_size * settings.gradient_accumulation)
+        raise DataError(
+            f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
+            f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
+        )
 
 
 def _window_length(model: SparseEncoder, max_length: int) -> int:
@@ -341,7 +326,6 @@ class _PretrainTrainer(Trainer):
         return SequentialSampler(self.train_dataset)  # the data set is in the order of the run
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: object) -> Tensor:
-        """Return the loss, weighted by the share of this process in the mean over all processes."""
         return distributed.of_all(*self.task.loss(model, inputs, self.decoder))
 
 
@@ -351,7 +335,7 @@ class _LogHeldOut(TrainerCallback):
     def __init__(self, trainer: _PretrainTrainer, held_out: HeldOut) -> None:
         self._trainer, self._held_out = trainer, held_out
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: object, state: object, control: TrainerControl, **kwargs: Any) -> None:
         if not control.should_save:
             return
         outcomes = self._held_out.evaluate(kwargs["model"], self._trainer.decoder) if distributed.is_first() else {}
