@@ -245,14 +245,17 @@ def write_scores(
     w_auc = math.nan if w_auc is None else w_auc
     meta = ScoresMeta(model, vocabulary, len(names), role, settings.k, settings.idf, queries, corpus, w_auc)
     columns = ranked(scores, inputs)
-    values = [[names[column] for column in columns], columns, scores[columns], importance[columns], inputs[columns]]
-    values.append([found.kinds[column] for column in columns])
+    values = {
+        "term": [names[column] for column in columns],
+        "column": columns,
+        "score": scores[columns],
+        "importance": importance[columns],
+        "inputs": inputs[columns],
+        "kind": [found.kinds[column] for column in columns],
+    }
     schema = SCORES_SCHEMA.with_metadata({SCORES_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
     with replacing(path) as file:
-        table = pa.Table.from_arrays(
-            [pa.array(value, type=one.type) for value, one in zip(values, schema, strict=True)], schema=schema
-        )
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+        pq.write_table(pa.table(values, schema), file, compression="zstd", write_page_checksum=True)
 
 
 def read_scores(

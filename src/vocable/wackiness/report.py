@@ -227,8 +227,8 @@ def ablation_tables(found: DatasetAblation) -> list[Table]:
             cells = [f"{point.threshold:,}", f"{point.wacky.terms:,}", f"{point.wacky.share:.1%}", f"{random:.1%}"]
             cells += [f"{values.wacky:.4f}", p_value(values.p), f"{values.random['mean']:.4f}"]
             cells += [f"{values.random['low']:.4f}–{values.random['high']:.4f}", values.wacky_is]
-            apart = values.vs_random
-            rows.append([*cells, f"{apart['difference']:+.4f} ({apart['low']:+.4f} to {apart['high']:+.4f})"])
+            versus = values.vs_random
+            rows.append([*cells, f"{versus['difference']:+.4f} ({versus['low']:+.4f} to {versus['high']:+.4f})"])
         header = ["removed", "terms", "entries", "random entries", measure, "p", "random", "interval", "wacky is"]
         tables.append(Table(title, [*header, "vs. random"], rows))
     return tables

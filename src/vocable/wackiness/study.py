@@ -114,14 +114,13 @@ def measure_wackiness(
         with resumable(output, run) as work:
             shutil.rmtree(work / "whole", ignore_errors=True)  # left by an interrupted call
             (work / "whole").mkdir()
-            found = []
+            found, origin = [], {"role": role, "queries": queries or "", "corpus": corpus}
             for number, (place, title, model) in enumerate(zip(places, titles, opened, strict=True)):
                 data = _expand(title, place, model, texts, k, work / f"{number:02d}", options)
                 rows, inputs = None if model is None else output_rows(model), [text.full for text in texts.inputs]
                 one = wackiness_of(data, settings, names=known_names, sensitivity=sensitivity, inputs=inputs, rows=rows)
                 found.append(one)
                 suffix = "-" + re.sub(r"[^\w.+-]", "_", title) if len(places) > 1 else ""
-                origin = {"role": role, "queries": queries or "", "corpus": corpus}
                 write_scores(work / "whole" / f"scores{suffix}.parquet", one, settings, model=place, **origin)
             write_report(work / "whole", found, run)
             finish(work, output, work / "whole")
