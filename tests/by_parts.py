@@ -72,7 +72,7 @@ def rescale(mlm: PreTrainedModel, factor: Any, *, tokenizer: Any = ANY, texts: A
 
 
 class ActiveShare(NamedTuple):
-    """What of the probe is active, as a calibration records it."""
+    """Share of active terms of the probe's texts, as a calibration records it."""
 
     share: float
     mean: float

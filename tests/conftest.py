@@ -87,7 +87,7 @@ def _sentences(count: int) -> list[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _as_on_every_machine() -> Iterator[None]:
-    """What makes toys slow, and what differs between machines, is off.
+    """Switch off what makes toys slow and what differs between machines.
 
     One thread, as for toy matrices more only cost. `dtype="auto"` means float32: numbers are compared here to more
     digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. No file

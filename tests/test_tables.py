@@ -1,4 +1,4 @@
-"""What is printed fits a terminal; a pipe gets everything; ids are never cut."""
+"""Tables fit a terminal; a pipe gets everything; ids are never cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken for texts: any sequence of str, and records by their text; everything else is refused in one line."""
+"""Text arguments: any sequence of str, and records by their text; everything else is refused in one line."""
 
 from __future__ import annotations
 

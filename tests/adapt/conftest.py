@@ -1,4 +1,4 @@
-"""What several tests of the adaptations start from."""
+"""Models and texts of several tests of the adaptations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens of two vocabularies are the same unit, on vocabularies trained on real text and on hand-made ones."""
+"""Tokens of two vocabularies that are the same unit, on vocabularies trained on real text and on hand-made ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def trained() -> dict[str, PreTrainedTokenizerFast]:
 
 
 def unit(tokenizer: Any, family: str, i: int) -> tuple[str, bool] | None:
-    """What a token spells after the word "a", by the library's own decoder; None for lone bytes and special tokens."""
+    """Return what a token spells after "a", by the library's decoder; None for lone bytes and special tokens."""
     token = tokenizer.convert_ids_to_tokens(i)
     if i in tokenizer.all_special_ids:
         return None

@@ -1,4 +1,4 @@
-"""Where new rows start, against a few lines of NumPy."""
+"""The first values of new rows, against a few lines of NumPy."""
 
 from __future__ import annotations
 

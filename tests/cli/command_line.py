@@ -10,7 +10,7 @@ from vocable.cli import main
 
 
 def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command that succeeds prints on stdout; it says nothing on stderr."""
+    """Run a command that succeeds with nothing on stderr, and return what it prints on stdout."""
     capsys.readouterr()
     status = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
@@ -21,7 +21,7 @@ def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line on stderr of a command that ends with status 2; it prints nothing on stdout."""
+    """Run a command that ends with status 2 and nothing on stdout, and return its one line on stderr."""
     capsys.readouterr()
     assert main([str(argument) for argument in arguments]) == 2
     captured = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What several commands are called with."""
+"""Arguments of several commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the command line behaves: exit statuses, the one line of an error, silence, and help."""
+"""The command line: exit statuses, the one line of an error, silence, and help."""
 
 from __future__ import annotations
 

@@ -447,7 +447,7 @@ class TestBadLines:
 
 
 class TestListsAsText:
-    """What a column holds where a table has no lists: JSON is read, what Python prints is refused."""
+    """Lists in the text of a column: JSON is read, Python's own notation is refused."""
 
     @pytest.mark.parametrize("negatives", ["['x', 'y']", "['x' 'y']", "[1, None]", "{'a': 1}", "[\"it's\", 'y']"])
     @pytest.mark.parametrize("form", ["e.jsonl", "e.tsv", "header.tsv", "e.parquet"])
@@ -668,7 +668,7 @@ class TestBeir:
 
 
 class Dataset:
-    """What ir_datasets gives, with a document type that has no field named text."""
+    """A dataset of ir_datasets whose document type has no field named text."""
 
     Doc = namedtuple("Doc", ["doc_id", "title", "body"])
     Ask = namedtuple("Ask", ["query_id", "text"])

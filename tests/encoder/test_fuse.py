@@ -218,7 +218,7 @@ def test_encode_of_a_fused_model_gives_what_the_stock_one_gives(
 
 
 class LowRank(nn.Linear):
-    """What an adapter library puts in a Linear's place: a Linear with something added."""
+    """A Linear with an added term, as adapter libraries put in place of a Linear."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + x.sum(dim=-1, keepdim=True)

@@ -27,7 +27,7 @@ PART = 4
 
 
 class Killed(BaseException):
-    """What no handler catches, as a signal."""
+    """An exception that no handler catches, as a signal would be."""
 
 
 @pytest.fixture(autouse=True)

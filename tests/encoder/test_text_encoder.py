@@ -30,7 +30,7 @@ Floats = NDArray[np.float32]
 
 
 def stock_values(folder: Path, texts: list[str], **options: Any) -> Floats:
-    """What plain sentence-transformers makes of the texts, dense [b, v], but for those without a word: nothing."""
+    """Return plain sentence-transformers' vectors of texts, dense [b, v]; texts without a word have no term."""
     return without_blank(SparseEncoder(str(folder), device="cpu").encode(texts, **options).to_dense().numpy(), texts)
 
 

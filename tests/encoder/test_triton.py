@@ -310,7 +310,7 @@ for capability, names in ((80, every[:1]), (90, every)):
 
 
 def test_the_kernels_compile_for_cuda(tmp_path: Path) -> None:
-    """What the interpreter runs is not always what the compiler takes; no device is needed for that."""
+    """The compiler refuses some code that the interpreter runs; it needs no device."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", COMPILE, triton_kernels.__file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -25,7 +25,7 @@ def rows(documents: list[Document]) -> list[dict[str, Any]]:
 
 
 def searched(model: SparseEncoder, documents: list[Document], queries: Any = None, **how: Any) -> Any:
-    """What the search model finds when it is called as mteb calls it."""
+    """Search as mteb calls the search model."""
     search = SparseSearch(model, dtype="float32")
     asked = {"task_metadata": None, "hf_split": "test", "hf_subset": "default", "encode_kwargs": {}, "num_proc": None}
     search.index(rows(documents), **asked)

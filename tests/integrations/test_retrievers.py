@@ -45,7 +45,7 @@ def retriever_of(name: str) -> Any:
 
 
 def found(collection: Collection, query: str, way: dict[str, Any]) -> list[tuple[str, float, Document]]:
-    """What the verb finds: ids, scores and documents."""
+    """Return the ids, scores and documents that the verb finds."""
     return [(hit.document.id, hit.score, hit.document) for hit in search(collection, [query], **way)[0].hits]
 
 

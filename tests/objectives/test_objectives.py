@@ -1,4 +1,4 @@
-"""What holds for every objective: one number of the vectors' type, finite with its gradients whatever the start."""
+"""Every objective is one number of the vectors' type, finite with its gradients whatever the start."""
 
 import pytest
 import torch

@@ -37,7 +37,7 @@ QUERIES = ["the old fox reads", "posting lists"]
 
 
 class Killed(BaseException):
-    """What no handler catches, as a signal."""
+    """An exception that no handler catches, as a signal would be."""
 
 
 @pytest.fixture(autouse=True, scope="module")  # for `folder`, too: batches of other sizes may be rounded otherwise

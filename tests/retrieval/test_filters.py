@@ -148,7 +148,7 @@ def written(filter: Filter) -> str:
 
 
 def holds(filter: Filter, fields: dict[str, Any]) -> bool:
-    """What passes, said by Python's own operators."""
+    """Apply a filter by Python's own operators."""
     if isinstance(filter, Comparison):
         return filter.field in fields and bool(fields[filter.field] == filter.value)
     if isinstance(filter, Not):

@@ -1,4 +1,4 @@
-"""What every store keeps: the tests run over all of them, against NumPy and `matches`."""
+"""Every store against NumPy and `matches`."""
 
 from __future__ import annotations
 

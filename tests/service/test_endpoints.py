@@ -1,4 +1,4 @@
-"""What the endpoints answer: the numbers of the Python functions, in the shapes that clients know."""
+"""The endpoints answer with the numbers of the Python functions, in the shapes that clients know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused, with which status, and that it is: sizes, numbers, depth, crowds, time, tokens."""
+"""Limits of the service: sizes, numbers, depth, crowds, time, tokens; each refusal has its status."""
 
 from __future__ import annotations
 

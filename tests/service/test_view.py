@@ -1,4 +1,4 @@
-"""What the page is told: ranks, scores, shares, marks and postings, compared with the functions and with NumPy."""
+"""The data of the page: ranks, scores, shares, marks and postings, compared with the functions and with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What vocable does when things go wrong: kills, power loss, damage, malformed input, full disks, neighbours.
+"""Make things go wrong for vocable: kills, power loss, damage, malformed input, full disks, neighbours.
 
     python tests/torture/break.py                             # all groups
     python tests/torture/break.py --quick                     # a part of each group

@@ -37,7 +37,7 @@ def lines(*extra: bytes, end: bytes = b"\n") -> bytes:
 
 
 def counted(texts: int) -> Callable[[Any], bool]:
-    """Whether a command printed this number of texts."""
+    """Return a check that a command printed this number of texts."""
     return lambda ran: json.loads(ran.out)["texts"] == texts
 
 

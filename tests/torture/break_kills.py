@@ -186,7 +186,7 @@ class Writers:
         return self._whole[name]
 
     def seen(self, name: str, output: Path) -> str:
-        """What is wrong with what is at an output at any moment: nothing if it is not there, or whole."""
+        """Return the fault of an output at any moment: "" if it is absent, or whole."""
         if not output.exists():
             return "what was there is gone" if name in self.before else ""
         wholes = [self.whole(name).result, *filter(None, [self.before.get(name)])]

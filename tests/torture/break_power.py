@@ -25,7 +25,7 @@ Inode = tuple[int, int]
 
 
 class Disk:
-    """What of a folder would outlast a loss of power; nothing is read or written at once when it is made."""
+    """The part of a folder that would outlast a loss of power; nothing else may be read or written when it is made."""
 
     def __init__(self, root: Path) -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -150,7 +150,7 @@ class Toys:
 
 
 def same(one: Path, other: Path) -> str:
-    """What differs between two results, "" if nothing does; how long something took does not count, nor a lock."""
+    """Return the first difference of two results, "" if there is none; durations and locks do not count."""
     if one.is_file() or not one.exists():
         same_bytes = one.exists() and other.exists() and _content(one) == _content(other)
         return "" if same_bytes else one.name
@@ -181,6 +181,6 @@ def _timeless(value: Any) -> Any:
 
 
 def leftovers(folder: Path, *expected: str) -> str:
-    """What is in a folder beside the streams of a command and what is expected."""
+    """Return the names in a folder besides the streams of a command and the expected files."""
     beside = {f".{name}.settings.json" for name in expected}  # what a result that is a file was made with
     return " ".join(sorted({path.name for path in folder.iterdir()} - {*USED, *expected, *beside}))

@@ -1,4 +1,4 @@
-"""What a collection keeps when its process is killed: SIGKILL at random moments while it adds, replaces and deletes.
+"""Kill the process of a collection at random moments while it adds, replaces and deletes, and check what it keeps.
 
     python tests/torture/crash.py --kills 1000
 
@@ -73,7 +73,7 @@ Versions = dict[str, list[Document | None]]  # what an operation makes of each i
 
 
 class DamageError(Exception):
-    """What is not as the log says; its text begins with one of `FOUND`, or is an error of another kind."""
+    """A contradiction of the log; its text begins with one of `FOUND`, or is an error of another kind."""
 
 
 class WordVectors:
@@ -294,7 +294,7 @@ def work(folder: Path, seed: int, then: bool = True) -> None:
 
 
 def damage_of(ran: Ran) -> DamageError:
-    """What a process found that ended by itself."""
+    """Return the damage that a process has found which ended by itself."""
     last = (ran.err.strip().splitlines() or [f"status {ran.status}"])[-1]
     return DamageError(last.removeprefix("__main__.").removeprefix("DamageError: "))
 

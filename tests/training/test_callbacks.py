@@ -1,4 +1,4 @@
-"""Which checkpoint counts: the newest that was on disk, with all its files, when it was marked."""
+"""The checkpoint that counts is the newest that was on disk, with all its files, when it was marked."""
 
 from __future__ import annotations
 

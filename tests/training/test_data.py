@@ -1,4 +1,4 @@
-"""What a training learns from: labels are rows, scores are asked for where somebody needs them, IDF is counted once."""
+"""Training data: labels are rows, scores are required where a loss needs them, IDF is counted once."""
 
 from __future__ import annotations
 

@@ -336,6 +336,6 @@ def test_texts_that_are_all_alike(toy_model: SparseEncoder, pooling: str, option
 
 
 def rescaling(factor: int, starts: dict[int, Start]) -> str:
-    """What is said of a rescaling."""
+    """Return the guard's advice to rescale by a factor."""
     start, repair = starts[factor], f"rescale by {factor} (`rescale.factor: {factor}` in the recipe)"
     return f"{repair}, after which the loss starts at {short(start.loss)} (chance 3.18)"

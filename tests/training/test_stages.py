@@ -1,4 +1,4 @@
-"""What may be done to a backbone before training, as a recipe says it; the recipes that are shipped say it right."""
+"""Stages of a recipe before training; the shipped recipes are valid."""
 
 from __future__ import annotations
 
