@@ -1,20 +1,17 @@
-"""What pytest leaves out where it is not installed."""
+"""Files that pytest leaves out."""
 
-from importlib.util import find_spec
+from __future__ import annotations
 
-# Modules that import Triton, which exists for Linux alone; `vocable` imports them for CUDA tensors only.
-collect_ignore = [] if find_spec("triton") else [f"src/vocable/encoder/triton{end}.py" for end in ("", "_kernels")]
+from pathlib import Path
 
-# Modules whose classes are those of a framework.
-FRAMEWORKS = {
-    "haystack": "haystack",
-    "langchain": "langchain_core",
-    "llama_index": "llama_index",
-    "pyterrier": "pyterrier",
-}
-collect_ignore += [
-    f"src/vocable/integrations/{ours}.py" for ours, theirs in FRAMEWORKS.items() if not find_spec(theirs)
-]
+SOURCES = Path(__file__).with_name("src")
 
 # Scripts: their tests run them as processes; imports for processes of their own.
 collect_ignore_glob = ["tests/torture/[!t]*.py", "tests/preload.py"]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave modules without a doctest alone: some import frameworks that take seconds, or that are not installed."""
+    if collection_path.suffix == ".py" and SOURCES in collection_path.parents:
+        return ">>>" not in collection_path.read_text(encoding="utf-8") or None
+    return None
