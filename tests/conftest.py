@@ -148,6 +148,12 @@ def tokenizers(toy_texts: list[str]) -> dict[str, PreTrainedTokenizerFast]:
     return {family: make_tokenizer(family, toy_texts) for family in FAMILIES}
 
 
+@pytest.fixture
+def tokenizer(tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedTokenizerFast:
+    """The tokenizer of word pieces."""
+    return tokenizers["wordpiece"]
+
+
 @pytest.fixture(scope="session")
 def backbones(
     tmp_path_factory: pytest.TempPathFactory, tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str]

@@ -18,3 +18,9 @@ def untied(tokenizers: dict[str, Any]) -> BertForMaskedLM:
         intermediate_size=16, tie_word_embeddings=False,
     )  # fmt: skip
     return BertForMaskedLM(config).eval()
+
+
+@pytest.fixture(scope="session")
+def texts(toy_texts: list[str]) -> list[str]:
+    """64 different texts of at least 8 words: two batches."""
+    return [text for text in dict.fromkeys(toy_texts) if len(text.split()) >= 8][:64]

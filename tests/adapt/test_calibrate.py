@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 
 from tests.by_parts import calibrate
 from tests.conftest import some_pairs
@@ -24,11 +24,6 @@ from vocable.errors import ArgumentError, ModelError
 @pytest.fixture
 def mlm(backbones: dict[str, Path]) -> PreTrainedModel:
     return AutoModelForMaskedLM.from_pretrained(backbones["bert"])
-
-
-@pytest.fixture
-def tokenizer(tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedTokenizerFast:
-    return tokenizers["wordpiece"]
 
 
 @torch.no_grad()

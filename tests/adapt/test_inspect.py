@@ -25,11 +25,6 @@ from vocable.cli import program
 from vocable.errors import ArgumentError, DataError, ModelError
 
 
-@pytest.fixture(scope="module")
-def texts(toy_texts: list[str]) -> list[str]:
-    return [text for text in dict.fromkeys(toy_texts) if len(text.split()) >= 8][:32]
-
-
 def test_every_architecture_as_by_hand(backbone: Path, backbones: dict[str, Path], texts: list[str]) -> None:
     found = inspect(backbone, target=backbones["bert"], texts=texts)
     mlm, tokenizer = load_checkpoint(backbone)

@@ -19,12 +19,6 @@ from vocable.errors import ArgumentError, DataError, ModelError
 LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
 
 
-@pytest.fixture(scope="module")
-def texts(toy_texts: list[str]) -> list[str]:
-    """64 different texts of at least 8 words: two batches."""
-    return [text for text in dict.fromkeys(toy_texts) if len(text.split()) >= 8][:64]
-
-
 @pytest.mark.parametrize("factor", [2, 3, 0.125])
 def test_the_matrix_is_divided_and_nothing_else(backbone: Path, factor: float) -> None:
     mlm, _ = load_checkpoint(backbone)

@@ -22,12 +22,6 @@ from vocable.encoder.pooling import POOLINGS, Activation
 from vocable.errors import ArgumentError, ModelError
 
 
-@pytest.fixture(scope="module")
-def texts(toy_texts: list[str]) -> list[str]:
-    """Different texts of at least 8 words."""
-    return [text for text in dict.fromkeys(toy_texts) if len(text.split()) >= 8]
-
-
 @torch.no_grad()
 def logits(mlm: Any, tokenizer: Any, text: str, max_length: int = 128) -> NDArray[np.float64]:
     """One text's logits [s, v] from the stock model."""

@@ -72,11 +72,6 @@ def assert_alike(found: Gradients, expected: Gradients) -> None:
 
 
 @pytest.fixture
-def texts(toy_texts: list[str]) -> list[str]:
-    return sorted(set(toy_texts))[:12]
-
-
-@pytest.fixture
 def model(backbone: Path) -> SparseEncoder:
     return fuse(SparseEncoder(str(backbone), device="cpu"))
 

@@ -52,11 +52,6 @@ def heaviest(rows: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     return np.where(rows >= np.sort(rows, axis=1)[:, -k, None], rows, 0)
 
 
-@pytest.fixture
-def texts(toy_texts: list[str]) -> list[str]:
-    return sorted(set(toy_texts))[:12]
-
-
 @pytest.mark.parametrize("settings", [{}, {"micro_batch": 1}, {"max_terms": {"query": 30, "document": 30}}])
 def test_the_loss_is_over_a_queue_of_a_following_copy_s_documents(
     toy_model: SparseEncoder, texts: list[str], settings: dict[str, Any]

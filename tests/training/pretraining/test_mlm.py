@@ -35,11 +35,6 @@ from vocable.training.pretraining.windows import Windows, WordFinder, write_wind
 from vocable.training.recipe import PretrainSettings
 
 
-@pytest.fixture
-def tokenizer(tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedTokenizerFast:
-    return tokenizers["wordpiece"]
-
-
 def schedule_of(tokenizer: PreTrainedTokenizerFast, windows: Windows, draws: int, seed: int = 0) -> MaskedWindows:
     masker = MaskingTask(tokenizer, PretrainSettings(texts=["-"], steps=1), len(tokenizer), None)
     return MaskedWindows(windows, np.arange(len(windows)), masker, draws, seed)

@@ -27,11 +27,6 @@ from vocable.training.recipe import PretrainSettings
 SETTINGS: dict[str, Any] = {"texts": ["-"], "batch_size": 4, "max_length": 24, "log_every": 1, "save_every": 2}
 
 
-@pytest.fixture
-def tokenizer(tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedTokenizerFast:
-    return tokenizers["wordpiece"]
-
-
 def fresh(folder: Path) -> PreTrainedModel:
     model: PreTrainedModel = AutoModelForMaskedLM.from_pretrained(folder)
     return model
