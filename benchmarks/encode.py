@@ -37,7 +37,7 @@ from vocable.encoder.export import export_model
 from vocable.encoder.hub import locate
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import BATCH_TOKENS
+from vocable.encoder.torch_model import BATCH_TOKENS
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
 THEIR_BATCHES = {"cpu": (4, 8, 16, 32), "cuda": (32, 128, 512)}  # texts

@@ -38,6 +38,7 @@ from machine import machine, print_machine, ratio
 from served import Served
 
 import vocable
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 
 PEER = """
 import sys
@@ -151,7 +152,7 @@ def sides(folder: Path, model: str) -> list[Side]:
     def peer() -> Served:
         return Served([sys.executable, "-c", PEER, str(folder / "model")])
 
-    vocable.load(model, device="cpu").save_pretrained(str(folder / "model"))
+    load_sparse_encoder(model, device="cpu").save_pretrained(str(folder / "model"))
     return [
         Side("vocable", lambda: Served.vocable(index), "/embed_sparse", embed),
         Side("vocable, no cache", lambda: Served.vocable(index, "--cache-size", 0), "/embed_sparse", embed),

@@ -15,9 +15,9 @@ from vocable.adapt.inspect import head_of
 from vocable.adapt.train_vocabulary import fragmentation as fragmentation_of
 from vocable.analysis.logits import logit_statistics
 from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
-from vocable.encoder.asymmetric import Role
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import load
+from vocable.encoder.protocol import Role
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.grid import Setting, search_grid
 from vocable.evaluation.quality import evaluate_run

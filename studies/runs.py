@@ -28,9 +28,9 @@ from sentence_transformers import SparseEncoder
 from studies.measurements import Column, Function, Values
 from vocable.adapt.stages import stage, stages
 from vocable.data import Document
-from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import trusting
 from vocable.encoder.load import load
+from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import RecipeError

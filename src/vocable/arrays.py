@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import (
@@ -68,6 +67,8 @@ class Ids(Sequence[str]):
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         """Return the row of each of m ids, int64 [m]; -1 for an unknown id."""
         distinct = {identifier: place for place, identifier in enumerate(dict.fromkeys(ids))}
+        import pyarrow.compute as pc  # slow to import, and rarely needed
+
         wanted = pa.array(distinct, type=pa.large_string())
         found = pc.fill_null(pc.index_in(self.array, value_set=wanted), -1)  # hashes only the wanted ids
         places = numbers(found, np.int32)

@@ -49,6 +49,11 @@ Share: TypeAlias = Annotated[float, Gt(0), Le(1)]
 Device: TypeAlias = Annotated[
     str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")
 ]
+Runtime: TypeAlias = Literal["torch", "onnx", "openvino"]
+ModelRuntime: TypeAlias = Annotated[
+    Runtime | None,
+    Doc("Library that computes a model by its name; by default its exported graph on a CPU, PyTorch on a GPU."),
+]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
@@ -71,11 +76,12 @@ class Pruning(TypedDict, total=False):
 
 
 class Inference(TypedDict, total=False):
-    """The device and number type of a model, and the length of its input."""
+    """The device, library and number type of a model, and the length of its input."""
 
     dtype: Annotated[DType, Doc("Number type of the model; auto is bfloat16 where the device has it natively.")]
     max_length: Annotated[int | None, Ge(1), Doc("Tokens per text; by default the model's own maximum.")]
     device: Device
+    runtime: ModelRuntime
 
 
 class Encoding(Inference, Pruning, total=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 # A spinning thread takes its core from the thread that it waits for as soon as another program runs on the machine.
 # Two threads on two cores encode, in texts per second on a quiet machine and beside a busy neighbour:
@@ -29,3 +30,18 @@ def tune_threads() -> None:
     # PyTorch asks for large pages for large tensors: gradients of an embedding, zeroed at every step, took 15 % of a
     # training step, most of it to get pages.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def cpu_threads() -> int:
+    """Return the number of threads that compute: OMP_NUM_THREADS, or the cores that this process may use."""
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if given.isdecimal() and int(given):
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def limit_threads(threads: int) -> None:
+    """Limit the threads that compute in this process, in PyTorch and in graphs."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if (torch := sys.modules.get("torch")) is not None:  # else it reads the variable when it is loaded
+        torch.set_num_threads(threads)

@@ -29,9 +29,11 @@ from vocable.arrays import Ids, numbers, place_state, read_whole
 from vocable.data.slices import Span
 from vocable.errors import VectorsError
 from vocable.fingerprint import INPUTS_KEY
+from vocable.options import Runtime
 from vocable.storage import SETTINGS, StrPath, read_record, regular, replacing
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 CHECKED_ENTRIES = 1 << 22  # at a time
@@ -50,7 +52,8 @@ ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"
 class VectorsMeta:
     """Origin of vectors; two sets of vectors are comparable if `vocabulary` and `size` are equal.
 
-    `vocabulary` is a fingerprint of the term list, `size` its length v, `max_length` a number of tokens.
+    `vocabulary` is a fingerprint of the term list, `size` its length v, `max_length` a number of tokens, `runtime` the
+    library that computed them.
     """
 
     vocabulary: str
@@ -59,6 +62,7 @@ class VectorsMeta:
     role: str
     max_length: int
     size: int
+    runtime: Runtime = "torch"
 
     @classmethod
     def from_dict(cls, values: object, place: str) -> VectorsMeta:
@@ -74,7 +78,7 @@ def vocabulary_fingerprint(names: Sequence[str]) -> str:
     return blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
 
 
-def token_names(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
+def token_names(tokenizer: PreTrainedTokenizerBase | Tokenizer, size: int) -> list[str]:
     """Return the tokens of a tokenizer with the ids from 0 to `size` - 1; `<id>` for an id without a token."""
     named = {column: token for token, column in tokenizer.get_vocab().items()}
     return [named.get(column, f"<{column}>") for column in range(size)]

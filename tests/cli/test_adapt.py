@@ -22,7 +22,7 @@ from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import probe_texts
 from vocable.cli import main
 from vocable.encoder.asymmetric import static_embedding
-from vocable.encoder.output_vocabulary import read_terms
+from vocable.encoder.own_terms import read_terms
 from vocable.encoder.special_terms import NEVER
 
 

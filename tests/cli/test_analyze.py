@@ -14,8 +14,8 @@ from tests.cli.command_line import done, refused
 from vocable.analysis.logits import logit_statistics
 from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.cli import main
-from vocable.encoder.asymmetric import Role
 from vocable.encoder.load import load
+from vocable.encoder.protocol import Role
 from vocable.encoder.terms import input_terms, remove_expansions
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.retrieval import encode_dataset

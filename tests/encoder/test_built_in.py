@@ -10,7 +10,7 @@ import numpy as np
 from vocable.encoder.encode import encode
 from vocable.encoder.hub import locate
 from vocable.encoder.load import load
-from vocable.encoder.provenance import model_name
+from vocable.encoder.models import model_name
 from vocable.encoder.terms import input_terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.retrieval.answers import search

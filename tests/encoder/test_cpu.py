@@ -97,7 +97,7 @@ def test_encoding_in_bfloat16_has_few_shapes_of_products(toy_model: SparseEncode
     widths: dict[tuple[int, ...], set[int]] = {}
     with Products() as products:
         for words in range(1, 60):
-            encoder._encode_batch(["fox " * words] * (1 + words % 7))
+            encoder.encode(["fox " * words] * (1 + words % 7))
     assert products.shapes
     for rows, *weight in products.shapes:
         widths.setdefault(tuple(weight), set()).add(rows)

@@ -14,9 +14,8 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from vocable.encoder.checks import check_length
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.hub import locate
+from vocable.encoder.hub import check_length, locate
 from vocable.encoder.load import load
 from vocable.encoder.opening import load_target
 from vocable.encoder.pooling import POOLINGS

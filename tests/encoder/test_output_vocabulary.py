@@ -23,9 +23,8 @@ from vocable.encoder.output_vocabulary import (
     give_output_vocabulary,
     output_layer,
     output_vocabulary,
-    read_terms,
-    write_terms,
 )
+from vocable.encoder.own_terms import read_terms, write_terms
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.retrieval.explain import explain, text_terms
 

@@ -26,7 +26,7 @@ from vocable.data import BadLines
 from vocable.data.kinds import DOCUMENT
 from vocable.data.slices import cut, has_changed, read_span
 from vocable.encoder import shards, stream
-from vocable.encoder.provenance import checksum
+from vocable.encoder.models import checksum
 from vocable.encoder.shards import in_turn, make_all
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, InUseError, MissingExtraError, VectorsError

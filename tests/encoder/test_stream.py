@@ -16,10 +16,11 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder import stream
-from vocable.encoder.provenance import describe
+from vocable.encoder.models import describe
 from vocable.encoder.stream import StreamProgress, encode_stream
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.torch_model import TorchEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import StoredVectors, read_vectors, vocabulary_fingerprint
 
@@ -110,16 +111,16 @@ def test_a_part_that_was_begun_goes_on_at_the_batch_where_it_stopped(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(stream, "PART_SIZE", 8)
     monkeypatch.setattr(stream, "PART_SECONDS", seconds)
-    monkeypatch.setattr(encoder, "_batch_tokens", 24)
-    encode_batch, batches = TextEncoder._encode_batch, list[int]()
+    monkeypatch.setattr(encoder, "batch_tokens", 24)
+    encode_batch, batches = TorchEncoder.encode, list[int]()
 
-    def counting(self: TextEncoder, texts: list[str]) -> csr_array:
+    def counting(self: TorchEncoder, texts: list[str], *others: Any) -> csr_array:
         batches.append(len(texts))
         if len(batches) == stop_at:
             raise stop
-        return encode_batch(self, texts)
+        return encode_batch(self, texts, *others)
 
-    monkeypatch.setattr(TextEncoder, "_encode_batch", counting)
+    monkeypatch.setattr(TorchEncoder, "encode", counting)
     stop_at = 0
     encode_stream(encoder, documents, tmp_path / "whole", model="toy")
     whole = batches.copy()
@@ -201,7 +202,7 @@ def test_a_model_trained_further_is_noticed(encoder: TextEncoder, documents: lis
     with pytest.raises(Killed):
         encode_stream(encoder, broken_off(documents, 6), tmp_path / "out", model="toy")
     with torch.no_grad():
-        next(encoder.model.parameters()).view(-1)[0] += 1
+        next(encoder.model.sparse_encoder.parameters()).view(-1)[0] += 1
     with pytest.raises(ArgumentError, match=r"was made with other settings \(weights\)"):
         encode_stream(encoder, documents, tmp_path / "out", model="toy")
 
@@ -220,4 +221,4 @@ def test_damaged_progress_is_named(
 def test_settings_name_type_and_shard(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
     encode_stream(encoder, documents, tmp_path / "out", model="toy")
     settings = json.loads((tmp_path / "out" / "settings.json").read_text(encoding="utf-8"))
-    assert (settings["dtype"], settings["shard"]) == ("torch.float32", [1, 1])
+    assert (settings["dtype"], settings["shard"]) == ("float32", [1, 1])

@@ -18,7 +18,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder import cpu
-from vocable.encoder import text_encoder as encoding
+from vocable.encoder import torch_model as encoding
 from vocable.encoder.encode import encode
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
@@ -351,9 +351,9 @@ def test_bfloat16_is_close_to_float32_and_leaves_the_model_alone(toy_model: Spar
     assert np.array_equal(encode(toy_model, texts, dtype="float32").toarray(), exact)
 
 
-@pytest.mark.parametrize(("native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+@pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, "float32")])
 def test_auto_computes_in_bfloat16_only_where_it_is_native(
-    toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch, native: bool, dtype: torch.dtype
+    toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch, native: bool, dtype: str
 ) -> None:
     monkeypatch.setattr(cpu, "native_bfloat16", lambda device: native)
     assert TextEncoder(toy_model).model.dtype == dtype

@@ -21,6 +21,7 @@ from vocable.encoder.encode import EncodedCorpus, encode
 from vocable.encoder.load import load
 from vocable.encoder.stream import StreamProgress, encode_stream, in_parts
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.torch_model import BATCH_TOKENS, TorchEncoder
 from vocable.encoder.windows import OVERLAP, windows
 from vocable.errors import ArgumentError
 from vocable.pruning import prune
@@ -155,18 +156,18 @@ def test_progress_ends_at_the_number_of_texts(toy_model: SparseEncoder, toy_text
 def test_a_part_that_was_interrupted_goes_on(
     toy_model: SparseEncoder, toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(stream.TextEncoder.encode.__globals__["BATCH_TOKENS"], "cpu", 40)
+    monkeypatch.setitem(BATCH_TOKENS, "cpu", 40)
     documents = [Document(f"d{i}", " ".join(toy_texts[9 * i : 9 * i + i + 1])) for i in range(6)]
     encoder = TextEncoder(toy_model, dtype="float32", max_length=12, long_documents="maxpool")
-    encode_batch, batches, last = TextEncoder._encode_batch, list[int](), 10**6
+    encode_batch, batches, last = TorchEncoder.encode, list[int](), 10**6
 
-    def interrupted(self: TextEncoder, texts: list[str]) -> csr_array:
+    def interrupted(self: TorchEncoder, texts: list[str], *others: Any) -> csr_array:
         if len(batches) == last:
             raise KeyboardInterrupt
         batches.append(len(texts))
-        return encode_batch(self, texts)
+        return encode_batch(self, texts, *others)
 
-    monkeypatch.setattr(TextEncoder, "_encode_batch", interrupted)
+    monkeypatch.setattr(TorchEncoder, "encode", interrupted)
     whole = encode_stream(encoder, documents, tmp_path / "whole", model="toy")
     last = len(batches) + 4
     with pytest.raises(KeyboardInterrupt):

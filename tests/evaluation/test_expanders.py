@@ -17,7 +17,7 @@ from tests.evaluation.conftest import POSITIONS, UNHEARD_OF
 from vocable.cli import main
 from vocable.data import Document, Qrel, Query
 from vocable.data.records import Example
-from vocable.encoder.asymmetric import Role
+from vocable.encoder.protocol import Role
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate

@@ -62,7 +62,7 @@ def test_a_long_text_is_cut_where_it_is_asked_to_be(client: Client, collection: 
     )
     expected = encode(collection.loaded_model, [long], "document").toarray()
     np.testing.assert_allclose(values(right, expected.shape[1]), expected, rtol=1e-5, atol=1e-6)
-    tokenizer = collection.loaded_model.tokenizer
+    tokenizer = collection.loaded_model.sparse_encoder.tokenizer
     end = tokenizer.decode(tokenizer(long, add_special_tokens=False)["input_ids"][-(length - 2) :])
     expected = encode(collection.loaded_model, [end], "document").toarray()
     np.testing.assert_allclose(values(left, expected.shape[1]), expected, rtol=1e-5, atol=1e-6)

@@ -164,7 +164,7 @@ def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
     with serving(store) as process:
         monkeypatch.setattr("vocable.retrieval.engines.edge_shard.PATIENCE", 0.1)
         monkeypatch.setattr(
-            "vocable.retrieval.stored_documents.load", lambda *_, **__: pytest.fail("a model is loaded")
+            "vocable.retrieval.stored_documents.load_encoder", lambda *_, **__: pytest.fail("a model is loaded")
         )
         for verb, *more in (["serve", "--port", 0], ["search", "the old fox"], ["delete", "d1"]):
             line = refused(capsys, verb, store, *more)

@@ -62,7 +62,7 @@ def test_shares_and_terms_are_those_of_the_vectors(client: Client, collection: C
     names = collection.terms
     heaviest = [names[column] for column in np.argsort(-query, kind="stable")[:10]]
     assert [term["term"] for term in answer["terms"][:10]] == heaviest
-    tokens = set(collection.loaded_model.tokenizer.tokenize(TEXT))
+    tokens = set(collection.loaded_model.sparse_encoder.tokenizer.tokenize(TEXT))
     assert {term["term"] for term in answer["terms"] if term["in_text"]} <= tokens
     assert all("wacky" not in term for term in answer["terms"])
     for one in answer["documents"]:

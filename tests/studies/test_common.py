@@ -16,8 +16,8 @@ from studies import measurements, runs
 from studies.common import Cell, Reproduction, Study, main, reproduce
 from tests.studies.test_plan import study_of
 from vocable.adapt.statistics import row_norms
-from vocable.encoder.asymmetric import Role
 from vocable.encoder.fuse import parts
+from vocable.encoder.protocol import Role
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.cost import flops

@@ -49,7 +49,7 @@ from machine import machine, print_machine  # noqa: E402
 from scipy.sparse import csr_array  # noqa: E402
 
 from vocable.data import Document  # noqa: E402
-from vocable.retrieval.bm25 import K1, B  # noqa: E402
+from vocable.retrieval.bm25_weights import K1, B  # noqa: E402
 from vocable.retrieval.collection import Collection  # noqa: E402
 from vocable.retrieval.engines.edge import EdgeStore  # noqa: E402
 from vocable.retrieval.exact_index import ExactIndex  # noqa: E402

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.stats import ttest_rel
 
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.asymmetric import Role
+from vocable.encoder.protocol import Role
 from vocable.encoder.terms import remove_expansions
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset

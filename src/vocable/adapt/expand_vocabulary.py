@@ -30,7 +30,8 @@ from vocable.adapt.transfer import OWN_TERMS, TargetName, vocabulary_of, with_ou
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.opening import Target, load_target
-from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
+from vocable.encoder.output_vocabulary import OutputVocabulary
+from vocable.encoder.own_terms import json_string
 from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.terms import Splitter, normal_form

@@ -208,11 +208,11 @@ def inspect(
     name = str(model) if isinstance(model, str | Path) else None
     if isinstance(model, str | Path):
         model = load_sparse_encoder(model, device=device)
+    refuse_exported(model)
     steps: list[Step] = []
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):
             raise ModelError("this SparseEncoder has no masked-language-model head to inspect: it is no SPLADE model")
-        refuse_exported(model)
         mlm, own, steps = pairs[0][0].auto_model, pairs[0][0].tokenizer, provenance(model)
         tokenizer = tokenizer or own
     else:

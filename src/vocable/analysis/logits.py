@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +25,7 @@ from vocable.analysis.stored_vectors import ALL, Moments
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import parts, without_logits
 from vocable.encoder.head import max_logits
-from vocable.encoder.sparse_encoder import load_model
+from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.special_terms import special_columns
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
@@ -114,7 +115,9 @@ def analyze_logits(
         ModelError: the model or the embedding model cannot be loaded.
     """
     sample = list(islice(iter_texts(texts), limit))
-    mlm, tokenizer, *_ = parts(load_model(model, device))
+    if isinstance(model, str | Path):
+        model = load_sparse_encoder(model, device=device)
+    mlm, tokenizer, *_ = parts(model)
     found = logit_statistics(mlm, tokenizer, sample, top_k=top_k, max_length=max_length)
     if clusters is None:
         return found

@@ -270,11 +270,11 @@ def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[
     """Return the names of the terms; None if the model that made the vectors is unknown or not available."""
     if meta is not None and model is None and (found := _tokenizer_names(meta)) is not None:
         return found
-    from vocable.encoder.sparse_encoder import load_model, model_of
+    from vocable.encoder.load import load_encoder, model_of
     from vocable.encoder.terms import terms
 
     if meta is None:
-        return None if model is None else terms(load_model(model))
+        return None if model is None else terms(load_encoder(model))
     try:
         return terms(model_of(meta, model))
     except (ArgumentError, ModelError):

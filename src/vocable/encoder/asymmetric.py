@@ -2,19 +2,14 @@
 
 Such models are stock sentence-transformers models with a `Router`. The query encoder may be a table of token weights
 (`inference_free.py`).
-
-Letters: b texts, v terms.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
@@ -24,11 +19,9 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from vocable.encoder.fuse import fuse, main_transformer, splade_modules
 from vocable.encoder.graph import refuse_exported
-from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.terms import terms
+from vocable.encoder.output_vocabulary import output_terms, output_vocabulary
+from vocable.encoder.protocol import Role
 from vocable.errors import ArgumentError, ModelError
-
-Role = Literal["query", "document"]
 
 PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
@@ -104,7 +97,8 @@ def asymmetric(queries: SparseEncoder, documents: SparseEncoder) -> SparseEncode
     for model in (queries, documents):
         refuse_exported(model)
         refuse_output_vocabulary(model)
-    if terms(queries) != terms(documents):
+    encoders = [main_transformer(model) for model in (queries, documents)]
+    if len({tuple(output_terms(one.auto_model, one.tokenizer)) for one in encoders}) > 1:
         raise ModelError("the query encoder and the document encoder do not have the same terms: they share no score")
     prompts = {"query": own_prompt(queries, "query"), "document": own_prompt(documents, "document")}
     own = copy.deepcopy(queries), copy.deepcopy(documents)
@@ -132,16 +126,6 @@ def refuse_output_vocabulary(model: SparseEncoder) -> None:
             "the model has an output vocabulary other than its tokenizer's: "
             "separate query and document encoders need terms that are tokens"
         )
-
-
-def static_lookup(static: SparseStaticEmbedding, tokens: Sequence[Sequence[int]]) -> csr_array:
-    """Return the vectors, float32 [b, v], of b texts by their token ids, without the b x v matrices of `static`."""
-    weights = static.weight.detach().float().cpu().numpy()
-    columns = [np.unique(np.asarray(ids, dtype=np.int32)) for ids in tokens]
-    columns = [found[weights[found] > 0] for found in columns]
-    indices = np.concatenate([np.empty(0, dtype=np.int32), *columns])
-    indptr = np.array([0, *accumulate(map(len, columns))], dtype=np.int32)
-    return csr_array((weights[indices], indices, indptr), shape=(len(tokens), len(weights)))
 
 
 def trainable_tables(model: SparseEncoder) -> list[SparseStaticEmbedding]:

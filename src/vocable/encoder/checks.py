@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 from torch import accelerator, nn
 
-from vocable.encoder.hub import locate
 from vocable.errors import ArgumentError, ModelError
 
 MAX_SIZES = {"num_hidden_layers": 1000, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "vocab_size": 1 << 25}
@@ -26,20 +23,6 @@ def check_device(device: str | None) -> None:
         known += [best.type, *(f"{best.type}:{number}" for number in range(accelerator.device_count()))]
     if device is not None and device not in known:
         raise ArgumentError(f"device must be one that PyTorch has here ({', '.join(known)}), not {device!r}")
-
-
-def check_length(model: object, max_length: int | None) -> None:
-    """Raise `ArgumentError` if the configuration in a model's folder has fewer positions; the model is not loaded.
-
-    A Hub id, or a folder without the number, is checked when the model encodes.
-    """
-    if max_length is None or not isinstance(model, str | Path):
-        return
-    for file in Path(locate(model)).rglob("config.json"):
-        with suppress(OSError, ValueError, AttributeError):  # a damaged file is an error when the model is loaded
-            longest = json.loads(file.read_bytes()).get("max_position_embeddings", max_length)
-            if isinstance(longest, int) and longest < max_length:
-                raise ArgumentError(f"max_length must be at most {longest}, the positions of {model}, not {max_length}")
 
 
 def check_finite(name: str | Path, model: nn.Module) -> None:

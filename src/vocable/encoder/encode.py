@@ -10,22 +10,21 @@ from typing import Annotated, Any, NamedTuple, cast
 
 from annotated_types import Ge, Le
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable.data import BadLines, Document, Query, read_corpus, read_queries
 from vocable.data.kinds import DOCUMENT, QUERY, Kind
 from vocable.data.slices import Span, absolute, has_changed, read_span
 from vocable.data.texts import Texts
-from vocable.encoder.asymmetric import Role
-from vocable.encoder.checks import check_length
-from vocable.encoder.provenance import describe, model_name
+from vocable.encoder.hub import check_length
+from vocable.encoder.load import load_encoder
+from vocable.encoder.models import Model, describe, model_name
+from vocable.encoder.protocol import EncodingModel, Role
 from vocable.encoder.shards import Make, MakeAll, in_processes, in_turn, make_all, on_dask, planned
-from vocable.encoder.sparse_encoder import load_model, load_sparse_encoder
 from vocable.encoder.stream import PART_SIZE, StreamProgress, encode_stream, stream_settings
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, InUseError
-from vocable.options import Count, CountOrZero, Encoding, checked
+from vocable.options import Count, CountOrZero, Encoding, Runtime, checked
 from vocable.storage import ANOTHER
 from vocable.tables import counted
 from vocable.vectors import shard_folder
@@ -91,7 +90,7 @@ class EncodedCorpus(NamedTuple):
 
 @checked
 def encode(
-    model: SparseEncoder | str | Path,
+    model: Model | str | Path,
     texts: Texts | str | Path,
     role: Role = "document",
     *,
@@ -137,12 +136,10 @@ def encode(
         if not isinstance(texts, str | Path):
             raise ArgumentError("with output, texts is the source of the texts, such as a file")
         found = read_corpus(texts, bad=bad) if role == "document" else read_queries(texts, bad=bad)
-    named, device = name or model_name(model), options.get("device")
-    if device is not None and isinstance(model, SparseEncoder):
-        raise ArgumentError("device goes with the name of a model: this one is loaded already")
+    named = name or model_name(model)
     check_length(model, options.get("max_length"))
-    model = load_model(model, device)
-    encoder = TextEncoder(model, role, **options)
+    loaded = load_encoder(model, options.get("device"), options.get("runtime"), options.get("dtype", "auto"))
+    encoder = TextEncoder(loaded, role, **options)
     if output is None or found is None:
         vectors = encoder.encode(cast(Texts, texts))
         if encoder.truncated:
@@ -158,13 +155,10 @@ def encode(
         return sharded.encode(encoder, shard, bad)
     here = workers == 1 and scheduler is None
     given = {**options, "texts": sharded.source, "role": role, "output": sharded.folder, "shards": shards}
-    given |= {
-        "name": named,
-        "skip_bad": skip_bad,
-        "dtype": str(encoder.model.dtype).removeprefix("torch."),
-        "device": None,
-    }
-    make = partial(_make_shard, model if here else named, None if here or scheduler else model.device.type, given)
+    given |= {"name": named, "skip_bad": skip_bad, "device": None, "runtime": None}
+    given["dtype"] = encoder.model.dtype if loaded.runtime == "torch" else "auto"
+    others = _Loading(named, None if scheduler else loaded.device, loaded.runtime)
+    make = partial(_make_shard, loaded if here else others, given)
     run = (
         in_turn
         if here
@@ -235,18 +229,24 @@ class _Sharded(NamedTuple):
         return made[0]._replace(**counts, first_bad=first, shards=len(made))
 
 
-def _make_shard(
-    model: SparseEncoder | str, device: str | None, given: dict[str, Any], shard: int
-) -> EncodedCorpus | None:
+class _Loading(NamedTuple):
+    """The model of a process that makes shards: its name, device and runtime."""
+
+    name: str
+    device: str | None
+    runtime: Runtime
+
+
+_loaded = lru_cache(maxsize=1)(load_encoder)
+
+
+def _make_shard(model: EncodingModel | _Loading, given: dict[str, Any], shard: int) -> EncodedCorpus | None:
     """Make a shard with a model or by its name; None while another process makes it."""
-    loaded = _loaded(model, device=device) if isinstance(model, str) else model
+    loaded = _loaded(*model) if isinstance(model, _Loading) else model
     try:
         return cast(EncodedCorpus, encode(loaded, shard=shard, **given))
     except InUseError:
         return None
-
-
-_loaded = lru_cache(maxsize=1)(load_sparse_encoder)
 
 
 def _as_documents(found: Iterable[Document | Query]) -> Iterator[Document]:

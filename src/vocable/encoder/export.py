@@ -12,6 +12,7 @@ Letters: b texts, s tokens, d size of the decoder's input, v output terms, k hea
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import sys
 import time
@@ -22,11 +23,12 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
@@ -36,37 +38,42 @@ from transformers import PreTrainedModel
 
 from vocable.data import read_texts
 from vocable.data.texts import iter_texts
-from vocable.encoder.asymmetric import Role, route, static_embedding, terms_kept
+from vocable.encoder.asymmetric import positions, route, terms_kept
 from vocable.encoder.export_card import card
 from vocable.encoder.fuse import splade_modules, without_logits
 from vocable.encoder.graph import (
+    GRAPH_SETTINGS,
     GRAPHS,
     INPUTS,
     OUTPUT,
-    ExportedPooling,
-    ExportedTransformer,
-    Graph,
+    QUERY_WEIGHTS,
+    TOKENIZER,
+    GraphFormat,
+    GraphModel,
+    GraphRole,
+    GraphSettings,
     import_openvino,
     refuse_exported,
 )
 from vocable.encoder.hub import CARD
+from vocable.encoder.models import checksum, model_name
 from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.own_terms import TERMS_FILE, write_terms
 from vocable.encoder.pooling import Activation, activate
-from vocable.encoder.provenance import checksum, model_name, record
+from vocable.encoder.protocol import EncodingModel, Role
 from vocable.encoder.quantize import quantize
-from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.special_terms import keeps_special_terms
-from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.torch_model import TorchModel
 from vocable.errors import ArgumentError, ModelError, require_extra
 from vocable.options import Share, checked
 from vocable.progress import progress
 from vocable.pruning import prune
 from vocable.storage import finished, read_record, replacing_folder, write_record
 from vocable.tables import NONE, Table, Tabular, counted, short
+from vocable.threads import cpu_threads
 
-GraphFormat = Literal["onnx", "openvino"]
-
+BOTH_ROLES: tuple[Role, ...] = get_args(Role)
 COMPARISON = "exported.json"
 OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as one operation, 23 also attention
 BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
@@ -148,69 +155,91 @@ def export_model(
     folder = Path(output)
     if finished(folder, made_from):
         return read_record(folder / COMPARISON, ExportedModel)
-    require_extra("onnxscript", format)  # before the work
-    if format == "onnx":
-        require_extra("onnxruntime", format)
-    else:
+    require_extra("onnxscript", "train")  # before the work
+    if format == "openvino":
         import_openvino()
         require_extra("nncf", format)
     sample = list(islice(compared, COMPARED_TEXTS))
     if not any(text.split() for text in sample):
         raise ArgumentError("no text to compare the graph with the model")
     with replacing_folder(folder, made_from) as part, progress("export-model", 3) as advance:
-        with TemporaryDirectory(dir=part) as work:
-            made = _with_graphs(model, Path(work), format, int8, sample)
-            record(made, "export-model", format=format, int8=int8)
-            made.save_pretrained(str(part), create_model_card=False)
-        made = load_sparse_encoder(part)
-        (part / CARD).write_text(card(made, model, format), encoding="utf-8")
+        _write_model(model, part, format, int8, sample)
+        made = GraphModel(part)
+        (part / CARD).write_text(card(made, model), encoding="utf-8")
         advance(1)
-        result = _compared(model, made, part, sample, format, int8)
+        result = _compared(model, made, sample)
         advance(2)
         _check(result, min_overlap)
         write_record(part / COMPARISON, result)
     return result
 
 
-def _with_graphs(
-    model: SparseEncoder, work: Path, format: GraphFormat, int8: bool, texts: Sequence[str]
-) -> SparseEncoder:
-    """Return a copy of `model` with graphs, written to folders in `work`, in place of its masked language models.
+def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: bool, texts: Sequence[str]) -> None:
+    """Write the files of an exported model: the encoders of its roles, and the settings of each.
 
     The ranges of 8-bit numbers are found on `texts`.
     """
-    graphs: dict[int, Any] = {}
-    for number, (transformer, pooling) in enumerate(splade_modules(model)):
-        mlm = transformer.auto_model
-        path = work / str(number) / GRAPHS[format][int8]
-        path.parent.mkdir(parents=True)
-        plain = work / f"{number}.onnx" if format == "openvino" or int8 else path
-        settings = pooling.pooling_strategy, pooling.activation_function, _limits(model, number)
-        _write_onnx(transformer, *settings, int8 and format == "onnx", plain)
+    encoding, names, roles = TorchModel(model), dict[int, str](), dict[Role, GraphRole]()
+    for role in BOTH_ROLES:
+        first: Any = route(model, role)[0]
+        encoder = encoding.encoder(role, "float32")
+        if id(first) not in names:
+            names[id(first)] = role if isinstance(model[0], Router) else ""
+            inner = folder / names[id(first)]
+            inner.mkdir(exist_ok=True)
+            first.tokenizer.save_pretrained(inner)
+            if not (inner / TOKENIZER).is_file():
+                raise ModelError(f"{type(first.tokenizer).__name__} cannot be exported: it has no {TOKENIZER}")
+            if encoder.looked_up:
+                save_file({"weights": first.weight.detach().float().cpu().contiguous()}, inner / QUERY_WEIGHTS)
+            else:
+                _write_encoder(model, first, inner, format, int8, texts)
+        roles[role] = GraphRole(
+            names[id(first)],
+            encoder.prompt,
+            encoder.max_length,
+            None if encoder.looked_up else positions(first),
+            encoder.max_terms,
+            encoder.query_idf,
+            encoder.pooling,
+            encoder.keeps_special,
+            encoder.looked_up,
+            sorted(first.tokenizer.all_special_ids),
+            first.tokenizer.unk_token_id,
+            first.tokenizer.pad_token_id or 0,
+        )
+    step = json.loads(json.dumps({"verb": "export-model", "format": format, "int8": int8}))
+    notes = {**encoding.notes, "provenance": [*encoding.notes.get("provenance", []), step]}
+    size, prompts = len(encoding.terms), dict(encoding.prompts)
+    settings = GraphSettings(
+        format, int8, Path(encoding.name).name, size, roles, prompts, encoding.default_prompt, notes
+    )
+    write_record(folder / GRAPH_SETTINGS, settings)
+
+
+def _write_encoder(
+    model: SparseEncoder, encoder: Transformer, folder: Path, format: GraphFormat, int8: bool, texts: Sequence[str]
+) -> None:
+    """Write the graph of an encoder with its pooling, its configuration and its terms."""
+    [pooling] = [pool for transformer, pool in splade_modules(model) if transformer is encoder]
+    path, layer = folder / GRAPHS[format][int8], output_vocabulary(encoder.auto_model)
+    path.parent.mkdir()
+    encoder.auto_model.config.save_pretrained(folder)
+    if layer is not None:
+        write_terms(folder / TERMS_FILE, layer.terms)
+    limits = {role: terms_kept(model, role) for role in BOTH_ROLES if route(model, role)[0] is encoder}
+    with TemporaryDirectory(dir=folder) as work:
+        plain = Path(work, "model.onnx") if format == "openvino" or int8 else path
+        settings = pooling.pooling_strategy, pooling.activation_function, limits
+        _write_onnx(encoder, *settings, int8 and format == "onnx", plain)
         if format == "openvino":
             _onnx_to_openvino(plain, path, int8)
         elif int8:
-            quantize(plain, path, (_inputs(transformer, [text]) for text in texts))
-        layer = output_vocabulary(mlm)
-        names = None if layer is None else list(layer.terms)
-        graphs[id(mlm)] = Graph(path, copy.deepcopy(mlm.config), names)
-    made = copy.deepcopy(model, graphs).cpu()
-    for transformer, pooling in splade_modules(made):
-        transformer.__class__, pooling.__class__ = ExportedTransformer, ExportedPooling
-        transformer.unpad_inputs = False
-        pooling.__dict__.pop("forward", None)
-    return made
+            quantize(plain, path, (_inputs(encoder, [text]) for text in texts))
 
 
 POOLED = ("max", "sum", "cls", "mean-before-head")  # poolings that `PooledTerms` computes
 RoleLimits = dict[Role, int | None]  # terms that are kept of a text, None for all
-
-
-def _limits(model: SparseEncoder, number: int) -> RoleLimits:
-    """Return the roles of the encoder `number`, with their limits."""
-    encoder, _ = splade_modules(model)[number]
-    roles: tuple[Role, ...] = get_args(Role)
-    return {role: terms_kept(model, role) for role in roles if route(model, role)[0] is encoder}
 
 
 class PooledTerms(nn.Module):
@@ -350,21 +379,20 @@ def _silently() -> Iterator[None]:
         logging.disable(before)
 
 
-def _compared(
-    model: SparseEncoder, made: SparseEncoder, folder: Path, texts: Sequence[str], format: GraphFormat, int8: bool
-) -> ExportedModel:
+def _compared(model: SparseEncoder, made: GraphModel, texts: Sequence[str]) -> ExportedModel:
     """Encode texts with both, on the CPU and in float32."""
-    plain = model if model.device.type == "cpu" else copy.deepcopy(model).cpu()
-    wanted, seconds, wait = _encoded(plain, texts)
-    found, seconds_after, wait_after = _encoded(made, texts)
-    size = sum(file.stat().st_size for file in folder.rglob(f"{format}/*"))
-    weights = sum(parameter.numel() * 4 for parameter in plain.parameters())
+    plain = TorchModel(model if model.device.type == "cpu" else copy.deepcopy(model).cpu())
+    roles: tuple[Role, ...] = BOTH_ROLES if isinstance(model[0], Router) else ("document",)
+    wanted, seconds, wait = _encoded(plain, texts, roles)
+    found, seconds_after, wait_after = _encoded(made, texts, roles)
+    format, int8 = made.settings.format, made.settings.int8
+    size = sum(file.stat().st_size for file in made.place.rglob(f"{format}/*"))
     return ExportedModel(
         format,
         int8,
         len(texts),
-        torch.get_num_threads(),
-        Speed(weights / 1e6, len(texts) / seconds, wait),
+        cpu_threads(),
+        Speed((plain.parameters or 0) * 4 / 1e6, len(texts) / seconds, wait),
         Speed(size / 1e6, len(texts) / seconds_after, wait_after),
         float(abs(found - wanted).max()),
         float(wanted.max()),
@@ -372,12 +400,11 @@ def _compared(
     )
 
 
-def _encoded(model: SparseEncoder, texts: Sequence[str]) -> tuple[csr_array, float, float]:
+def _encoded(model: EncodingModel, texts: Sequence[str], roles: Iterable[Role]) -> tuple[csr_array, float, float]:
     """Return the weights [., v] of the texts for each role with an encoder, the seconds of a role, and ms per query."""
-    roles: list[Role] = ["query", "document"] if isinstance(model[0], Router) else ["document"]
-    rows = []
-    for role in (one for one in roles if static_embedding(model, one) is None):
-        encoder = TextEncoder(model, role, max_terms=len(terms(model)), dtype="float32")
+    rows = list[csr_array]()
+    found = [TextEncoder(model, role, max_terms=len(model.terms), dtype="float32") for role in roles]
+    for encoder in (one for one in found if not one.looked_up):
         encoder.encode(texts[:1])  # warm up before timing
         started = time.perf_counter()
         rows.append(encoder.encode(texts))

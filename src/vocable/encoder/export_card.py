@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Router
-
-from vocable.encoder.asymmetric import Role, static_embedding
-from vocable.encoder.graph import OUTPUT
+from vocable.encoder.graph import OUTPUT, QUERY_WEIGHTS, GraphModel
 from vocable.encoder.hub import licence
-from vocable.encoder.provenance import model_name
+from vocable.encoder.models import Model, model_name
+from vocable.encoder.protocol import Role
 from vocable.encoder.text_encoder import TextEncoder
 
 ABOUT_INPUTS = """\
@@ -25,18 +22,18 @@ ABOUT_IDF = """\
 In a search, vocable multiplies the weight of each query term by idf to the power {power:g}, with idf =
 log(1 + (n - df + 0.5) / (df + 0.5)), n documents in the collection, and df documents with the term in their
 `document_weights`. The graph does not know the collection: multiply `query_weights` in the same way."""
-ABOUT_LOOKUP = """\
-Queries have no graph: the weight of each distinct token of a query, without special tokens, is in the folder
-`query_0_SparseStaticEmbedding`."""
+ABOUT_LOOKUP = f"""\
+Queries have no graph: the weight of each distinct token of a query, without special tokens, is in
+`query/{QUERY_WEIGHTS}`."""
 
 
-def card(made: SparseEncoder, source: SparseEncoder, format: str) -> str:
+def card(made: GraphModel, source: Model) -> str:
     """Return the card of `made`, an exported model made from `source`, as Markdown."""
-    return "\n\n".join(_parts(made, source, format)) + "\n"
+    return "\n\n".join(_parts(made, source)) + "\n"
 
 
-def _parts(made: SparseEncoder, source: SparseEncoder, format: str) -> Iterator[str]:
-    stated = licence(model_name(source))
+def _parts(made: GraphModel, source: Model) -> Iterator[str]:
+    stated, format = licence(model_name(source)), made.settings.format
     header = ["---", "library_name: vocable", "pipeline_tag: feature-extraction"]
     header += [] if stated is None else [f"license: {stated}"]
     yield "\n".join([*header, "tags:", "  - sparse-encoder", "  - splade", f"  - {format}", "---"])
@@ -44,15 +41,15 @@ def _parts(made: SparseEncoder, source: SparseEncoder, format: str) -> Iterator[
     yield "Written by `vocable export-model`; `vocable.load` reads the folder. Other programs read the graph:"
     yield ABOUT_INPUTS
     roles: tuple[Role, ...] = get_args(Role)
-    encoders = [TextEncoder(made, role) for role in roles if static_embedding(made, role) is None]
+    encoders = [TextEncoder(made, role) for role in roles if not made.looks_up(role)]
     rows = ["| role | output | tokens of a text | terms kept |", "|:--|:--|--:|--:|"]
     rows += [
         f"| {one.role} | `{one.role}_{OUTPUT}` | {one.max_length} | {one.max_terms or 'all'} |" for one in encoders
     ]
     yield "\n".join(rows)
     yield ABOUT_LIMITS.format(output=OUTPUT)
-    if isinstance(made[0], Router):
-        yield "Each graph is in a folder with a name that begins with its role."
+    if any(of_role.folder for of_role in made.settings.roles.values()):
+        yield "Each graph is in a folder of the name of its role."
     if len(encoders) < len(roles):
         yield ABOUT_LOOKUP
     for one in encoders:

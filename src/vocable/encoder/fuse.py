@@ -39,7 +39,11 @@ class Parts(NamedTuple):
 
 
 def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
-    """Return all (fill-mask Transformer, SpladePooling) pairs of a model, at most one for each `Router` route."""
+    """Return all (fill-mask Transformer, SpladePooling) pairs of a model, at most one for each `Router` route.
+
+    Raises `ModelError` for an exported model.
+    """
+    refuse_exported(model)
     chains: list[list[nn.Module]] = [list(model.children())]
     if chains[0] and isinstance(chains[0][0], Router):
         chains = [list(route) for route in chains[0][0].sub_modules.values()]
@@ -57,7 +61,6 @@ def main_transformer(model: SparseEncoder) -> Transformer:
 
 def _some_pairs(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
     if pairs := splade_modules(model):
-        refuse_exported(model)
         return pairs
     outline = " -> ".join(type(module).__name__ for module in model.children()) or "an empty model"
     raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {outline}")

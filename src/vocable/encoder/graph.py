@@ -1,7 +1,8 @@
-"""Exported models: a graph of ONNX or OpenVINO, with its pooling, in place of a PyTorch model.
+"""Exported models: graphs of ONNX or OpenVINO with their pooling, which encode without PyTorch.
 
-`vocable.encoder.export` writes the graph beside the other files of a saved SparseEncoder. Such a model only encodes;
-verbs that read or change weights refuse it.
+`vocable.encoder.export` writes them. The folder of a graph has `graph.json`, the settings of each role; for each of its
+encoders tokenizer.json and the graph, in the folder itself or, for separate encoders, in a folder of the role's name;
+and for looked-up queries `query_weights.safetensors` in place of a graph.
 
 Letters: b texts, s tokens, v output terms.
 """
@@ -10,155 +11,348 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import blake2b, file_digest
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sparse_encoder.modules import SpladePooling
-from sentence_transformers.util import load_dir_path, load_file_path
-from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from scipy.sparse import csr_array
+from tokenizers import Tokenizer
 
-from vocable.encoder.output_vocabulary import (
-    TERMS,
-    OutputVocabulary,
-    OutputVocabularyTransformer,
-    read_terms,
-)
-from vocable.errors import ModelError, require_extra
-from vocable.storage import regular
+from vocable.encoder.lookup import TableEncoder
+from vocable.encoder.own_terms import TERMS_FILE, read_terms
+from vocable.encoder.protocol import TOKENIZING, EncodingModel, Role, RoleEncoder, Side, Token, Tokenization
+from vocable.encoder.tokens import special_columns_of, special_ids
+from vocable.errors import ArgumentError, ModelError, VocableError, require_extra
+from vocable.options import DType
+from vocable.storage import read_record, regular
+from vocable.threads import cpu_threads
+from vocable.vectors import token_names
 
 # The file of a graph, in float32 and with 8-bit weights, as Transformers.js and Optimum name it.
 GRAPHS = {
     "onnx": ("onnx/model.onnx", "onnx/model_quantized.onnx"),
     "openvino": ("openvino/openvino_model.xml", "openvino/openvino_model_int8.xml"),
 }
+GRAPH_SETTINGS, TOKENIZER, QUERY_WEIGHTS = "graph.json", "tokenizer.json", "query_weights.safetensors"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT = "weights"  # of all terms; each other output is of one role
+GRAPH_BATCH_TOKENS = 1024  # padding included: a batch should stay in the cache
+READ_BYTES = 1 << 20  # bytes that are read at a time
 
+GraphFormat = Literal["onnx", "openvino"]
 Run = Callable[[dict[str, NDArray[np.int64]]], NDArray[np.float32]]
 
 
-class Graph(nn.Module):
-    """A graph in the place of a masked language model: token ids [b, s] become term weights [b, v].
+@dataclass(frozen=True)
+class GraphRole:
+    """The settings of a role of an exported model, most of them as in `RoleEncoder`."""
 
-    Its one parameter is the digest of its files, so that a changed graph has another checksum of weights.
-    """
+    folder: str  # with the tokenizer and the graph, in the folder of the model
+    prompt: str | None
+    max_length: int | None
+    positions: int | None  # of the model; None without a limit
+    max_terms: int | None
+    query_idf: float
+    pooling: str
+    keeps_special: bool
+    looked_up: bool
+    special: list[int]  # ids of the special tokens
+    unknown: int | None
+    padding: int  # id of the token for padding
 
-    def __init__(self, path: Path, config: PreTrainedConfig, terms: list[str] | None = None) -> None:
-        super().__init__()
-        self.path, self.config, self.name_or_path = path, config, config.name_or_path
-        digest = blake2b(digest_size=8)
-        for file in sorted(path.parent.iterdir()):
-            with regular(file).open("rb") as content:
-                digest.update(file_digest(content, blake2b).digest())
-        self.digest = nn.Parameter(torch.tensor(list(digest.digest()), dtype=torch.float32), requires_grad=False)
-        inputs, size, _ = self._session
-        if not set(inputs) <= set(INPUTS) or not isinstance(size, int):
-            raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {', '.join(inputs)}")
-        # Sizes and names without weights, hidden from the module's parameters.
-        self.__dict__["decoder"] = nn.Linear(1, size, device="meta")
-        if terms is not None:
-            weight = torch.empty(size, 1, device="meta")
-            self.__dict__["output_vocabulary"] = OutputVocabulary(terms, weight, None)
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """The settings of an exported model; `size` is v."""
+
+    format: GraphFormat
+    int8: bool
+    model: str  # that it was made from
+    size: int
+    roles: dict[Role, GraphRole]
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Session(NamedTuple):
+    """A loaded graph: the names of its inputs, v, and the function that runs it."""
+
+    inputs: list[str]
+    size: int | None
+    run: Run
+
+
+class GraphModel(EncodingModel):
+    """An exported model. It only encodes, on a CPU: verbs that read or change weights refuse it."""
+
+    device = "cpu"
+
+    def __init__(self, place: str | Path, name: str | None = None, *, query_weights: Path | None = None) -> None:
+        """Open the folder of an exported model; `query_weights` is a table of token weights for its queries.
+
+        Raises `ModelError` if a file is missing or damaged.
+        """
+        self.place, self._name, self._query_weights = Path(place), name or str(Path(place).resolve()), query_weights
+        try:
+            self.settings = read_record(self.place / GRAPH_SETTINGS, GraphSettings)
+        except Exception as error:  # missing, or damaged in any way
+            raise ModelError(f"{self.place}: {GRAPH_SETTINGS} is damaged: export the model again ({error})") from error
+        self.runtime: Any = self.settings.format
+        self.dtype = "int8" if self.settings.int8 else "float32"
+        self.prompts, self.default_prompt = self.settings.prompts, self.settings.default_prompt
+        self._tokenizations: dict[Role, GraphTokenization] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.place, self._name, self._query_weights)
+
+    def __repr__(self) -> str:
+        return f"GraphModel({self.name!r}, {self.runtime}, {self.dtype})"
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Copy the files of the model to a folder."""
+        shutil.copytree(self.place, folder, dirs_exist_ok=True)
+
+    def looks_up(self, role: Role) -> bool:
+        """Return whether a table of token weights encodes a role."""
+        return self.settings.roles[role].looked_up or (role == "query" and self._query_weights is not None)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        return self.settings.notes
+
+    @property
+    def parameters(self) -> int | None:
+        return None
+
+    @property
+    def own_terms(self) -> Sequence[str] | None:
+        return self._own_terms
 
     @cached_property
-    def _session(self) -> tuple[list[str], Any, Run]:
-        """The names of the inputs, the number of terms, and the function that runs the graph; a copy makes its own."""
-        return (_onnx if self.path.suffix == ".onnx" else _openvino)(self.path)
+    def _own_terms(self) -> list[str] | None:
+        path = self.place / self.settings.roles["document"].folder / TERMS_FILE
+        return read_terms(path) if path.exists() else None
 
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_session"}
+    @cached_property
+    def terms(self) -> list[str]:
+        if self.own_terms is not None:
+            return list(self.own_terms)
+        return token_names(self.tokenization_of("document").tokenizer, self.settings.size)
 
-    def get_output_embeddings(self) -> nn.Linear:
-        """Return a layer with the size of the output, without weights."""
-        layer: nn.Linear = self.__dict__["decoder"]
-        return layer
+    @property
+    def tokenization(self) -> Tokenization:
+        return self.tokenization_of("document" if self.looks_up("query") else "query")
 
-    def forward(self, **features: Tensor) -> Tensor:
-        """Return the weights [b, v] from `input_ids` [b, s] and other inputs of the same shape."""
-        names, _, run = self._session
-        ids = features["input_ids"]
-        given = {name: features.get(name, torch.zeros_like(ids)).cpu().numpy() for name in names}
-        return torch.from_numpy(run(given))
+    @property
+    def special_terms(self) -> NDArray[np.int64]:
+        if self.own_terms is not None:
+            return special_columns_of(self.own_terms)
+        return self.tokenization_of("document").special_ids(self.settings.size)
 
-    def save_pretrained(self, folder: str, **_: object) -> None:
-        """Write the configuration and the graph."""
-        self.config.save_pretrained(folder)
-        target = Path(folder) / self.path.parent.name
-        if target.resolve() != self.path.parent.resolve():
-            shutil.copytree(self.path.parent, target)
+    def checksum(self) -> str:
+        total, graph = 0, GRAPHS[self.settings.format][self.settings.int8]
+        files = [file for file in self.place.rglob("*") if file.name == QUERY_WEIGHTS]
+        files += [file for folder in self.place.rglob(Path(graph).parent.name) for file in folder.iterdir()]
+        for file in sorted(files) + ([] if self._query_weights is None else [self._query_weights]):
+            with regular(file).open("rb") as content:
+                while part := content.read(READ_BYTES):
+                    total = zlib.crc32(part, total)
+        return f"{total:08x}"
+
+    def tokenization_of(self, role: Role) -> GraphTokenization:
+        """Return the tokenizer of a role, opened on first use."""
+        of_role, known = self.settings.roles[role], self._tokenizations
+        if role not in known:
+            shared = next((other for other in known if self.settings.roles[other].folder == of_role.folder), None)
+            path = self.place / of_role.folder / TOKENIZER
+            known[role] = GraphTokenization(path, of_role) if shared is None else known[shared]
+        return known[role]
+
+    @cached_property
+    def _sessions(self) -> dict[str, Session]:
+        return {}
+
+    def load_graphs(self) -> None:
+        """Load the graphs of all roles now, so that errors come now."""
+        for role in self.settings.roles:
+            if not self.looks_up(role):
+                self.session(role)
+
+    def session(self, role: Role) -> Session:
+        """Return the graph of a role, loaded on first use."""
+        folder = self.settings.roles[role].folder
+        if folder not in self._sessions:
+            path = self.place / folder / GRAPHS[self.settings.format][self.settings.int8]
+            self._sessions[folder] = _load_graph(path, self.settings.format)
+            inputs, size, _ = self._sessions[folder]
+            if not set(inputs) <= set(INPUTS) or size != self.settings.size:
+                raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {', '.join(inputs)}")
+        return self._sessions[folder]
+
+    def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
+        if dtype == "bfloat16":
+            raise ArgumentError("dtype bfloat16: an exported model computes in the number type of its graph")
+        of_role = self.settings.roles[role]
+        if max_length is not None and of_role.positions is not None and max_length > of_role.positions:
+            limit = f"at most {of_role.positions}, the positions of this model"
+            raise ArgumentError(f"max_length must be {limit}, not {max_length}")
+        settings = {
+            "role": role,
+            "prompt": of_role.prompt,
+            "max_length": max_length or of_role.max_length,
+            "max_terms": of_role.max_terms,
+            "query_idf": of_role.query_idf,
+            "keeps_special": of_role.keeps_special,
+        }
+        if not self.looks_up(role):
+            return GraphEncoder(self, of_role, **settings)
+        if self._query_weights is not None:  # a table for the tokenizer of documents, without prompt and limit
+            tokenizer, path = self.tokenization_of("document"), self._query_weights
+            settings |= {"prompt": None, "max_terms": None, "max_length": max_length or of_role.positions}
+        else:
+            tokenizer, path = self.tokenization_of(role), self.place / of_role.folder / QUERY_WEIGHTS
+        weights = _read_weights(path)
+        return TableEncoder(self, tokenizer, lambda: weights, **settings)
 
 
-class ExportedTransformer(OutputVocabularyTransformer):
-    """Transformer of sentence-transformers over a graph, which returns sentence embeddings: it includes the pooling."""
-
-    def __init__(self, model_name_or_path: str, **settings: object) -> None:
-        Transformer.__init__(self, model_name_or_path, **settings)
-        self.unpad_inputs = False
-
-    def _load_model(self, place: str, task: str, config: Any, backend: str, adapter: bool, **given: Any) -> Any:
-        where = {key: given[key] for key in ("token", "revision", "local_files_only") if key in given}
-        inside = given.get("subfolder") or ""
-        for name in chain(*GRAPHS.values()):
-            path = load_file_path(place, Path(inside, name).as_posix(), **where)
-            if path is not None:
-                load_dir_path(place, Path(inside, name).parent.as_posix(), **where)  # from the Hub, the files beside it
-                terms = load_file_path(place, Path(inside, TERMS).as_posix(), **where)
-                return Graph(Path(path), config, None if terms is None else read_terms(terms))
-        raise ModelError(f"{place}: its graph is missing, one of {', '.join(chain(*GRAPHS.values()))}")
-
-    def forward(self, features: dict[str, object], **_: object) -> dict[str, object]:
-        """Store the weights [b, v] as the pooling would."""
-        features["sentence_embedding"] = self.auto_model(
-            **{name: features[name] for name in INPUTS if name in features}
-        )
-        return features
+def _reopened(place: Path, name: str, query_weights: Path | None) -> GraphModel:
+    return GraphModel(place, name, query_weights=query_weights)
 
 
-class ExportedPooling(SpladePooling):
-    """The name and the activation of the pooling inside a graph."""
+def _read_weights(path: Path) -> NDArray[np.float32]:
+    """Return a table of token weights, float32 [v]."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
 
-    def forward(self, features: dict[str, object]) -> dict[str, object]:
-        """Return the features as they are."""
-        return features
-
-
-EXPORTED = (ExportedTransformer, ExportedPooling)
-
-
-def exported(model: nn.Module) -> bool:
-    """Return whether an encoder of `model` is a graph."""
-    return any(isinstance(module, ExportedTransformer) for module in model.modules())
+    try:
+        found: NDArray[np.float32] = load_file(regular(path))["weights"].astype(np.float32)
+    except (OSError, KeyError, SafetensorError) as error:
+        raise ModelError(f"{path}: the weights of queries are missing or damaged ({error})") from error
+    return found
 
 
-def refuse_exported(model: SparseEncoder) -> None:
-    """Raise `ModelError` for an exported model."""
-    if exported(model):
-        raise ModelError("an exported model only encodes: adapt or train the model that it was made from")
+class GraphEncoder(RoleEncoder):
+    """The encoder of a role by a graph."""
+
+    looked_up, batch_tokens = False, GRAPH_BATCH_TOKENS
+
+    def __init__(self, model: GraphModel, of_role: GraphRole, **settings: Any) -> None:
+        vars(self).update(settings)
+        self.model, self.pooling, self._padding = model, of_role.pooling, of_role.padding
+        self.tokenization = self._tokenizer = model.tokenization_of(self.role)
+        self._session = model.session(self.role)
+
+    @property
+    def threads(self) -> int:
+        """One for each core: a graph computes a batch in one thread."""
+        return cpu_threads()
+
+    def encode(self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side) -> csr_array:
+        if self.max_length is not None and any(len(some) > self.max_length for some in ids):
+            ids = self._tokenizer.truncated([(prompt or "") + text for text in texts], self.max_length, side)
+        tokens = np.full((len(ids), max(map(len, ids))), self._padding, dtype=np.int64)
+        mask = np.zeros_like(tokens)
+        for row, some in enumerate(ids):
+            tokens[row, : len(some)], mask[row, : len(some)] = some, 1
+        given = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
+        weights = self._session.run({name: given[name] for name in self._session.inputs})
+        places = np.flatnonzero(weights > 0)
+        rows, columns = np.divmod(places, weights.shape[1])
+        indptr = np.searchsorted(rows, np.arange(len(weights) + 1)).astype(np.int32)
+        return csr_array((weights.ravel()[places], columns.astype(np.int32), indptr), shape=weights.shape)
 
 
-def _onnx(path: Path) -> tuple[list[str], Any, Run]:
-    ort = require_extra("onnxruntime", "onnx")
+class GraphTokenization(Tokenization):
+    """A tokenizer of the tokenizers library, from tokenizer.json."""
+
+    has_places = True
+
+    def __init__(self, path: Path, of_role: GraphRole) -> None:
+        self.special, self.unknown = frozenset(of_role.special), of_role.unknown
+        try:
+            self.tokenizer = Tokenizer.from_file(str(regular(path)))
+        except Exception as error:  # the library raises nothing more precise
+            raise ModelError(f"{path}: the tokenizer is missing or damaged ({error})") from error
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+
+    @property
+    def added(self) -> int:
+        count: int = self.tokenizer.num_special_tokens_to_add(False)
+        return count
+
+    @property
+    def normalizer(self) -> Any:
+        return self.tokenizer.normalizer
+
+    @property
+    def vocabulary(self) -> Mapping[str, int]:
+        vocabulary: dict[str, int] = self.tokenizer.get_vocab()
+        return vocabulary
+
+    def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+        with TOKENIZING:
+            return [one.ids for one in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=special)]
+
+    def truncated(self, texts: list[str], length: int, side: Side) -> list[list[int]]:
+        """Return the token ids of each text, with special tokens, truncated on a side."""
+        with TOKENIZING:
+            self.tokenizer.enable_truncation(length, direction=side)
+            try:
+                return [one.ids for one in self.tokenizer.encode_batch_fast(texts)]
+            finally:
+                self.tokenizer.no_truncation()
+
+    def places(self, text: str) -> list[Token]:
+        with TOKENIZING:
+            cut = self.tokenizer.encode(text, add_special_tokens=False)
+        return [Token(i, *place) for i, place in zip(cut.ids, cut.offsets, strict=True)]
+
+    def word_numbers(self, text: str) -> list[int | None]:
+        with TOKENIZING:
+            numbers: list[int | None] = self.tokenizer.encode(text, add_special_tokens=False).word_ids
+        return numbers
+
+    def special_ids(self, size: int | None = None) -> NDArray[np.int64]:
+        added = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
+        return special_ids(self.vocabulary, self.special | added, size)
+
+
+def _load_graph(path: Path, format: GraphFormat) -> Session:
+    if not path.is_file():
+        raise ModelError(f"{path}: the graph is missing: export the model again")
+    try:
+        return (_onnx if format == "onnx" else _openvino)(path)
+    except VocableError:
+        raise
+    except Exception as error:  # the runtimes raise errors of their own
+        raise ModelError(f"{path}: the graph is damaged ({str(error).strip().partition(chr(10))[0]})") from error
+
+
+def _onnx(path: Path) -> Session:
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     sizes = [output.shape[-1] for output in session.get_outputs() if output.name == OUTPUT]
     alone = ort.RunOptions()
     alone.only_execute_path_to_fetches = True
     names = [one.name for one in session.get_inputs()]
-    return names, sizes[0] if sizes else None, lambda given: session.run([OUTPUT], given, alone)[0]
+    size = sizes[0] if sizes and isinstance(sizes[0], int) else None
+    return Session(names, size, lambda given: session.run([OUTPUT], given, alone)[0])
 
 
 def import_openvino() -> ModuleType:
@@ -167,10 +361,10 @@ def import_openvino() -> ModuleType:
     return require_extra("openvino", "openvino")
 
 
-def _openvino(path: Path) -> tuple[list[str], Any, Run]:
+def _openvino(path: Path) -> Session:
     openvino = import_openvino()
     # On a CPU with bfloat16, OpenVINO would compute in it by default, with other results than those checked.
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
     core = openvino.Core()
     graph = core.read_model(path)
     found = [result for result in graph.get_results() if OUTPUT in result.output(0).get_names()]
@@ -182,4 +376,23 @@ def _openvino(path: Path) -> tuple[list[str], Any, Run]:
         result: NDArray[np.float32] = compiled.create_infer_request().infer(given)[0]  # threads do not share requests
         return result.copy()
 
-    return [one.get_any_name() for one in compiled.inputs], size.get_length() if size.is_static else None, run
+    names = [one.get_any_name() for one in compiled.inputs]
+    return Session(names, size.get_length() if size.is_static else None, run)
+
+
+def is_exported(place: str | Path) -> bool:
+    """Return whether a folder holds an exported model."""
+    return Path(place, GRAPH_SETTINGS).is_file()
+
+
+def has_weights(place: str | Path) -> bool:
+    """Return whether a folder has weights for PyTorch, perhaps beside a graph."""
+    return any(Path(place).rglob("model*.safetensors"))
+
+
+def refuse_exported(model: object) -> None:
+    """Raise `ModelError` for an exported model, or for the folder of one without weights for PyTorch."""
+    if isinstance(model, GraphModel) or (
+        isinstance(model, str | Path) and is_exported(model) and not has_weights(model)
+    ):
+        raise ModelError("an exported model only encodes: adapt or train the model that it was made from")

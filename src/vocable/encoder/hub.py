@@ -14,12 +14,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from huggingface_hub import HfApi, file_exists, metadata_load, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
-from sentence_transformers.util import load_file_path
-from yaml import YAMLError
-
-from vocable.errors import ModelError
+from vocable.errors import ArgumentError, ModelError
 
 BUILT_IN_MODEL = "vocable-mini"
 BY_LOOKUP = "vocable-mini-doc"  # its folder has the weights of queries; documents are encoded by the other model
@@ -106,11 +101,29 @@ def _check_index(name: str | Path, index: Path) -> None:
         raise ModelError(f"{name}: weights are missing, {min(missing)}: {WHOLE}")
 
 
+def check_length(model: object, max_length: int | None) -> None:
+    """Raise `ArgumentError` if the configuration in a model's folder has fewer positions; the model is not loaded.
+
+    A Hub id, or a folder without the number, is checked when the model encodes.
+    """
+    if max_length is None or not isinstance(model, str | Path):
+        return
+    for file in Path(locate(model)).rglob("config.json"):
+        with suppress(OSError, ValueError, AttributeError):  # a damaged file is an error when the model is loaded
+            longest = json.loads(file.read_bytes()).get("max_position_embeddings", max_length)
+            if isinstance(longest, int) and longest < max_length:
+                raise ArgumentError(f"max_length must be at most {longest}, the positions of {model}, not {max_length}")
+
+
 def licence(name: str | Path) -> str | None:
     """Return the licence in the card of a model; None without a card or a licence."""
+    from huggingface_hub import hf_hub_download, metadata_load
+    from yaml import YAMLError
+
     try:
-        card = load_file_path(locate(name), CARD)
-        stated = (metadata_load(card) or {}).get("license") if card else None
+        place = locate(name)
+        card = Path(place, CARD) if Path(place).is_dir() else hf_hub_download(place, CARD)
+        stated = (metadata_load(card) or {}).get("license") if Path(card).is_file() else None
     except (ModelError, OSError, ValueError, YAMLError):  # not a model's name, or not a card
         return None
     return None if stated is None else str(stated)
@@ -118,6 +131,9 @@ def licence(name: str | Path) -> str | None:
 
 def _check_hub(name: str) -> None:
     """Ask the Hub once: without a network, the libraries would try for more than a minute."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
     missing = f"{name}: no such model folder"
     try:
         if try_to_load_from_cache(name, "config.json") is None:
@@ -145,6 +161,9 @@ def _has_pickles(place: str) -> bool:
     """Return whether a folder, the cache or the Hub has pickled weights of a model."""
     if Path(place).is_dir():
         return any(Path(place).rglob(PICKLES))
+    from huggingface_hub import file_exists, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
     with suppress(HfHubHTTPError, OSError):  # as without a network
         return isinstance(try_to_load_from_cache(place, PICKLES), str) or file_exists(place, PICKLES)
     return False

@@ -6,15 +6,17 @@ Letters: v terms, n documents.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from vocable.data.texts import iter_texts
 from vocable.encoder.terms import token_ids
 from vocable.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Formula: TypeAlias = Literal["bm25", "log"]
 

@@ -11,9 +11,8 @@ Letters: b texts, s tokens, d size of the decoder's input, v' terms.
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,13 @@ from sentence_transformers.base import BaseModel
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.util import load_file_path
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.storage import replacing
+from vocable.encoder.own_terms import TERMS_FILE, faults_of, read_terms, write_terms
+from vocable.errors import ArgumentError, ModelError
+from vocable.vectors import token_names
 
-LAYER, TERMS = "output_vocabulary", "output_vocabulary.jsonl"
+LAYER = "output_vocabulary"
 
 
 class OutputVocabulary(nn.Linear):
@@ -40,7 +40,7 @@ class OutputVocabulary(nn.Linear):
         self.terms = tuple(terms)
         if len(self.terms) != len(weight):
             raise ArgumentError(f"{len(self.terms):,} terms for an output layer of {len(weight):,} rows")
-        for number, fault in _faults(self.terms):
+        for number, fault in faults_of(self.terms):
             raise ArgumentError(f"term {number}: {fault}")
         self.weight = nn.Parameter(weight.detach().clone())
         if bias is not None:
@@ -85,7 +85,7 @@ def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: object)
 
     `where` holds subfolder, token, revision and other arguments of `load_file_path`.
     """
-    found = load_file_path(place, TERMS, **where)
+    found = load_file_path(place, TERMS_FILE, **where)
     if found is None:
         return
     terms, weights = read_terms(found), load_file_path(place, "model.safetensors", **where)
@@ -95,46 +95,14 @@ def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: object)
             bias = tensors.get_tensor(f"{LAYER}.bias") if f"{LAYER}.bias" in names else None
             layer = OutputVocabulary(terms, tensors.get_tensor(f"{LAYER}.weight"), bias)
     except (ArgumentError, OSError, TypeError, SafetensorError) as error:
-        raise ModelError(f"{place}: the output vocabulary of {TERMS} has no weights that fit: {error}") from error
+        raise ModelError(f"{place}: the output vocabulary of {TERMS_FILE} has no weights that fit: {error}") from error
     give_output_vocabulary(mlm, layer)
 
 
-def write_terms(path: str | Path, terms: Iterable[str]) -> None:
-    """Write terms as JSON strings, one per line, which keeps all characters."""
-    with replacing(path) as file:
-        file.writelines(json.dumps(term, ensure_ascii=False).encode() + b"\n" for term in terms)
-
-
-def read_terms(path: str | Path) -> list[str]:
-    """Return the terms in a file of JSON strings, one per line; raise `DataError` for an empty or a duplicate term."""
-    place = str(path)
-    lines = Path(path).read_bytes().removesuffix(b"\n").split(b"\n")
-    terms = [json_string(line, place, number) for number, line in enumerate(lines, start=1)]
-    for number, fault in _faults(terms):
-        raise DataError(fault, source=place, line=number)
-    return terms
-
-
-def json_string(line: str | bytes, place: str, number: int) -> str:
-    """Return the term in a line of JSON."""
-    try:
-        term = json.loads(line)
-        str(term).encode()  # fails for half of a surrogate pair
-    except (ValueError, RecursionError):
-        term = None
-    if not isinstance(term, str):
-        raise DataError("a term is a JSON string, in quotes", source=place, line=number)
-    return term
-
-
-def _faults(terms: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield the number, counted from 1, and the fault of each bad term."""
-    first: dict[str, int] = {}
-    for number, term in enumerate(terms, start=1):
-        if not term:
-            yield number, "an empty term"
-        elif first.setdefault(term, number) != number:
-            yield number, f"duplicate term {term!r}, also number {first[term]}"
+def output_terms(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return the v' output terms of `mlm` by column; a column without a token (padding of the head) is `<column>`."""
+    layer = output_vocabulary(mlm)
+    return token_names(tokenizer, output_layer(mlm).out_features) if layer is None else list(layer.terms)
 
 
 class OutputVocabularyTransformer(Transformer):
@@ -156,7 +124,7 @@ class OutputVocabularyTransformer(Transformer):
         super().save(output_path, *args, **kwargs)
         layer = output_vocabulary(self.auto_model)
         if layer is not None:
-            write_terms(Path(output_path) / TERMS, layer.terms)
+            write_terms(Path(output_path) / TERMS_FILE, layer.terms)
 
     def on_model_ready(self, model: BaseModel) -> None:
         """Give the model a `decode` with the terms: its own looks them up in the tokenizer."""

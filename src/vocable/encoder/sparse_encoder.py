@@ -26,17 +26,16 @@ from transformers import (
 
 from vocable.encoder.checks import check_finite, check_settings, check_sizes
 from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
-from vocable.encoder.graph import EXPORTED, exported
+from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, locate, trusting
 from vocable.encoder.opening import NEW_HEAD, open_model
-from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
+from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_vocabulary
+from vocable.encoder.own_terms import TERMS_FILE
 from vocable.encoder.pooling import Activation, pooling_of
 from vocable.encoder.special_terms import KEPT
-from vocable.encoder.terms import terms
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ModelError
 from vocable.options import checked
 from vocable.storage import replacing_folder
-from vocable.vectors import VectorsMeta, vocabulary_fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -54,28 +53,9 @@ def load_sparse_encoder(
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> SparseEncoder:
-    """Load a sparse encoder, in float32, with a head that never holds the logits.
+    """Load a `SparseEncoder` by name; arguments and errors are those of `vocable.encoder.load.load`.
 
     A model with an output vocabulary other than its tokenizer's is logged (INFO).
-
-    Args:
-        name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with looked-up queries), a folder, a
-            Hub id, or `package:NAME/FOLDER`: a saved `SparseEncoder`, or a plain masked-language-model checkpoint,
-            which gets max pooling.
-        pooling: replaces the model's own: a name in `vocable.encoder.pooling.POOLINGS` (docs/head.md).
-        activation: replaces the model's own: relu is log(1 + ReLU(x)), log1p_relu is log(1 + log(1 + ReLU(x))).
-        new_head: give an encoder a new masked-language-model head, which replaces an existing one. Its transform is the
-            identity, its decoder is tied to the input embeddings, its bias is zero.
-        special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. A model that was saved without
-            them does not get them back.
-        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
-        trust_remote_code: run code that comes with the model.
-
-    Raises:
-        ModelError: no such model, it is not a sparse encoder, its weights or tokenizer are missing, damaged or do not
-            fit its configuration, or its head cannot be bypassed.
-        DataError: the terms of its output vocabulary are damaged.
-        ArgumentError: no such pooling, activation or device.
     """
     if pooling is not None:
         pooling_of(pooling)
@@ -91,17 +71,11 @@ def load_sparse_encoder(
         return sparse_encoder(mlm, tokenizer, device=device)
 
     with trusting(trust_remote_code), every_pooling_allowed():
+        refuse_exported(name)
         model = open_model(name, open_encoder, device)
     for transformer, _ in splade_modules(model):
         check_settings(name, transformer)
         transformer.tokenizer.padding_side = "right"  # padding in front would shift the positions of tokens
-    if exported(model):
-        own = [(module.pooling_strategy, module.activation_function) for _, module in splade_modules(model)]
-        if any((pooling or inside, activation or then) != (inside, then) for inside, then in own):
-            raise ArgumentError(
-                f"{name}: pooling and activation of an exported model cannot be changed: they are inside its graph"
-            )
-        return model.eval()
     for transformer, module in splade_modules(model):
         if special_terms:
             setattr(transformer.auto_model.config, KEPT, True)
@@ -114,20 +88,6 @@ def load_sparse_encoder(
     model.trust_remote_code = (
         trust_remote_code or TRUSTING.get()
     )  # which the trainer of sentence-transformers uses for its checkpoints
-    return model
-
-
-def load_model(model: str | Path | SparseEncoder, device: str | None = None) -> SparseEncoder:
-    """Return the model itself, or the model of a name, loaded."""
-    return model if isinstance(model, SparseEncoder) else load_sparse_encoder(model, device=device)
-
-
-def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None = None) -> SparseEncoder:
-    """Return the model that made vectors, or `moved` in its place; `ArgumentError` if its vocabulary differs."""
-    model = load_model(moved or meta.model)
-    if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
-        name = moved if isinstance(moved, str) else meta.model
-        raise ArgumentError(f"model {name}: the vectors have another vocabulary")
     return model
 
 
@@ -177,7 +137,7 @@ def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, 
 def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
     """Load the stock model of a place; with an output vocabulary, its transformer is our class."""
     dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
-    own_terms = load_file_path(place, TERMS) is not None
+    own_terms = load_file_path(place, TERMS_FILE) is not None
     saved = load_file_path(place, SAVED_AS) is not None or any(Path(place).glob("*_SpladePooling"))
     if not saved and load_file_path(place, MODULES) is None:
         module = OutputVocabularyTransformer if own_terms else Transformer
@@ -191,18 +151,14 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
     if kind != "SparseEncoder":  # sentence-transformers would convert it without a word
         raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
     modules = json.loads(_saved_file(place, MODULES).read_text(encoding="utf-8"))
-    folders, types = [module["path"] for module in modules], {module["type"] for module in modules}
+    folders = [module["path"] for module in modules]
     if (routes := load_file_path(place, Router.config_file_name)) is not None:
         inner = json.loads(Path(routes).read_text(encoding="utf-8"))["types"]
-        folders, types = [*folders, *inner], types | {*inner.values()}
+        folders += inner
     for folder in filter(None, folders):
         _saved_file(place, f"{folder}/config.json")  # without it, sentence-transformers uses default settings
-    if types & {fullname(one) for one in EXPORTED}:
-        if device not in (None, "cpu"):
-            raise ArgumentError(f"device must be cpu for an exported model, not {device!r}")
-        device = "cpu"
     # sentence-transformers imports classes by name only if it may run any code that comes with the model.
-    classes = {fullname(one): one for one in (OutputVocabularyTransformer, *EXPORTED)}
+    classes = {fullname(OutputVocabularyTransformer): OutputVocabularyTransformer}
     return SparseEncoder._load_with_module_classes(place, classes, device=device, model_kwargs=dtype, **trust)
 
 

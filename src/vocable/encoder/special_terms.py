@@ -8,44 +8,35 @@ Letters: v output terms.
 
 from __future__ import annotations
 
-import re
-
-import numpy as np
 import torch
+from numpy import int64
 from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
+from vocable.encoder.tokens import special_columns_of, special_ids
 
 KEPT = "special_terms"  # in a model's configuration
 NEVER = -8192.0  # a bias below all logits, the same number in float32, float16 and bfloat16
-UNUSED = re.compile(r"[\[<]unused[ _-]?\d+[\]>]|madeupword\d+", re.IGNORECASE)
-# Common spellings of special tokens, for an output vocabulary, which does not list them.
-SPECIAL_TOKEN = re.compile(r"[\[<](cls|sep|pad|unk|mask|bos|eos|/?s|\d+)[\]>]|<\|.*\|>", re.IGNORECASE)
 
 
-def special_tokens(tokenizer: PreTrainedTokenizerBase, size: int | None = None) -> NDArray[np.int64]:
+def special_tokens(tokenizer: PreTrainedTokenizerBase, size: int | None = None) -> NDArray[int64]:
     """Return the ids below `size` of special tokens, ascending, int64.
 
     These are the special tokens, added tokens marked as special, unused tokens such as [unused7], and ids without a
     token. `size` is by default the highest id plus one.
     """
-    vocabulary = tokenizer.get_vocab()
-    ordinary = np.zeros(max(size or 0, 1 + max(vocabulary.values(), default=-1)), dtype=bool)
-    ordinary[[i for token, i in vocabulary.items() if not UNUSED.fullmatch(token)]] = True
     added = [i for i, token in tokenizer.added_tokens_decoder.items() if token.special]
-    ordinary[[i for i in {*tokenizer.all_special_ids, *added} if i < len(ordinary)]] = False
-    return np.flatnonzero(~ordinary[:size])
+    return special_ids(tokenizer.get_vocab(), {*tokenizer.all_special_ids, *added}, size)
 
 
-def special_columns(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> NDArray[np.int64]:
+def special_columns(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> NDArray[int64]:
     """Return the special output terms of `mlm`, ascending, int64; in an output vocabulary, by their spelling."""
     layer = output_vocabulary(mlm)
     if layer is None:
         return special_tokens(tokenizer, output_layer(mlm).out_features)
-    spelled = [bool(SPECIAL_TOKEN.fullmatch(term) or UNUSED.fullmatch(term)) for term in layer.terms]
-    return np.flatnonzero(spelled)
+    return special_columns_of(layer.terms)
 
 
 def keeps_special_terms(config: PreTrainedConfig) -> bool:
@@ -54,7 +45,7 @@ def keeps_special_terms(config: PreTrainedConfig) -> bool:
 
 
 @torch.no_grad()
-def silence(layer: nn.Linear, columns: NDArray[np.int64]) -> None:
+def silence(layer: nn.Linear, columns: NDArray[int64]) -> None:
     """Set the bias of the terms `columns` of an output layer, in place, so that they are never active.
 
     A layer without a bias gets one as a buffer, which is not trained, shifted or saved.

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from vocable.data import Document
-from vocable.encoder.provenance import checksum, describe
+from vocable.encoder.models import describe
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import VectorsError
 from vocable.fingerprint import fingerprint
@@ -166,14 +166,14 @@ def stream_settings(
     """Return everything that determines the vectors, as JSON values."""
     return {
         **asdict(meta),
-        "weights": checksum(encoder.model),
+        "weights": encoder.model.checksum(),
         "source": source,
         "inputs": fingerprint(source) if inputs is None else inputs,
         "shard": list(shard),
         "max_terms": encoder.max_terms,
         "min_weight": encoder.min_weight,
         "mass": encoder.mass,
-        "dtype": str(encoder.model.dtype),
+        "dtype": encoder.model.dtype,
         "long_documents": encoder.long_documents,
     }
 

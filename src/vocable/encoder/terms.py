@@ -14,31 +14,28 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 from tokenizers import PreTokenizedString, Regex, pre_tokenizers
-from transformers import PreTrainedTokenizerBase
+from tokenizers.normalizers import Normalizer
 
 from vocable.data.texts import as_texts
-from vocable.encoder.fuse import main_transformer
-from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, output_vocabulary
-from vocable.encoder.special_terms import special_columns, special_tokens
+from vocable.encoder.models import Model, encoding_model
+from vocable.encoder.protocol import Tokenization
 from vocable.encoder.tokens import WORD_MARKS, backend_of
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import checked
-from vocable.vectors import as_vectors, selected, token_names
+from vocable.vectors import as_vectors, selected
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
-def terms(model: SparseEncoder) -> list[str]:
+def terms(model: Model) -> list[str]:
     """Return the v output terms of `model`, by column; a column without a token (padding of the head) is `<column>`."""
-    transformer = main_transformer(model)
-    layer = output_vocabulary(transformer.auto_model)
-    if layer is not None:
-        return list(layer.terms)
-    return token_names(transformer.tokenizer, output_layer(transformer.auto_model).out_features)
+    return encoding_model(model).terms
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:
@@ -64,9 +61,12 @@ PATTERNS: dict[str, str] = {"words": r"\w+", "whitespace": r"[^\s▁]+"}
 
 def splitter(tokenizer: PreTrainedTokenizerBase, name: str = "words") -> Splitter:
     """Return the named splitter for the texts of `tokenizer`; its words are in the order of the text."""
+    return _cutter(backend_of(tokenizer).normalizer, name)
+
+
+def _cutter(normalizer: Normalizer | None, name: str) -> Splitter:
     if name not in PATTERNS:
         raise ArgumentError(f"splitter must be one of {', '.join(PATTERNS)}, not {name!r}")
-    normalizer = backend_of(tokenizer).normalizer
     cutter = pre_tokenizers.Split(Regex(PATTERNS[name]), "removed", invert=True)
 
     def split(text: str) -> list[Word]:
@@ -93,7 +93,7 @@ CACHED_WORDS = 1 << 20
 
 
 @checked
-def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "any") -> csr_array:
+def input_terms(model: Model, texts: Sequence[str], *, words: Words = "any") -> csr_array:
     """Count each output term of `model` in each text, also beyond the model's maximum length.
 
     The special tokens that a tokenizer puts around a text and the prompt do not count; an unknown token counts each
@@ -107,60 +107,59 @@ def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "a
     Returns:
         [m, v] csr_array of float32 counts.
     """
-    texts = as_texts(texts)
-    transformer = main_transformer(model)
-    tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
-    ids: Iterable[Iterable[int]]
-    if layer is None:
-        ids = _own_tokens(tokenizer, texts)
+    texts, encoder = as_texts(texts), encoding_model(model)
+    if encoder.own_terms is None:
+        ids = _own_tokens(encoder.tokenization, texts)
     else:
-        ids = ([column for _, column in found] for found in _own_words(tokenizer, layer, words, texts))
-    size = output_layer(transformer.auto_model).out_features
+        found = _own_words(encoder.tokenization.normalizer, encoder.own_terms, words, texts)
+        ids = ([column for _, column in places] for places in found)
+    size = len(encoder.terms)
     columns = [np.array([column for column in found if column < size], dtype=np.int32) for found in ids]
     indices, indptr = np.concatenate([np.empty(0, np.int32), *columns]), np.cumsum([0, *map(len, columns)])
     ones = np.ones(len(indices), dtype=np.float32)
     return as_vectors(csr_array((ones, indices, indptr), shape=(len(texts), size)))  # which adds them up
 
 
-def term_places(model: SparseEncoder, text: str) -> list[Word]:
+def term_places(model: Model, text: str) -> list[Word]:
     """Return the places in a text of the output terms that `input_terms` counts, in the order of the text.
 
     Unknown tokens and white space are left out. Words that are not tokens may overlap. The list is empty for a
     tokenizer that does not return the places of its tokens.
     """
-    transformer = main_transformer(model)
-    tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
-    if layer is not None:
-        [found] = _own_words(tokenizer, layer, "any", [text])
-        return [Word(layer.terms[column], start, end) for (start, column), end in sorted(found.items())]
-    if not tokenizer.is_fast:
+    encoder = encoding_model(model)
+    tokenization, own = encoder.tokenization, encoder.own_terms
+    if own is not None:
+        [found] = _own_words(tokenization.normalizer, own, "any", [text])
+        return [Word(own[column], start, end) for (start, column), end in sorted(found.items())]
+    if not tokenization.has_places:
         return []
-    cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    names, special = tokenizer.convert_ids_to_tokens(cut["input_ids"]), set(tokenizer.all_special_tokens)
-    places = [(name, start, end) for name, (start, end) in zip(names, cut["offset_mapping"], strict=True)]
+    cut = [token for token in tokenization.places(text) if token.id not in tokenization.special]
+    names = tokenization.names([token.id for token in cut])
+    places = [(name, start, end) for name, (_, start, end) in zip(names, cut, strict=True)]
     # Some tokenizers include the white space in front of a word in its first token.
     blank = [len(text[start:end]) - len(text[start:end].lstrip()) for _, start, end in places]
     moved = [Word(name, start + spaces, end) for (name, start, end), spaces in zip(places, blank, strict=True)]
-    return [word for word in moved if word.start < word.end and word.text not in special]
+    return [word for word in moved if word.start < word.end]
 
 
-def special_terms(model: SparseEncoder) -> np.ndarray:
+def special_terms(model: Model) -> np.ndarray:
     """Return the columns of the special terms, such as [CLS], ascending, int64."""
-    transformer = main_transformer(model)
-    return special_columns(transformer.auto_model, transformer.tokenizer)
+    return encoding_model(model).special_terms
 
 
-def _own_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:
-    around = {*special_tokens(tokenizer).tolist()} - {tokenizer.unk_token_id}
-    return ([token for token in ids if token not in around] for ids in token_ids(tokenizer, texts))
+def _own_tokens(tokenization: Tokenization, texts: Sequence[str]) -> Iterator[list[int]]:
+    around = {*tokenization.special_ids().tolist()} - {tokenization.unknown}
+    for start in range(0, len(texts), TOKENIZED_TEXTS):
+        for ids in tokenization.ids(texts[start : start + TOKENIZED_TEXTS]):
+            yield [token for token in ids if token not in around]
 
 
 def _own_words(
-    tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary, words: Words, texts: Iterable[str]
+    normalizer: Normalizer | None, own: Sequence[str], words: Words, texts: Iterable[str]
 ) -> Iterator[dict[tuple[int, int], int]]:
     """Yield the places of each text's terms: {(start, column): end}."""
-    normalize = (lambda term: term) if words == "any" else normal_form(tokenizer)
-    column_of = {normalize(term): column for column, term in enumerate(layer.terms)}
+    normalize = (lambda term: term) if words == "any" or normalizer is None else normalizer.normalize_str
+    column_of = {normalize(term): column for column, term in enumerate(own)}
 
     @lru_cache(CACHED_WORDS)
     def columns_of(word: str) -> list[int]:
@@ -169,7 +168,7 @@ def _own_words(
         spelled = [mark + form for form in (word, lower, without_accents(lower)) for mark in ("", *WORD_MARKS)]
         return [column_of[form] for form in (spelled if words == "any" else [word]) if form in column_of]
 
-    split = [splitter(tokenizer, name) for name in PATTERNS if words in ("any", name)]
+    split = [_cutter(normalizer, name) for name in PATTERNS if words in ("any", name)]
     patterns = SPELLED if words == "any" else ()
     for text in texts:
         places = [Word(match[0], *match.span()) for pattern in patterns for match in pattern.finditer(text)]

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformers import PreTrainedTokenizerBase
-from transformers.convert_slow_tokenizer import bytes_to_unicode
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from vocable.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SPACE_MARK = "▁"  # U+2581, SentencePiece's space
 BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 # Begins a word, continues a word, has no letter or digit, is not valid UTF-8 by itself, is a control token.
 CLASSES = ("word", "continuation", "punctuation", "bytes", "special")
-CHARACTERS: dict[int, str] = bytes_to_unicode()  # byte -> its character in byte-level BPE
+PRINTED = {*range(33, 127), *range(161, 173), *range(174, 256)}  # bytes that byte-level BPE writes as themselves
+OTHERS = [byte for byte in range(256) if byte not in PRINTED]  # are written as the characters from U+0100
+CHARACTERS = {byte: chr(byte if byte in PRINTED else 256 + OTHERS.index(byte)) for byte in range(256)}
 BYTE_OF = {character: byte for byte, character in CHARACTERS.items()}
+
+UNUSED = re.compile(r"[\[<]unused[ _-]?\d+[\]>]|madeupword\d+", re.IGNORECASE)
+# Common spellings of special tokens, for an output vocabulary, which does not list them.
+SPECIAL_TOKEN = re.compile(r"[\[<](cls|sep|pad|unk|mask|bos|eos|/?s|\d+)[\]>]|<\|.*\|>", re.IGNORECASE)
 
 
 class Surface(NamedTuple):
@@ -32,9 +42,9 @@ class Surface(NamedTuple):
     kind: str  # one of `CLASSES`
 
 
-def backend_of(tokenizer: PreTrainedTokenizerBase) -> Any:
+def backend_of(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Any:
     """Return the `tokenizers` object of a tokenizer; raise `ModelError` for one in Python."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    backend = tokenizer if isinstance(tokenizer, Tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ModelError(
             f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast tokenizer"
@@ -132,3 +142,19 @@ def family_of(tokenizer: PreTrainedTokenizerBase) -> tuple[TokenizerFamily, dict
 def bare_marks(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """Return the tokens that spell only white space, such as the mark of a word's beginning."""
     return {i for i, unit in enumerate(token_surfaces(tokenizer)) if unit and not unit.text.strip()}
+
+
+def special_ids(vocabulary: Mapping[str, int], special: Collection[int], size: int | None = None) -> NDArray[np.int64]:
+    """Return the ids below `size` that are `special`, unused tokens such as [unused7], or not of a token, ascending.
+
+    `size` is by default the highest id plus one.
+    """
+    ordinary = np.zeros(max(size or 0, 1 + max(vocabulary.values(), default=-1)), dtype=bool)
+    ordinary[[i for token, i in vocabulary.items() if not UNUSED.fullmatch(token)]] = True
+    ordinary[[i for i in special if i < len(ordinary)]] = False
+    return np.flatnonzero(~ordinary[:size])
+
+
+def special_columns_of(terms: Sequence[str]) -> NDArray[np.int64]:
+    """Return the columns of terms that are spelled as special or unused tokens, ascending."""
+    return np.flatnonzero([bool(SPECIAL_TOKEN.fullmatch(term) or UNUSED.fullmatch(term)) for term in terms])

@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.checks import check_length
-from vocable.encoder.provenance import model_name
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.hub import check_length
+from vocable.encoder.load import load_encoder
+from vocable.encoder.models import Model, is_model, model_name
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset, load_dataset, load_files
@@ -46,8 +45,8 @@ from vocable.storage import check_file, replacing
 from vocable.tables import masked
 from vocable.vectors import holds_vectors
 
-Model: TypeAlias = SparseEncoder | str | os.PathLike[str]
-System: TypeAlias = Model | Collection
+ModelOrName: TypeAlias = Model | str | os.PathLike[str]
+System: TypeAlias = ModelOrName | Collection
 Kind: TypeAlias = Literal["model", "vectors", "index", "run", "lexical"]
 S = TypeVar("S", bound=System)
 
@@ -151,13 +150,14 @@ def named_systems(systems: S | Sequence[S] | Mapping[str, S]) -> dict[str, S]:
     """Return systems by name: the last part of a path; repeated names get a '."""
     if isinstance(systems, Mapping):
         return dict(systems)
-    several = [systems] if isinstance(systems, SparseEncoder | Collection | str | os.PathLike) else list(systems)
+    single = is_model(systems) or isinstance(systems, Collection | str | os.PathLike)
+    several: list[Any] = [systems] if single else list(systems)  # type: ignore[arg-type]
     if not several:
         raise ArgumentError("there is no system to evaluate")
     named: dict[str, S] = {}
     for system in several:
         place: Any = system.place if isinstance(system, Collection) else system
-        path = Path(model_name(place) if isinstance(place, SparseEncoder) else masked(os.fspath(place)))
+        path = Path(model_name(place) if is_model(place) else masked(os.fspath(place)))
         kind = _kind(system)
         name = path.stem if kind == "run" else path.name
         if kind == "lexical":
@@ -170,7 +170,7 @@ def named_systems(systems: S | Sequence[S] | Mapping[str, S]) -> dict[str, S]:
 
 
 def _kind(system: System) -> Kind:
-    if isinstance(system, SparseEncoder):
+    if is_model(system):
         return "model"
     if isinstance(system, str) and is_lexical(system):
         return "lexical"
@@ -221,7 +221,7 @@ def _judged(
 def _of_index(system: System, dataset: Dataset, measures: list[str], options: EvaluationOptions) -> list[Evaluation]:
     """Evaluate an index, and close it if it was not open."""
     if not isinstance(system, Collection):
-        assert not isinstance(system, SparseEncoder)
+        assert not is_model(system)
         with closing(open_index(system, device=options.get("device"))) as opened:
             return _of_index(opened, dataset, measures, options)
     return evaluate_index(
@@ -239,12 +239,12 @@ def _encoded(system: System, dataset: Dataset, name: str, options: EvaluationOpt
     assert not isinstance(system, Collection)
     dtype, max_length, query_idf = options.get("dtype", "auto"), options.get("max_length"), options.get("query_idf")
     device = options.get("device")
-    if not isinstance(system, SparseEncoder):
+    if not is_model(system):
         if holds_vectors(system):
             return stored_dataset(
                 system, dataset, dtype=dtype, max_length=max_length, query_idf=query_idf, device=device
             )
-        system = load_sparse_encoder(os.fspath(system), device=device)
+        system = load_encoder(os.fspath(system), device, options.get("runtime"), dtype)
     return encode_dataset(
         system,
         dataset,

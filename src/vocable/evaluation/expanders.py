@@ -27,13 +27,14 @@ from transformers import (
 
 from vocable.data.records import Example
 from vocable.data.texts import as_texts
-from vocable.encoder.asymmetric import Role
 from vocable.encoder.opening import open_model
+from vocable.encoder.protocol import Role
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrieval import QueryWeights, unexpanded
 from vocable.options import Count, CountOrZero, checked
 from vocable.progress import track
-from vocable.retrieval.bm25 import RM3, BM25Index, count_words
+from vocable.retrieval.bm25 import RM3, BM25Index
+from vocable.retrieval.bm25_weights import count_words
 
 Task = Literal["causal", "seq2seq"]
 LOADERS = {"causal": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}

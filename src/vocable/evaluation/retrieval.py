@@ -11,12 +11,11 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.encoder.asymmetric import Role
-from vocable.encoder.provenance import describe, model_name
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load_encoder
+from vocable.encoder.models import Model, describe, model_name
+from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, DataError, VectorsError
@@ -120,7 +119,7 @@ def _answer_costs(
 
 
 def encode_dataset(
-    model: SparseEncoder,
+    model: Model,
     dataset: Dataset,
     *,
     keep: Path | None = None,
@@ -195,7 +194,7 @@ def stored_dataset(
     missing = next((document.id for document in judged.documents if document.id not in rows), None)
     if missing is not None or not judged.documents:
         raise VectorsError(f"{source}: the document {missing!r} of {dataset.name} has no vector")
-    model = load_sparse_encoder(stored.meta.model, device=device)
+    model = load_encoder(stored.meta.model, device, stored.meta.runtime)
     encoder = TextEncoder(model, "query", dtype=dtype, max_length=max_length, query_idf=query_idf)
     if describe(encoder, stored.meta.model).vocabulary != stored.meta.vocabulary:
         raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} has changed since")
@@ -251,14 +250,14 @@ def retrieve_lexically(
 
 
 def evaluate_system(
-    model: SparseEncoder,
+    model: Model,
     dataset: StrPath | Dataset,
     measures: Measures = DEFAULT_MEASURES,
     *,
     name: str | None = None,
     k: int = DEFAULT_DEPTH,
     dtype: DType = "auto",
-    further: Callable[[SparseEncoder, Encoded, Ranking], Mapping[str, float]] | None = None,
+    further: Callable[[Model, Encoded, Ranking], Mapping[str, float]] | None = None,
 ) -> Evaluation:
     """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search.
 

@@ -11,22 +11,18 @@ from typing import get_args
 
 import numpy as np
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.asymmetric import Role, static_embedding
-from vocable.encoder.checks import check_length
-from vocable.encoder.graph import exported
-from vocable.encoder.hub import licence
-from vocable.encoder.provenance import checksum, model_name
-from vocable.encoder.sparse_encoder import load_sparse_encoder
-from vocable.encoder.terms import terms
+from vocable.encoder.hub import check_length, licence
+from vocable.encoder.load import load_encoder
+from vocable.encoder.models import is_model, model_name
+from vocable.encoder.protocol import EncodingModel, Role
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import Cost, TimedSystem, answer_costs, answer_times, encoding_rates
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
-from vocable.evaluation.evaluate import Model, named_systems
+from vocable.evaluation.evaluate import ModelOrName, named_systems
 from vocable.evaluation.expanders import is_lexical
 from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
@@ -45,7 +41,7 @@ SELECTION_GRID = ("document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1
 @tolerant
 @checked
 def select(
-    systems: Model | Sequence[Model] | Mapping[str, Model],
+    systems: ModelOrName | Sequence[ModelOrName] | Mapping[str, ModelOrName],
     dataset: str | os.PathLike[str] | Dataset,
     measures: Sequence[str] | None = None,
     *,
@@ -93,7 +89,7 @@ def select(
     if output is not None:
         require_extra("matplotlib", "figures")
     for system in named.values():
-        if not isinstance(system, SparseEncoder) and Path(system).is_file():
+        if not is_model(system) and Path(system).is_file():
             raise ArgumentError(f"{system}: not a model (`compare` sets files of evaluations side by side)")
         if isinstance(system, str) and is_lexical(system):
             raise ArgumentError(f"{system} is not a model with vectors to prune: measure it with evaluate")
@@ -102,14 +98,12 @@ def select(
     judged = replace(judged, convention=convention or judged.convention)
     places = {name: model_name(system) for name, system in named.items()}
     device, dtype, max_length = options.get("device"), options.get("dtype", "auto"), options.get("max_length")
-    models = {
-        name: one if isinstance(one, SparseEncoder) else load_sparse_encoder(os.fspath(one), device=device)
-        for name, one in named.items()
-    }
+    loading = device, options.get("runtime"), dtype
+    models = {name: load_encoder(one, *(() if is_model(one) else loading)) for name, one in named.items()}
     measure = partial(_measure, models, places, judged, settings, measures, dtype, max_length)
     if output is None:
         return replace(measure(), budget=budget)
-    others: dict[str, object] = {"systems": places, "weights": [checksum(model) for model in models.values()]}
+    others: dict[str, object] = {"systems": places, "weights": [model.checksum() for model in models.values()]}
     others |= {"measures": measures, "grid": list(map(str, settings)), "convention": judged.convention}
     others |= {"dtype": dtype, "max_length": max_length, "device": device}
     arguments["dataset"] = judged.name
@@ -133,7 +127,7 @@ def _write(selection: ModelSelection, folder: Path) -> None:
 
 
 def _measure(
-    models: Mapping[str, SparseEncoder],
+    models: Mapping[str, EncodingModel],
     places: Mapping[str, str],
     dataset: Dataset,
     settings: Sequence[Setting],
@@ -156,10 +150,8 @@ def _measure(
         queries, documents = (TextEncoder(model, role, dtype=dtype, max_length=max_length) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)
-        parameters = None if exported(model) else sum(weights.numel() for weights in model.parameters())
-        looked_up = static_embedding(model, "query") is not None
-        sizes = len(terms(model)), parameters, queries.max_length, documents.max_length
-        deployments[name] = Deployment(places[name], looked_up, licence(places[name]), *sizes)
+        sizes = len(model.terms), model.parameters, queries.max_length, documents.max_length
+        deployments[name] = Deployment(places[name], queries.looked_up, licence(places[name]), *sizes)
     rates = encoding_rates(encoders, [document.full for document in dataset.documents])
     times = answer_times(systems, [query.text for query in dataset.queries])
     each = (

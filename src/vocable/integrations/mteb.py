@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder.encode import encode
-from vocable.encoder.provenance import checksum, model_name
+from vocable.encoder.models import Model, checksum, model_name
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
 from vocable.options import DType, LongDocuments
@@ -36,7 +35,7 @@ class SparseSearch:
 
     def __init__(
         self,
-        model: SparseEncoder,
+        model: Model,
         name: str | None = None,
         *,
         dtype: DType = "auto",

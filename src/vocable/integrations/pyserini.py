@@ -13,9 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from sentence_transformers import SparseEncoder
-
-from vocable.encoder.provenance import describe
+from vocable.encoder.models import Model, describe
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.pruning import quantize
 from vocable.retrieval.export import term_counts
@@ -40,9 +38,7 @@ class QueryEncoder:
         VectorsError: `documents` cannot be read, or have another vocabulary.
     """
 
-    def __init__(
-        self, model: SparseEncoder, scale: float = 100.0, *, documents: Sources | None = None, **options: Any
-    ) -> None:
+    def __init__(self, model: Model, scale: float = 100.0, *, documents: Sources | None = None, **options: Any) -> None:
         self._encoder, self._scale = TextEncoder(model, "query", **options), scale
         if documents is not None:
             self._encoder.know_collection(*term_counts(documents, describe(self._encoder, "the model")))

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, read_corpus, read_queries
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load_encoder
+from vocable.encoder.models import Model
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.options import Count, CountOrZero, checked
@@ -94,7 +94,7 @@ class EngineCheck(Tabular):
 def check_engine(
     place: str | os.PathLike[str],
     *,
-    model: str | SparseEncoder = "vocable-mini",
+    model: str | Model = "vocable-mini",
     corpus: str = "pydocs:",
     topics: str = "pydocs:#test",
     documents: Count = 1000,
@@ -124,7 +124,7 @@ def check_engine(
     engine, address = engine_of(place)
     if address == str(place) and "://" not in address:
         raise ArgumentError(f"{masked(str(place))}: name an engine, as in qdrant+http://localhost:6333/check")
-    loaded = model if isinstance(model, SparseEncoder) else load_sparse_encoder(model, device=device)
+    loaded = load_encoder(model, device)
     sample = [_with_fields(row, one) for row, one in enumerate(islice(read_corpus(corpus), documents))]
     texts = [query.text for query in islice(read_queries(topics), queries)]
     if not sample or not texts:

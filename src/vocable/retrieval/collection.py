@@ -11,12 +11,10 @@ from typing import Any, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.data.texts import Texts, as_texts
-from vocable.encoder.provenance import describe
-from vocable.encoder.terms import terms
+from vocable.encoder.models import Model, describe
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import Count, Matching, QueryEncoding, SearchOptions, check, checked, select
@@ -34,9 +32,9 @@ class Collection(StoredDocuments):
     @cached_property
     def terms(self) -> list[str]:
         """The v output terms of the model, by column."""
-        return terms(self.loaded_model)
+        return self.loaded_model.terms
 
-    def query_encoder(self, model: SparseEncoder | None = None, **options: Unpack[QueryEncoding]) -> TextEncoder:
+    def query_encoder(self, model: Model | None = None, **options: Unpack[QueryEncoding]) -> TextEncoder:
         """Return an encoder of queries with `model`, by default the collection's own.
 
         The weights of queries are multiplied by the terms' IDF in the collection to the power `query_idf`, by default

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data.texts import Text, as_text
+from vocable.encoder.encode import encode
+from vocable.encoder.models import Model, encoding_model
+from vocable.encoder.protocol import Role
+from vocable.encoder.terms import Word, input_terms, terms
 from vocable.errors import VectorsError
 from vocable.options import Count, checked
 from vocable.retrieval.notebook import bars
 from vocable.tables import Table, Tabular, counted
-
-if TYPE_CHECKING:  # they load torch, which explaining vectors does not need
-    from sentence_transformers import SparseEncoder
-
-    from vocable.encoder.asymmetric import Role
-    from vocable.encoder.terms import Word
 
 MARKED = 8  # matching terms that are marked in a text, the heaviest
 Origin: TypeAlias = Literal["text", "expansion", "wacky"]
@@ -159,7 +157,7 @@ class Expansion(Tabular):
 
 
 def explain(
-    model: SparseEncoder, query: Text, document: Text | None = None, wacky: Collection[str] | None = None
+    model: Model, query: Text, document: Text | None = None, wacky: Collection[str] | None = None
 ) -> Explanation | Expansion:
     """Encode a query and a document (title and text), and explain their score; without a document, expand the query.
 
@@ -169,9 +167,6 @@ def explain(
         document: a text or a record.
         wacky: terms whose expansions are marked, as `vocable.wackiness.measure.read_wacky_terms` reads them.
     """
-    from vocable.encoder.encode import encode
-    from vocable.encoder.terms import terms
-
     query = as_text(query, "query")
     if document is None:
         return expand_text(model, query, role="query", wacky=wacky)
@@ -182,27 +177,18 @@ def explain(
 
 
 def expand_text(
-    model: SparseEncoder, text: Text, role: Role = "document", k: int = 20, wacky: Collection[str] | None = None
+    model: Model, text: Text, role: Role = "document", k: int = 20, wacky: Collection[str] | None = None
 ) -> Expansion:
     """Encode a text with a model from `vocable.load`, and return its k heaviest terms; `wacky` as in `explain`."""
-    from vocable.encoder.encode import encode
-    from vocable.encoder.terms import terms
-
     text = as_text(text)
     return expand_vector(encode(model, [text], role=role), terms(model), text_terms(model, text), k, wacky)
 
 
-def text_terms(model: SparseEncoder, text: str) -> set[str]:
+def text_terms(model: Model, text: str) -> set[str]:
     """Return the output terms that occur in a text, also beyond the length at which the model truncates it."""
-    from vocable.encoder.fuse import main_transformer
-    from vocable.encoder.output_vocabulary import output_vocabulary
-    from vocable.encoder.terms import input_terms
-
-    transformer = main_transformer(model)
-    columns, layer = input_terms(model, [text]).indices.tolist(), output_vocabulary(transformer.auto_model)
-    if layer is None:
-        return set(transformer.tokenizer.convert_ids_to_tokens(columns))
-    return {layer.terms[column] for column in columns}
+    encoder = encoding_model(model)
+    columns = input_terms(encoder, [text]).indices.tolist()
+    return {encoder.terms[column] for column in columns}
 
 
 def explain_vectors(

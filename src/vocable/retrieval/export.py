@@ -16,7 +16,7 @@ from annotated_types import Ge
 from scipy.sparse import csr_array
 
 from vocable.encoder.idf import idf
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load_encoder
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError, VocableError
 from vocable.fingerprint import fingerprint, settings_of
@@ -135,7 +135,7 @@ def export(
 def _model_idf(meta: VectorsMeta) -> float | None:
     """Return the model's power of the IDF for queries; None if the model cannot be opened."""
     try:
-        return TextEncoder(load_sparse_encoder(meta.model), "query", dtype="float32").query_idf
+        return TextEncoder(load_encoder(meta.model, runtime=meta.runtime), "query", dtype="float32").query_idf
     except VocableError:
         return None
 

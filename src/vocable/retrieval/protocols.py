@@ -48,11 +48,17 @@ class About:
     options: type[Any] = NoOptions  # dataclass of the engine's own options
 
 
-def engines() -> dict[str, object]:
+def engine_named(name: str) -> Any:
+    """Return the class of an engine; None for an unknown one. A module has the name of its engine."""
+    if name not in {module.name for module in iter_modules(package.__path__)}:
+        return None
+    return getattr(import_module(f"{package.__name__}.{name}"), "ENGINE", None)
+
+
+def engines() -> dict[str, Any]:
     """Return the classes of all engines by name."""
-    modules = (import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__))
-    found = (getattr(module, "ENGINE", None) for module in modules)
-    return {engine.about.engine: engine for engine in found if engine is not None}
+    named = ((module.name, engine_named(module.name)) for module in iter_modules(package.__path__))
+    return {name: engine for name, engine in named if engine is not None}
 
 
 def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
@@ -64,27 +70,27 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
     Raises:
         ArgumentError: unknown engine.
     """
-    text, known = path_name(place, "a place"), engines()
+    text = path_name(place, "a place")
     found = ENGINE_PLACE.match(text)
-    if found is None or (found["name"] not in known and found["server"] == ":"):
+    if found is None or (found["server"] == ":" and engine_named(found["name"]) is None):
         name = DEFAULT_ENGINE
         if (record := Path(text, STORE)).is_file():
             name = read_record(record, dict[str, Any]).get("engine", DEFAULT_ENGINE)
-        if name not in known:
-            raise ArgumentError(f"{record}: unknown engine {name!r}: the engines are {', '.join(known)}")
-        return known[name], text
+        if (engine := engine_named(name)) is None:
+            raise ArgumentError(f"{record}: unknown engine {name!r}: the engines are {', '.join(engines())}")
+        return engine, text
     if found["name"] in ("http", "https"):
         raise ArgumentError(
             f"{text}: a service is searched by its address; change its documents there by PUT and DELETE"
         )
-    if found["name"] not in known:
-        raise ArgumentError(f"{text.partition('//')[0]}: the engines are {', '.join(known)}")
-    return known[found["name"]], text if found["server"] == "://" else text[found.end("name") + 1 :]
+    if (engine := engine_named(found["name"])) is None:
+        raise ArgumentError(f"{text.partition('//')[0]}: the engines are {', '.join(engines())}")
+    return engine, text if found["server"] == "://" else text[found.end("name") + 1 :]
 
 
 def holds_index(place: str | os.PathLike[str]) -> bool:
     """Return whether a place names an engine, or is the folder of a collection."""
     text = path_name(place, "a place")
     found = ENGINE_PLACE.match(text)
-    named = found is not None and (found["server"] != ":" or found["name"] in engines())
+    named = found is not None and (found["server"] != ":" or engine_named(found["name"]) is not None)
     return named or Path(text, STORE).is_file()

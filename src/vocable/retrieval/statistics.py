@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, DataError, NoSpaceError, VectorsError
-from vocable.retrieval.bm25 import count_words, inverse_document_frequency, term_frequency_weights
+from vocable.retrieval.bm25_weights import count_words, inverse_document_frequency, term_frequency_weights
 from vocable.retrieval.engines.base import UNBOUNDED
 from vocable.retrieval.words import stemmed
 

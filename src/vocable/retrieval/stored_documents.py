@@ -14,23 +14,20 @@ from copy import copy
 from dataclasses import asdict
 from functools import cached_property
 from itertools import islice
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
-from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from vocable.data import Document
 from vocable.data.records import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.encode import EncodedCorpus
-from vocable.encoder.opening import without_bars
-from vocable.encoder.provenance import checksum
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.load import load_encoder
+from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
-from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
+from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError, require_extra
 from vocable.progress import progress
 from vocable.retrieval.engines.base import Store, Vectors
 from vocable.retrieval.filters import names_of
@@ -40,6 +37,9 @@ from vocable.retrieval.settings import check_settings
 from vocable.retrieval.statistics import DRIFT, Content, Statistics
 from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 logger = logging.getLogger(__name__)
 
@@ -111,11 +111,10 @@ class StoredDocuments:
         return other
 
     @cached_property
-    def loaded_model(self) -> SparseEncoder:
-        """The model that made the collection, loaded on first use; `VectorsError` if it has changed."""
-        model = load_sparse_encoder(self.model, device=self.device)
-        found = (checksum(model, kind) for kind in (None, torch.float32, torch.bfloat16))
-        if self.weights and not self.allow_changed_model and self.weights not in found:
+    def loaded_model(self) -> EncodingModel:
+        """The model that made the collection, in its runtime, loaded on first use; `VectorsError` if it has changed."""
+        model = load_encoder(self.model, self.device, self.meta.runtime)
+        if self.weights and not self.allow_changed_model and not model.has_checksum(self.weights):
             self._refuse_changed(self.model)
         return model
 
@@ -124,8 +123,8 @@ class StoredDocuments:
         """The model of the dense vectors, loaded on first use."""
         if self.dense is None:
             raise ArgumentError(f"{self.place}: it was made without dense vectors")
-        model = load_dense(self.dense, self.device)
-        if not self.allow_changed_model and self.store.settings.get("dense_weights") not in (None, checksum(model)):
+        model, made_with = load_dense(self.dense, self.device), self.store.settings.get("dense_weights")
+        if not self.allow_changed_model and made_with not in (None, dense_checksum(model)):
             self._refuse_changed(self.dense)
         return model
 
@@ -371,11 +370,21 @@ class StoredDocuments:
 
 def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
     """Load a model of dense vectors; raises `ModelError` if it cannot be loaded."""
+    library = require_extra("sentence_transformers", "train")
+    from vocable.encoder.opening import without_bars
+
     try:
         with without_bars():
-            return SentenceTransformer(name, device=device)
+            return library.SentenceTransformer(name, device=device)
     except Exception as error:  # the library passes on any error
         raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
+
+
+def dense_checksum(model: SentenceTransformer) -> str:
+    """Return the checksum of the weights of a model of dense vectors."""
+    from vocable.encoder.torch_model import weights_checksum
+
+    return weights_checksum(model)
 
 
 def normalized(vectors: Any) -> np.ndarray:

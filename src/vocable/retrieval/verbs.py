@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from scipy.sparse import csr_array
-from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from vocable.data import BadLines, Document, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.data.texts import as_ids
-from vocable.encoder.checks import check_length
-from vocable.encoder.provenance import checksum, describe, model_name
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.hub import check_length
+from vocable.encoder.load import load_encoder
+from vocable.encoder.models import Model, describe, is_model, model_name
+from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
@@ -30,16 +30,19 @@ from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.protocols import STORE, Space, engine_of
 from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import Limits
-from vocable.retrieval.stored_documents import load_dense
+from vocable.retrieval.stored_documents import dense_checksum, load_dense
 from vocable.storage import ANOTHER, SETTINGS, finish, finished, path_name, read_record, resumable
 from vocable.vectors import Sources, holds_vectors, places_of, read_vectors
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with their vectors if stored
 
 
 @checked
 def index(
-    model: SparseEncoder | Sources,
+    model: Model | Sources,
     corpus: str | PathLike[str],
     output: str | PathLike[str],
     *,
@@ -81,7 +84,7 @@ def index(
 
 
 def build(
-    model: SparseEncoder | Sources,
+    model: Model | Sources,
     documents: Iterable[Document],
     output: str | PathLike[str],
     *,
@@ -97,14 +100,15 @@ def build(
     An interrupted call resumes when it is repeated with the same documents.
     """
     engine, address = engine_of(output)
-    device, limits = options.get("device"), Limits(**{n: v for n, v in options.items() if n != "device"})  # type: ignore[arg-type]
+    device, runtime = options.get("device"), options.get("runtime")
+    limits = Limits(**{n: v for n, v in options.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
     settings: dict[str, object] = {
         "engine": engine.about.engine,
         "engine_options": engine.parse_options(engine_options),
     }
     size, loaded = engine.about.part, None
-    if not isinstance(model, SparseEncoder) and holds_vectors(model):
+    if not is_model(model) and holds_vectors(model):
         for option in ("max_length", "long_documents"):
             if getattr(limits, option) != getattr(Limits(), option):
                 raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
@@ -120,13 +124,13 @@ def build(
             source,
             size,
         )
-    elif isinstance(model, SparseEncoder | str | PathLike):
+    elif is_model(model) or isinstance(model, str | PathLike):
         check_length(model, limits.max_length)
-        loaded = model if isinstance(model, SparseEncoder) else load_sparse_encoder(fspath(model), device=device)
+        loaded = load_encoder(model if is_model(model) else fspath(model), device, runtime, limits.dtype)
         name = model_name(model) if name is None else name
         window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
         meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), name)
-        settings |= {"model": name, "weights": checksum(loaded), "meta": asdict(meta)}
+        settings |= {"model": name, "weights": loaded.checksum(), "meta": asdict(meta)}
         parts = ((some, None) for some in in_parts(documents, size, limits.long_documents))
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
@@ -136,7 +140,7 @@ def build(
         "inputs": fingerprint(source),
         "bm25": bm25,
         "dense": dense,
-        "dense_weights": None if dense_model is None else checksum(dense_model),
+        "dense_weights": None if dense_model is None else dense_checksum(dense_model),
         "limits": asdict(limits),
     }
     return _Making(engine, output, settings, loaded, dense_model, device).make(address, parts)
@@ -234,7 +238,7 @@ class _Making:
     engine: type[Store]
     output: str | PathLike[str]
     settings: dict[str, Any]
-    model: SparseEncoder | None
+    model: EncodingModel | None
     dense_model: SentenceTransformer | None
     device: str | None
 

@@ -13,7 +13,6 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 import Stemmer
-from bm25s.tokenization import Tokenizer
 
 from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError
@@ -114,6 +113,8 @@ def stemmer_of(language: str | None) -> Stemmer.Stemmer | None:
 
 @lru_cache
 def _stop_words(language: str | None) -> frozenset[str]:
+    from bm25s.tokenization import Tokenizer  # imports numba, which not every search needs
+
     try:
         return frozenset(Tokenizer(stopwords=language).stopwords)
     except ValueError as error:

@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 
 from vocable import __version__
 from vocable.data import Document
-from vocable.encoder.text_encoder import BATCH_TOKENS
 from vocable.errors import ArgumentError, DataError, NoSpaceError, VocableError
 from vocable.retrieval.explain import Expansion, Explanation, json_values
 from vocable.retrieval.records import Changed
@@ -195,15 +194,15 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
     @app.get("/info", responses=refusals())
     async def info() -> schemas.Info:
         """Return the index and the limits."""
-        limits, device = service.limits, service.model.device
+        limits = service.limits
         [count] = await service.batcher.run(lambda items: [len(service.collection)], [None])
         return schemas.Info(
             model_id=service.collection.model,
-            model_dtype=str(service.queries.model.dtype).removeprefix("torch."),
+            model_dtype=service.queries.model.dtype,
             model_type={"embedding": {"pooling": "splade"}},
             max_concurrent_requests=limits["max_requests"],
             max_input_length=service.documents.max_length or 0,
-            max_batch_tokens=BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"]),
+            max_batch_tokens=service.documents.batch_tokens,
             max_batch_requests=limits["batch_size"],
             max_client_batch_size=limits["max_inputs"],
             version=__version__,

@@ -10,13 +10,12 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document, Query
-from vocable.encoder.asymmetric import route, static_embedding
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.options import Pruning, RankingOptions, SearchOptions, ServiceLimits, select
@@ -31,9 +30,6 @@ from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
 from vocable.service.view import TermPostings, View, term_postings, view
-
-if TYPE_CHECKING:
-    pass
 
 Row: TypeAlias = tuple[np.ndarray, np.ndarray]  # a vector of v terms: columns int32, ascending, and weights float32
 MAX_CACHED = 500  # characters of a query in the cache
@@ -230,7 +226,7 @@ class Service:
             return self.collection.query_encoder(query_idf=prompt.query_idf)
         if prompt.name in ("query", "document"):
             return self.queries if prompt.name == "query" else self.documents
-        name = prompt.name or self.model.default_prompt_name
+        name = prompt.name or self.model.default_prompt
         encoder = copy.copy(self.documents)
         encoder.prompt = None if name is None else self.model.prompts[name]
         return encoder
@@ -249,14 +245,11 @@ class Service:
         return [refused.get(place) or next(rows) for place in range(len(texts))]
 
     def _truncated_left(self, encoder: TextEncoder, texts: list[str]) -> csr_array:
-        if static_embedding(encoder.model, encoder.role) is not None:
+        if encoder.looked_up:
             raise ArgumentError("truncation_direction: queries of this model are looked up, and cut on the right only")
-        tokenizer: Any = getattr(route(encoder.model, encoder.role)[0], "tokenizer", None)
-        tokenizer.truncation_side = "left"  # no other thread reads it
-        try:
-            return encoder.encode(texts)
-        finally:
-            tokenizer.truncation_side = "right"
+        left = copy.copy(encoder)
+        left.truncation = "left"
+        return left.encode(texts)
 
     def _search(self, items: list[tuple[str, Row]], k: int, explain: bool, key: str) -> list[tuple[Hit, ...]]:
         texts, rows = zip(*items, strict=True)

@@ -24,7 +24,7 @@ from typing_extensions import Unpack
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
-from vocable.encoder.provenance import checksum
+from vocable.encoder.models import checksum
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.fingerprint import settings_of

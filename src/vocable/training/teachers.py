@@ -30,13 +30,13 @@ from transformers import AutoConfig
 
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
-from vocable.encoder.asymmetric import Role, length_read
 from vocable.encoder.cpu import in_bfloat16
-from vocable.encoder.graph import exported
+from vocable.encoder.graph import GraphModel
 from vocable.encoder.hub import TRUSTING, locate
 from vocable.encoder.idf import idf
+from vocable.encoder.load import load
 from vocable.encoder.opening import open_model
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
@@ -99,7 +99,7 @@ def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: 
     except (OSError, ValueError, HFValidationError) as error:
         raise ModelError(f"{name}: {str(error).strip().partition(chr(10))[0]}") from error
     if kind == "sparse":
-        return load_sparse_encoder(name, device=device)
+        return load(name, device=device)
     return open_model(name, CrossEncoder if kind == "cross" else SentenceTransformer, device)
 
 
@@ -203,7 +203,7 @@ def sparse_scores(
 
     If it multiplies query weights by the collection's IDF, the documents of the query's source are the collection.
     """
-    teacher = load_sparse_encoder(name)
+    teacher = load(name)
     columns = _encoded(teacher, name, examples, folder, dtype, max_length)
     (queries, query_of), (documents, _), *_ = columns
     documents_of = np.stack([of for _, of in columns[1:]])
@@ -269,7 +269,7 @@ def load_sparse_teacher(
 
     The folder keeps the vectors. Raises `ModelError` if the teacher's output terms are not the student's.
     """
-    teacher = load_sparse_encoder(name)
+    teacher = load(name)
     check_terms(f"sparse teacher {name}", teacher, terms(student), "alignment compares vectors term by term")
     columns = _encoded(teacher, name, examples, folder, dtype)
     return lambda rows: torch.from_numpy(np.concatenate([matrix[of[rows]].toarray() for matrix, of in columns]))
@@ -292,9 +292,9 @@ def _encoded(
         texts, places = distinct_texts(examples, columns)
         finished = folder / role
         if not finished.exists():
-            own = length_read(teacher, role)
+            own = TextEncoder(teacher, role).max_length
             read = min(max_length, own) if max_length and own else own
-            number_type: DType = "auto" if exported(teacher) else dtype  # an exported model has its own
+            number_type: DType = "auto" if isinstance(teacher, GraphModel) else dtype  # an exported model has its own
             encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=number_type), folder / "parts"
             documents = (Document(str(row), text) for row, text in enumerate(texts))
             title = f"sparse teacher: {role}"

@@ -17,9 +17,10 @@ from datasets import DatasetDict, concatenate_datasets
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 
-from vocable.encoder.asymmetric import Role, route
+from vocable.encoder.asymmetric import route
 from vocable.encoder.idf import document_frequencies, idf
 from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.protocol import Role
 from vocable.encoder.terms import input_terms, terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ModelError

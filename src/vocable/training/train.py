@@ -26,12 +26,13 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 from vocable.adapt.rescale import PROBE_TEXTS
 from vocable.adapt.statistics import RULES
 from vocable.data import tolerating
-from vocable.encoder.asymmetric import Role, positions, route, static_embedding
+from vocable.encoder.asymmetric import positions, route, static_embedding
 from vocable.encoder.cpu import float32_attention, use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import trusting
 from vocable.encoder.opening import without_bars
+from vocable.encoder.protocol import Role
 from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, RecipeError

@@ -25,10 +25,10 @@ from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.asymmetric import Role
-from vocable.encoder.checks import check_length
-from vocable.encoder.provenance import checksum, model_name
-from vocable.encoder.sparse_encoder import load_model
+from vocable.encoder.hub import check_length
+from vocable.encoder.load import load_model
+from vocable.encoder.models import checksum, model_name
+from vocable.encoder.protocol import Role
 from vocable.encoder.terms import expansion_entries, flags, input_terms, terms
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
@@ -372,7 +372,7 @@ def ablate(
     check_length(model, max_length)
     for source in sources:
         load_dataset(source, documents=False)  # errors of the last one are found before hours of work on the others
-    encoder, name = load_model(model, options.get("device")), model_name(model)
+    encoder, name = load_model(model, options.get("device"), options.get("runtime")), model_name(model)
     names = terms(encoder)
     if scores is not None:
         read_wackiest(scores, names)  # raises an error for another vocabulary

@@ -19,14 +19,14 @@ from sentence_transformers import SparseEncoder
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.encode import encode
 from vocable.encoder.fuse import main_transformer
-from vocable.encoder.graph import exported
+from vocable.encoder.graph import GraphModel
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.terms import Words, input_terms, special_terms, terms
 from vocable.encoder.tokens import Surface, token_surfaces
 from vocable.errors import VectorsError
 from vocable.evaluation.expanders import Expander
 from vocable.options import Count, checked
-from vocable.retrieval.bm25 import count_words
+from vocable.retrieval.bm25_weights import count_words
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import Sources, places_of, read_vectors, vocabulary_fingerprint
 from vocable.wackiness.score import without_itself
@@ -135,7 +135,7 @@ def model_surfaces(model: SparseEncoder) -> list[Surface]:
 
 def output_rows(model: SparseEncoder) -> np.ndarray | None:
     """Return the rows [v, d] of the output layer, float32; None for an exported model, which hides them."""
-    if exported(model):
+    if isinstance(model, GraphModel):
         return None
     rows: np.ndarray = output_layer(main_transformer(model).auto_model).weight.detach().float().cpu().numpy()
     return rows

@@ -26,7 +26,7 @@ from sentence_transformers import SparseEncoder
 from typing_extensions import TypedDict
 
 from vocable.data import Document, read_corpus, read_queries
-from vocable.encoder.sparse_encoder import model_of
+from vocable.encoder.load import model_of
 from vocable.encoder.terms import input_terms, remove_expansions, terms
 from vocable.errors import DataError, VectorsError
 from vocable.fingerprint import fingerprint

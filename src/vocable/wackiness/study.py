@@ -22,10 +22,10 @@ from typing_extensions import Unpack
 
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.asymmetric import Role
-from vocable.encoder.checks import check_length
-from vocable.encoder.provenance import checksum, model_name
-from vocable.encoder.sparse_encoder import load_model
+from vocable.encoder.hub import check_length
+from vocable.encoder.load import load_model
+from vocable.encoder.models import checksum, model_name
+from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, require_extra
@@ -100,7 +100,10 @@ def measure_wackiness(
     encoders = [None if expander else one for one, expander in zip(several, expanders, strict=True)]
     for encoder in encoders:
         check_length(encoder, options.get("max_length"))
-    opened = [None if encoder is None else load_model(encoder, options.get("device")) for encoder in encoders]
+    opened = [
+        None if encoder is None else load_model(encoder, options.get("device"), options.get("runtime"))
+        for encoder in encoders
+    ]
     others = {**asdict(settings), "models": places, "weights": ["" if one is None else checksum(one) for one in opened]}
     others |= {"dtype": options.get("dtype", "auto"), "max_length": options.get("max_length")}
     run = settings_of(measure_wackiness, arguments, others, without=("card",))

@@ -27,11 +27,10 @@ from transformers import PreTrainedTokenizerBase
 
 from vocable.encoder.asymmetric import route
 from vocable.encoder.fuse import pack
-from vocable.encoder.graph import refuse_exported
 from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.sparse_encoder import load_sparse_encoder
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.torch_model import TorchEncoder
 from vocable.errors import DataError
 from vocable.evaluation.clusters import cluster
 from vocable.options import DType
@@ -70,11 +69,10 @@ class AlignmentTask(Task):
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, teacher: str, names: Sequence[str], device: str, dtype: DType
     ) -> None:
-        model = load_sparse_encoder(teacher, device=device)
-        refuse_exported(model)
-        self._tokenizer, self._teacher = tokenizer, TextEncoder(model, "document", dtype=dtype)
+        self._tokenizer = tokenizer
+        self._teacher = TorchEncoder.of(load_sparse_encoder(teacher, device=device), "document", dtype)
         check_terms(f"teacher {teacher}", self._teacher.model, names, "logits are compared term by term")
-        self._transformer: Any = route(self._teacher.model, "document")[0]
+        self._transformer: Any = route(self._teacher.model.sparse_encoder, "document")[0]
 
     def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
         return Masked(ids, np.full_like(ids, IGNORED))
@@ -91,7 +89,7 @@ class AlignmentTask(Task):
     def target(self, texts: Sequence[str]) -> Tensor:
         """Return the teacher's largest logit of every term in each text: [b, v] float32."""
         layer = output_layer(self._transformer.auto_model)
-        hidden, offsets = pack(self._transformer(self._teacher.features(texts)))
+        hidden, offsets = pack(self._transformer(self._teacher.features(texts, self._teacher.prompt)))
         return max_logits(hidden, layer.weight, layer.bias, offsets)
 
     def figures(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:

@@ -1,0 +1,43 @@
+"""Weights of texts that are looked up in a table of token weights, without a model.
+
+Letters: b texts, v terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from vocable.encoder.protocol import EncodingModel, RoleEncoder, Tokenization
+
+TABLE_TOKENS = 1 << 16  # of a batch
+
+
+class TableEncoder(RoleEncoder):
+    """The encoder of a role by a table of token weights, float32 [v], which is read anew for each batch."""
+
+    pooling, looked_up, batch_tokens, threads = "static", True, TABLE_TOKENS, 1
+
+    def __init__(
+        self,
+        model: EncodingModel,
+        tokenization: Tokenization,
+        weights: Callable[[], NDArray[np.float32]],
+        **settings: Any,  # attributes of a `RoleEncoder`
+    ) -> None:
+        self.model, self.tokenization, self._weights = model, tokenization, weights
+        vars(self).update(settings)
+
+    def encode(self, texts: object, ids: Sequence[Sequence[int]], prompt: object, side: object) -> csr_array:
+        """Return the weight of each distinct token, [b, v]; `ids` have no special tokens around them."""
+        weights = self._weights()
+        columns = [np.unique(np.asarray(some[: self.max_length], dtype=np.int32)) for some in ids]
+        columns = [found[weights[found] > 0] for found in columns]
+        indices = np.concatenate([np.empty(0, dtype=np.int32), *columns])
+        indptr = np.array([0, *accumulate(map(len, columns))], dtype=np.int32)
+        return csr_array((weights[indices], indices, indptr), shape=(len(ids), len(weights)))

@@ -1,0 +1,56 @@
+"""Models that encode, whatever library computes them: their names, checksums, and the origin of their vectors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+from typing_extensions import TypeIs
+
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
+from vocable.encoder.protocol import EncodingModel
+from vocable.vectors import VectorsMeta, vocabulary_fingerprint
+
+if TYPE_CHECKING:
+    from sentence_transformers import SparseEncoder
+
+    from vocable.encoder.text_encoder import TextEncoder
+
+Model: TypeAlias = Union["SparseEncoder", EncodingModel]  # as `vocable.load` returns it
+
+
+def is_model(one: object) -> TypeIs[Model]:
+    """Return whether an object is a model, and not the name of one."""
+    library: Any = sys.modules.get("sentence_transformers")  # without it there is no SparseEncoder
+    return isinstance(one, EncodingModel) or (library is not None and isinstance(one, library.SparseEncoder))
+
+
+def encoding_model(model: Model) -> EncodingModel:
+    """Return a model as an `EncodingModel`."""
+    if isinstance(model, EncodingModel):
+        return model
+    from vocable.encoder.torch_model import TorchModel
+
+    return TorchModel(model)
+
+
+def model_name(model: Model | str | os.PathLike[str]) -> str:
+    """Return the name of a model in its outputs: the absolute path of a local folder, or the Hub id."""
+    if is_model(model):
+        return model_name(encoding_model(model).name)
+    name = os.fspath(model)
+    return str(Path(name).resolve()) if name not in (BUILT_IN_MODEL, BY_LOOKUP) and Path(name).is_dir() else name
+
+
+def checksum(model: Model) -> str:
+    """Return eight hexadecimal digits that change with the weights of a model."""
+    return encoding_model(model).checksum()
+
+
+def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
+    """Return the metadata of the vectors of `encoder`, by which vectors of other vocabularies or models are refused."""
+    names, length = encoder.model.terms, encoder.max_length or 0
+    fingerprint, runtime = vocabulary_fingerprint(names), encoder.model.runtime
+    return VectorsMeta(fingerprint, name, encoder.pooling, encoder.role, length, size=len(names), runtime=runtime)
