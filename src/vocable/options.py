@@ -51,8 +51,7 @@ Device: TypeAlias = Annotated[
 ]
 Runtime: TypeAlias = Literal["torch", "onnx", "openvino"]
 ModelRuntime: TypeAlias = Annotated[
-    Runtime | None,
-    Doc("Library that computes a model by its name; by default its exported graph on a CPU, PyTorch on a GPU."),
+    Runtime | None, Doc("Library that computes the model; by default its graph on a CPU, PyTorch on a GPU.")
 ]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]

@@ -76,7 +76,7 @@ from vocable.threads import cpu_threads
 BOTH_ROLES: tuple[Role, ...] = get_args(Role)
 COMPARISON = "exported.json"
 OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as one operation, 23 also attention
-BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
+DECODER_BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
 COMPARED_TEXTS, COMPARED_TERMS = 64, 10
 TIMED_QUERIES, QUERY_WORDS = 20, 8
 TOLERANCE = 1e-3  # of a weight in float32; rounding alone gives about 1e-5
@@ -262,7 +262,7 @@ class PooledTerms(nn.Module):
     ) -> None:
         super().__init__()
         self.mlm, self.layer, self.pooling, self.activation = mlm, layer, pooling, activation
-        self.limits, self.blocks = limits, nn.ParameterList(layer.weight.split(BLOCK) if in_blocks else [])
+        self.limits, self.blocks = limits, nn.ParameterList(layer.weight.split(DECODER_BLOCK) if in_blocks else [])
         self.register_buffer("known", known)
 
     def forward(

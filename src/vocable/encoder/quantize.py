@@ -26,8 +26,8 @@ from vocable.errors import require_extra
 Floats = NDArray[np.float32]
 Inputs = Mapping[str, NDArray[np.int64]]
 
-ROWS = 8  # rows of an input that are kept of each text
-COLUMNS = 2048  # columns of the matrices on which settings are tried
+ROWS_OF_TEXT = 8  # rows of an input that are kept of each text
+TRIED_COLUMNS = 2048  # columns of the matrices on which settings are tried
 EXPONENTS = (0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CLIPS = (1, 0.85, 0.7, 0.55, 0.4)  # shares of the range
 LARGEST_ERROR = 1.2e-3  # relative squared error of a product; above, its matrices stay in float32
@@ -60,14 +60,14 @@ class Group:
     def observe(self, values: Floats) -> None:
         """Take the values [..., k] of an input into account."""
         rows = values.reshape(-1, values.shape[-1])
-        self.rows.append(rows[:: max(1, len(rows) // ROWS)])
+        self.rows.append(rows[:: max(1, len(rows) // ROWS_OF_TEXT)])
         self.lowest = np.minimum(self.lowest, rows.min(0))
         self.highest = np.maximum(self.highest, rows.max(0))
 
     def rounding(self) -> Rounding:
         """Return the smoothing and the range with the smallest error of the product."""
         rows, weights = np.concatenate(self.rows), np.concatenate([*self.matrices.values()], axis=1)
-        weights = weights[:, :: -(-weights.shape[1] // COLUMNS)]
+        weights = weights[:, :: -(-weights.shape[1] // TRIED_COLUMNS)]
         product = rows @ weights
         power = float(np.square(product).sum()) or 1.0
         inputs = np.maximum(np.maximum(-self.lowest, self.highest), 1e-5)
