@@ -18,7 +18,7 @@ from vocable.objectives.regularizers import Regularizers, WackinessFlops
 from vocable.training.term_statistics import (
     REFRESH,
     DocumentFrequencies,
-    TermStatistic,
+    FixedStatistic,
     TermWackiness,
     WeightedRegularizers,
     term_statistics,
@@ -177,7 +177,7 @@ def test_the_regularizer_weighs_terms_by_their_frequency():
 def test_idf_weighs_them_by_their_rarity():
     idf, queries = torch.tensor([3.0, 0.0, 1.0]), torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 2.0]])
     settings = Regularizers.model_validate({"query": {"name": "idf_flops", "weight": 1, "ramp": "constant"}})
-    regularizers = WeightedRegularizers(settings, 10, {"query": TermStatistic(idf)})
+    regularizers = WeightedRegularizers(settings, 10, {"query": FixedStatistic(idf)})
     found = regularizers(queries, torch.ones(2, 3), 0, learn=True)
     assert float(found["query_regularizer_loss"]) == 6**2 + 1**2
     assert regularizers.state_dict() == {}  # computed anew from the examples

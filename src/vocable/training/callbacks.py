@@ -111,13 +111,11 @@ _QUIET = {"epoch", "total_flos", "train_runtime", "train_samples_per_second", "t
 class ProgressLog(TrainerCallback):
     """Shows a progress bar with the newest figures, and appends every log step to a file of JSON lines.
 
-    `more` returns further figures for a log of the training loss. A loss that is not finite ends the run, unless the
-    guard has ended it.
+    `more` returns further figures. A loss that is not finite ends the run, unless the guard has ended it.
     """
 
     def __init__(self, title: str, log_file: Path, more: Callable[[], dict[str, float]] = dict) -> None:
-        self._title, self._log_file, self._more = title, log_file, more
-        self._bar = ExitStack()
+        self._title, self._log_file, self._more, self._bar = title, log_file, more, ExitStack()
 
     def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
         if self._log_file.exists():  # drop the lines that a killed run logged after its last checkpoint
@@ -156,7 +154,7 @@ class ProgressLog(TrainerCallback):
 
 
 def lower_rate(rate: float) -> str:
-    """Return the advice for a run whose weights or losses are not finite."""
+    """Return advice for a run whose weights or losses are not finite."""
     return f"lower learning_rate from {rate:g} to {rate / 10:g}"
 
 
@@ -215,11 +213,10 @@ class EvaluateDuringTraining(TrainerCallback):
 
     def _keep(self, model: nn.Module, step: int, mean: float) -> None:
         """Save the weights if they are the best so far."""
-        if self._weights.exists() and self._best()[1] >= mean:
-            return
-        tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-        with replacing(self._weights) as file:
-            file.write(save(tensors, {"step": str(step), "mean": repr(mean)}))
+        if not self._weights.exists() or self._best()[1] < mean:
+            tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            with replacing(self._weights) as file:
+                file.write(save(tensors, {"step": str(step), "mean": repr(mean)}))
 
     def _best(self) -> tuple[int, float]:
         with safe_open(self._weights, "pt") as file:
@@ -246,7 +243,6 @@ class ObjectiveState(TrainerCallback, ExportableState):
         self._files = {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> dict[str, object]:
-        """Return the state that the trainer writes to `trainer_state.json`."""
         buffers = self._objective.regularizers.state_dict()
         return {"args": {}, "attributes": {name: buffer.tolist() for name, buffer in buffers.items()}}
 

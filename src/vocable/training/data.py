@@ -352,8 +352,9 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
             if not embeddings:
                 raise RecipeError("data.topical needs a dense model among training.teacher.models")
             rng = np.random.default_rng(recipe.seed)
+            vectors, rows_of = embeddings[0]
             for name, source in examples.items():  # similar by the sum of query and positive
-                pairs = embeddings[0].pairs(np.array(source["label"]))
+                pairs = vectors[rows_of[np.array(source["label"]), :2]].sum(axis=1)
                 examples[name] = source.select(topical_order(pairs, settings.batch_size, rng))
     elif settings.needs_scores:
         teacher = own_scores(together)

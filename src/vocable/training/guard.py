@@ -91,7 +91,6 @@ class CollapseDetector:
         return {"first": None if self._first is None else asdict(self._first), "terms": [*map(list, self._terms)]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` returned."""
         self._first = BatchStatistics(**state["first"]) if state["first"] else None
         self._terms.extend((queries, documents) for queries, documents in state["terms"])
 
@@ -242,7 +241,6 @@ def _regularizer(recipe: Recipe, side: Side) -> tuple[str, float]:
 
 
 def _side(collapse: Collapse, recipe: Recipe) -> Side:
-    """Return the side on which a collapse shows."""
     batch = collapse.batch
     if collapse.kind is CollapseKind.EMPTY:
         return "query" if batch.empty_queries > batch.empty_documents else "document"
@@ -267,7 +265,6 @@ def _calibration(recipe: Recipe) -> str:
 
 
 def _factor(recipe: Recipe) -> float:
-    """Return the factor of the recipe's rescale stage."""
     return 1.0 if recipe.rescale is None or recipe.rescale.factor == "auto" else recipe.rescale.factor
 
 
@@ -287,7 +284,7 @@ class Guard(TrainerCallback, ExportableState):
         self._collapse: Collapse | None = None
 
     def state(self) -> dict[str, object]:
-        """Return the state for `trainer_state.json`; no detector after a warning or with the guard off."""
+        # There is no detector after a warning, or with the guard off.
         return {"args": {}, "attributes": {"watch": None if self._detector is None else self._detector.state()}}
 
     def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:

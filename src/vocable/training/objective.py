@@ -75,9 +75,7 @@ class Monitor:
 
     def __init__(self, monitored_loss: InfoNCE = InfoNCE()) -> None:  # noqa: B008  (it is frozen)
         self._monitored_loss = monitored_loss
-        self._sums: dict[str, float] = {}
-        self._batches = 0
-        self._weights: dict[str, float] = {}
+        self._sums, self._batches, self._weights = dict[str, float](), 0, dict[str, float]()
         self.newest: BatchStatistics | None = None
 
     @torch.no_grad()

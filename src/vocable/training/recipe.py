@@ -357,11 +357,10 @@ class Recipe(Adapted, Backbone):
 
     def examples(self) -> list[str | HardNegatives]:
         """Return the sources of the examples, each with its paths in `data_folder`."""
-        found: list[str | HardNegatives] = []
-        for source in self.data.examples:
-            if isinstance(source, HardNegatives):
-                places = {name: getattr(source, name) for name in ("file", "corpus", "queries", "scores")}
-                found.append(source.model_copy(update={k: value and self.place(value) for k, value in places.items()}))
-            else:
-                found.append(self.place(source))
-        return found
+        keys = ("file", "corpus", "queries", "scores")
+        return [
+            self.place(source)
+            if isinstance(source, str)
+            else source.model_copy(update={key: self.place(one) for key in keys if (one := getattr(source, key))})
+            for source in self.data.examples
+        ]

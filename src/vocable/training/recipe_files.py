@@ -219,24 +219,22 @@ def assign(values: Values, key: str, value: Any, where: str) -> None:
     >>> values
     {'seed': 1, 'calibrate': {'shift': 5}, 'losses': [{'weight': 2}]}
     """
-    *parents, last = key.split(".")
     part: Any = values
-    above = "recipe"
-    for parent in parents:
-        if isinstance(part, dict) and part.get(parent) is None:
-            part[parent] = {}
-        part, above = part[_key_or_position(part, parent, above, where)], parent
-    part[_key_or_position(part, last, above, where)] = value
-
-
-def _key_or_position(part: Any, name: str, above: str, where: str) -> str | int:
-    if isinstance(part, dict):
-        return name
-    if not isinstance(part, list):
-        raise RecipeError(f"{where}: {above} has no keys")
-    if not (name.isdecimal() and int(name) < len(part)):
-        raise RecipeError(f"{where}: {above} is a list of {len(part)}: expected a position from 0, not {name!r}")
-    return int(name)
+    names = key.split(".")
+    for depth, (above, name) in enumerate(zip(["recipe", *names[:-1]], names, strict=True), start=1):
+        place: str | int = name
+        if isinstance(part, list):
+            if not (name.isdecimal() and int(name) < len(part)):
+                expected = "expected a position from 0"
+                raise RecipeError(f"{where}: {above} is a list of {len(part)}: {expected}, not {name!r}")
+            place = int(name)
+        elif not isinstance(part, dict):
+            raise RecipeError(f"{where}: {above} has no keys")
+        elif part.get(name) is None:
+            part[name] = {}
+        if depth == len(names):
+            part[place] = value
+        part = part[place]
 
 
 def _merged(below: Values, above: Values) -> Values:

@@ -12,8 +12,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable import data
 from vocable.adapt.stages import Inputs, Stage
-from vocable.encoder import provenance as encoder_provenance
-from vocable.encoder.provenance import Step
+from vocable.encoder.provenance import provenance as provenance  # public here: every stage describes its steps
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training import distributed
 from vocable.training.pretraining.pretrain import pretrain
@@ -22,11 +21,6 @@ from vocable.training.recipe import Recipe
 QUERIES = 2000  # queries of each source of examples that a stage may read
 START, ADAPTED, EXAMPLES = "start", "adapted", "examples"  # folders of a run: before pre-training, after it, and data
 PRETRAIN = "pretrain"  # the stage, and its folder within the folder of the run
-
-
-def provenance(model: SparseEncoder) -> list[Step]:
-    """Return the steps that made `model`, or its document encoder, in order; `str()` of a step is its verb's table."""
-    return encoder_provenance.provenance(model)  # here every stage has been imported, and describes its steps
 
 
 def carry_out_stages(recipe: Recipe, work: Path) -> str:

@@ -148,11 +148,6 @@ class Embeddings(NamedTuple):
         batch = torch.from_numpy(self.vectors[self.rows[examples]].astype(np.float32))
         return batch[:, 0] @ batch[:, 1:].transpose(0, 1).flatten(0, 1).T
 
-    def pairs(self, examples: NDArray[np.int64]) -> NDArray[np.float16]:
-        """Return the sums of query and positive [n, d]."""
-        sums: NDArray[np.float16] = self.vectors[self.rows[examples, :2]].sum(axis=1)
-        return sums
-
 
 def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """Return the distinct texts of these columns in order, and their rows by example."""

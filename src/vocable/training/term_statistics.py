@@ -34,11 +34,7 @@ REFRESH = 100  # steps between two estimates of document frequencies (arXiv 2505
 
 
 class TermStatistic(nn.Module):
-    """A statistic [v], by default a constant; checkpoints keep its persistent buffers."""
-
-    def __init__(self, values: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("_values", values, persistent=False)
+    """A statistic [v]; checkpoints keep its persistent buffers."""
 
     def begin_step(self, model: SparseEncoder, step: int) -> None:
         """Look at the model before a step, counted from 0."""
@@ -48,7 +44,20 @@ class TermStatistic(nn.Module):
 
     def values(self) -> Tensor:
         """Return the statistic [v]."""
-        return cast(Tensor, self._values)
+        raise NotImplementedError
+
+
+class FixedStatistic(TermStatistic):
+    """A statistic that is known before the training."""
+
+    fixed: Tensor
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("fixed", values, persistent=False)
+
+    def values(self) -> Tensor:
+        return self.fixed
 
 
 class DocumentFrequencies(TermStatistic):
@@ -63,7 +72,7 @@ class DocumentFrequencies(TermStatistic):
     estimated: Tensor  # the step of the last estimate
 
     def __init__(self, v: int) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self.register_buffer("seen", torch.zeros(v, dtype=torch.int64))
         self.register_buffer("documents", torch.tensor(0))
         self.register_buffer("estimate", torch.zeros(v))
@@ -93,7 +102,7 @@ class TermWackiness(TermStatistic):
     scores: Tensor
 
     def __init__(self, v: int, settings: WackinessFlops, role: Role, examples: DatasetDict, seed: int) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self.register_buffer("scores", torch.zeros(v))
         self._k, self._every = settings.k, settings.every
         together = concatenate_datasets([source.select_columns(["query", "positive"]) for source in examples.values()])
@@ -133,7 +142,7 @@ def term_statistics(
         if not isinstance(part, OneSide) or part.needs is None:
             continue
         if part.needs == "idf":
-            found[side] = TermStatistic(_idf(model, examples, folder / "idf.npy"))
+            found[side] = FixedStatistic(_idf(model, examples, folder / "idf.npy"))
         elif isinstance(part, WackinessFlops):
             found[side] = TermWackiness(len(terms(model)), part, cast(Role, side), examples, seed)
         else:
@@ -162,21 +171,20 @@ class WeightedRegularizers(nn.Module):
 
     def __init__(self, settings: Regularizers, steps: int, statistics: dict[str, TermStatistic]) -> None:
         super().__init__()
-        self._settings, self._steps = settings, steps
-        self.statistics = nn.ModuleDict(statistics)
+        self._settings, self._steps, self._by_side = settings, steps, statistics
+        self.statistics = nn.ModuleDict(statistics)  # so that checkpoints have their buffers
 
     def forward(self, queries: Tensor, documents: Tensor, step: int, *, learn: bool) -> dict[str, Tensor]:
         """Return the weighted regularizers of queries [b, v] and documents [n, v] in a step, counted from 0.
 
         The statistics observe documents that the model is to `learn` from.
         """
-        statistics = {side: cast(TermStatistic, one) for side, one in self.statistics.items()}
-        for one in statistics.values() if learn else ():
+        for one in self._by_side.values() if learn else ():
             one.observe(documents, step)
         found = {}
         for key, part in self._settings.active.items():
             if isinstance(part, OneSide):
-                statistic = statistics[key].values() if key in statistics else None
+                statistic = self._by_side[key].values() if key in self._by_side else None
                 value = part.value(queries if key == "query" else documents, statistic)
             else:
                 value = part.value(queries, documents)
@@ -189,5 +197,5 @@ class WeightedRegularizers(nn.Module):
 
     def begin_step(self, model: SparseEncoder, step: int) -> None:
         """Let the statistics look at the model before a step."""
-        for one in self.statistics.values():
-            cast(TermStatistic, one).begin_step(model, step)
+        for one in self._by_side.values():
+            one.begin_step(model, step)

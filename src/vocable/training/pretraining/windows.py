@@ -39,21 +39,21 @@ Offsets: TypeAlias = Sequence[Sequence[tuple[int, int]]]  # for each token its f
 
 
 class TermFinder(ABC):
-    """Finds the `terms` of an output vocabulary in a text that is cut into token windows.
+    """Finds the terms of an output vocabulary in a text that is cut into token windows.
 
     `cut` counts what was passed over. A finder can be pickled, and then begins to count anew. Raises `ModelError` if
     the tokenizer has no backend of the `tokenizers` library, which alone reports token offsets.
     """
 
-    def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, *others: object) -> None:
         if not tokenizer.is_fast:
             raise ModelError(f"{type(tokenizer).__name__} does not report token offsets: save it as a fast tokenizer")
-        self.terms, self._tokenizer = list(terms), tokenizer
+        self._made_from = list(terms), tokenizer, *others
         self._marks = np.array(sorted(bare_marks(tokenizer)))
         self.cut = 0
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.terms, self._tokenizer)
+        return type(self), self._made_from
 
     @abstractmethod
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
@@ -68,16 +68,12 @@ class WordFinder(TermFinder):
     """
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, split: Splitter | str) -> None:
-        super().__init__(terms, tokenizer)
-        self._given = split
+        super().__init__(terms, tokenizer, split)
         self._split = splitter(tokenizer, split) if isinstance(split, str) else split
         normalize = normal_form(tokenizer)
         self._number: dict[str, int] = {}
         for number, term in enumerate(terms):
             self._number.setdefault(normalize(term), number)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.terms, self._tokenizer, self._given)
 
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
         words = list(self._split(text))
