@@ -238,7 +238,7 @@ def test_an_interrupt_says_whether_one_can_go_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException
 ) -> None:
     monkeypatch.setattr(vocable, "load", raising(error))
-    monkeypatch.setattr("vocable.retrieval.verbs.load", raising(error))
+    monkeypatch.setattr("vocable.retrieval.verbs.load_encoder", raising(error))
     (tmp_path / "corpus.txt").touch()
     assert main(["index", "m", str(tmp_path / "corpus.txt"), "-o", str(tmp_path / "out")]) == 130
     assert error_line(capsys) == "vocable: interrupted; the same command resumes"

@@ -8,8 +8,8 @@ import pytest
 
 from vocable.encoder.quantize import quantize, rounded_columns
 
-onnx = pytest.importorskip("onnx", reason="pip install 'vocable[onnx]'")
-onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'vocable[onnx]'")
+onnx = pytest.importorskip("onnx", reason="pip install 'vocable[train]'")
+onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'vocable[train]'")
 
 
 def graph(path: Path, nodes: list[Any], constants: dict[str, np.ndarray]) -> Path:
