@@ -22,6 +22,7 @@ from scipy.sparse import csr_array, vstack
 from sentence_transformers import SentenceTransformer
 
 from tests.cli.command_line import done, refused
+from tests.conftest import copy_store
 from vocable.data import Document
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
@@ -82,6 +83,21 @@ def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def closed(backbones: dict[str, Path], documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of thirty documents with BM25, closed."""
+    folder = tmp_path_factory.mktemp("closed")
+    source = corpus(folder / "made.jsonl", documents[:30])
+    index(str(backbones["bert"]), source, folder / "index", bm25=True, dtype="float32", device="cpu").close()
+    return folder / "index"
+
+
+@pytest.fixture
+def place(closed: Path, tmp_path: Path) -> Path:
+    """The test's own copy of `closed`."""
+    return copy_store(closed, tmp_path / "index")
 
 
 def same(found: Ranking, expected: Ranking, rtol: float = 1e-5) -> None:
@@ -284,20 +300,17 @@ def _changed(statement: str) -> Callable[[Path], None]:
         _changed("UPDATE figures SET value = 3 WHERE name = 'documents'"),
     ],
 )
-def test_a_damaged_word_list_is_counted_anew(
-    make: Make, documents: list[Document], damage: Callable[[Path], object]
-) -> None:
-    collection = make(documents[:30])
-    expected = collection.rank(collection.lexical_queries(QUERIES), 30, space="bm25")
-    collection.close()
-    damage(Path(collection.place, "statistics.sqlite"))
-    opened = open_index(collection.place)
+def test_a_damaged_word_list_is_counted_anew(place: Path, damage: Callable[[Path], object]) -> None:
+    with open_index(place) as collection:
+        expected = collection.rank(collection.lexical_queries(QUERIES), 30, space="bm25")
+    damage(place / "statistics.sqlite")
+    opened = open_index(place)
     found = opened.rank(opened.lexical_queries(QUERIES), 30, space="bm25")
     for query in range(len(QUERIES)):
         assert dict(found.hits(query)) == pytest.approx(dict(expected.hits(query)), rel=1e-5)
     assert dict(found.hits(0))
     opened.close()
-    again = open_index(collection.place)
+    again = open_index(place)
     assert isinstance(again, Collection)
     assert again.statistics is not None
     assert not again.statistics.recover
@@ -370,16 +383,14 @@ def test_a_disk_that_is_full_after_a_change_does_not_undo_it(
         ({"model": None}, "model"),
     ],
 )
-def test_damaged_settings_are_named(make: Make, documents: list[Document], change: dict[str, Any], says: str) -> None:
-    collection = make(documents[:9])
-    collection.close()
-    path = Path(collection.place, "store.json")
+def test_damaged_settings_are_named(place: Path, change: dict[str, Any], says: str) -> None:
+    path = place / "store.json"
     record = json.loads(path.read_text())
     if isinstance(limits := change.get("limits"), dict):
         change = {"limits": record["settings"]["limits"] | limits}
     path.write_text(json.dumps(record | {"settings": record["settings"] | change}))
     with pytest.raises(VectorsError, match=rf"the index is damaged: its settings: {says}"):
-        open_index(collection.place)
+        open_index(place)
 
 
 def test_a_document_that_is_refused_changes_nothing(make: Make, documents: list[Document]) -> None:

@@ -86,3 +86,9 @@ def collection(served: Callable[..., Client], exact: Path) -> Collection:
     from vocable.retrieval.verbs import open_index
 
     return open_index(exact, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def changeable(served: Callable[..., Client], closed_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Client:
+    """A service of an index that can change, for tests that leave its documents as they were."""
+    return served(copy_store(closed_store, tmp_path_factory.mktemp("changeable") / "store"))

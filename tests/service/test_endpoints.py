@@ -178,10 +178,8 @@ BAD = {
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 @pytest.mark.parametrize("what", BAD)
-def test_what_readers_refuse_is_refused_with_all_that_comes_with_it(
-    served: Serve, store: Path, method: str, what: str
-) -> None:
-    client, (bad, said) = served(store), BAD[what]
+def test_what_readers_refuse_is_refused_with_all_that_comes_with_it(changeable: Client, method: str, what: str) -> None:
+    client, (bad, said) = changeable, BAD[what]
     before = client("GET", "/info").json()["documents"]
     answer = client(method, "/documents", json={"documents": [{"id": "good", "text": "x"}, bad]})
     assert (answer.status_code, answer.json()["error_type"]) == (422, "Validation")
@@ -191,6 +189,7 @@ def test_what_readers_refuse_is_refused_with_all_that_comes_with_it(
     assert client("GET", "/info").json()["documents"] == before
     titled = client(method, "/documents", json={"documents": [{"id": "good", "text": "", "title": "A title"}]})
     assert titled.json()["added"] == 1
+    assert client("DELETE", "/documents", params={"id": "good"}).json()["documents"] == before
 
 
 @pytest.mark.parametrize("kind", ["exact", "store"])

@@ -26,6 +26,11 @@ def limited(served: Serve, exact: Path) -> Client:
 
 
 @pytest.fixture(scope="module")
+def with_token(served: Serve, exact: Path) -> Client:
+    return served(exact, token="s3cret")
+
+
+@pytest.fixture(scope="module")
 def client(served: Serve, exact: Path) -> Client:
     return served(exact)
 
@@ -108,8 +113,8 @@ KINDS = (  # without the first, what a form or a script of another site's page c
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_body_that_is_not_said_to_be_json_is_refused(served: Serve, store: Path, kind: str | None) -> None:
-    client = served(store)
+def test_a_body_that_is_not_said_to_be_json_is_refused(changeable: Client, kind: str | None) -> None:
+    client = changeable
     documents = client("GET", "/info").json()["documents"]
     headers = {} if kind is None else {"content-type": kind}
     bodies = {"/documents": b'{"documents": [{"id": "new", "text": "a fox"}]}'}
@@ -140,10 +145,9 @@ def test_a_body_that_is_not_said_to_be_json_is_refused(served: Serve, store: Pat
     ],
 )
 def test_a_page_of_another_site_changes_nothing(
-    served: Serve, exact: Path, method: str, headers: dict[str, str], taken: bool
+    with_token: Client, method: str, headers: dict[str, str], taken: bool
 ) -> None:
-    client = served(exact, token="s3cret")
-    headers = headers | {"authorization": "Bearer s3cret"}
+    client, headers = with_token, headers | {"authorization": "Bearer s3cret"}
     body = {"params": {"id": "d1"}} if method == "DELETE" else {"json": {"documents": [{"id": "new", "text": "a fox"}]}}
     answer = client(method, "/documents", headers=headers, **body)
     assert answer.status_code == (405 if taken else 403)  # 405: this index cannot change
