@@ -54,16 +54,22 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("toys")
 
 
-LONG = {"test_break.py", "test_fuzz.py", "test_distributed.py"}  # nothing is to wait for them at the end
+# The longest, for which nothing is to wait at the end, and all that fork a process (`tests.forks`): one worker runs
+# them, so that it alone has such a process.
+FIRST = {
+    *("test_break.py", "test_fuzz.py", "test_races.py", "test_crash.py", "test_server.py", "test_page.py"),
+    *("test_distributed.py", "test_windows.py", "test_shards.py", "test_train_vocabulary.py"),
+    "test_exported_members.py",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """Put the tests of some files first."""
+    items.sort(key=lambda item: item.path.name not in FIRST)
 
 
 def pytest_collection_finish() -> None:
-    """Keep what is imported out of every later collection of garbage; each training asks for one."""
+    """Keep what is imported out of every later collection of garbage."""
     gc.collect()
     gc.freeze()
 
