@@ -275,6 +275,6 @@ def test_a_regularizer_can_be_swept(name: str, variant: str, key: str, kind: str
     plan = plan_runs(SMALL[name], [variant], sweep=f"{key}=0.001,0.1")
     last = key.rpartition(".")[2]
     assert [*plan] == [f"{variant}-{last}-{value}" for value in ("0.001", "0.1")]
-    for run, weight in zip(plan.values(), (0.001, 0.1), strict=True):
-        document = run.recipe.training.regularizers.document
+    for (recipe, _), weight in zip(plan.values(), (0.001, 0.1), strict=True):
+        document = recipe.training.regularizers.document
         assert (document.name, document.weight) == (kind, weight)

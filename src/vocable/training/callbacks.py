@@ -232,10 +232,7 @@ class EvaluateDuringTraining(TrainerCallback):
 
 
 class ObjectiveState(TrainerCallback, ExportableState):
-    """Tells the objective the step, updates its momentum encoder, and keeps its state in the checkpoints.
-
-    The state of the regularizers is in `trainer_state.json`, momentum and query IDF have files of their own.
-    """
+    """Tells the objective the step, updates its momentum encoder, and keeps its state in the checkpoints."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -243,7 +240,7 @@ class ObjectiveState(TrainerCallback, ExportableState):
         self._files = {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> dict[str, object]:
-        buffers = self._objective.regularizers.state_dict()
+        buffers = self._objective.regularizers.state_dict()  # momentum and query IDF have files of their own
         return {"args": {}, "attributes": {name: buffer.tolist() for name, buffer in buffers.items()}}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:

@@ -284,10 +284,7 @@ def _scores(place: str) -> Iterator[tuple[str, str]]:
 def topical_order(
     embeddings: NDArray[np.floating[Any]], batch_size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return an order of n examples by embeddings [n, d]: similar ones in each batch, the batches shuffled.
-
-    A remainder of less than a batch comes last.
-    """
+    """Return an order of n examples by embeddings [n, d]: similar ones in a batch, batches shuffled, the rest last."""
     batches: list[NDArray[np.int64]] = []
     parts = [np.arange(len(embeddings))]
     while parts:

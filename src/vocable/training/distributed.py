@@ -74,10 +74,7 @@ def together() -> Iterator[None]:
 
 @contextmanager
 def first_alone() -> Iterator[None]:
-    """Run the block in process 0, then in the others, which find its files.
-
-    A user error of process 0 is raised in the others, too, which would wait forever.
-    """
+    """Run the block in process 0, then in the others, which find its files; its user errors are raised in all."""
     if not is_first() and (error := from_first(None)) is not None:
         raise error
     try:

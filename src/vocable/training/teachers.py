@@ -194,10 +194,7 @@ def _is_sparse(name: str) -> bool:
 def sparse_scores(
     name: str, max_length: int, examples: Dataset, sources: NDArray[np.int64], folder: Path, dtype: DType
 ) -> Teacher:
-    """Load a sparse encoder with any output terms as a teacher by its scores.
-
-    If it multiplies query weights by the collection's IDF, the documents of the query's source are the collection.
-    """
+    """Load a sparse encoder with any output terms as a teacher by its scores; a source is a collection for its IDF."""
     teacher = load(name)
     columns = _encoded(teacher, name, examples, folder, dtype, max_length)
     (queries, query_of), (documents, _), *_ = columns

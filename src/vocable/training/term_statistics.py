@@ -164,10 +164,7 @@ def _idf(model: SparseEncoder, examples: DatasetDict, path: Path) -> Tensor:
 
 
 class WeightedRegularizers(nn.Module):
-    """The regularizers of a recipe, times their weights, with the term statistics that they need, by side.
-
-    Ramps are shares of `steps`, the steps of the whole training.
-    """
+    """The regularizers of a recipe, times their weights, with the term statistics that they need, by side."""
 
     def __init__(self, settings: Regularizers, steps: int, statistics: dict[str, TermStatistic]) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sentence_transformers import SparseEncoder
 
@@ -119,16 +119,10 @@ def _curves(results: Iterable[RunResult], datasets: Sequence[str], measure: str)
     return found
 
 
-class PlannedRun(NamedTuple):
-    """A run to be made."""
-
-    recipe: Recipe
-    result: RunResult  # without measured figures
+Plan: TypeAlias = dict[str, tuple[Recipe, RunResult]]  # by the name of a run; results without measured figures
 
 
-def train_planned(
-    plan: dict[str, PlannedRun], output: Path, carry_out: Callable[[Recipe, Path], SparseEncoder]
-) -> TrainingResults:
+def train_planned(plan: Plan, output: Path, carry_out: Callable[[Recipe, Path], SparseEncoder]) -> TrainingResults:
     """Train the runs of a plan into folders of `output`, and evaluate each on the datasets of its recipe."""
     for name, (recipe, _) in plan.items():  # unmet needs and folders of other recipes are refused first
         recipe.check_needs()
@@ -149,7 +143,7 @@ def train_planned(
 
 def plan_runs(
     path: str | Path, names: Sequence[str] | None, overrides: Sequence[str] = (), sweep: str | None = None
-) -> dict[str, PlannedRun]:
+) -> Plan:
     """Return the runs of variants, one each or one per value of a sweep, by the names of their folders.
 
     The variants are trained in the order of `names`; None stands for all. A sweep without names is of the recipe
@@ -161,10 +155,10 @@ def plan_runs(
         if not variants:
             raise RecipeError(f"{path}: the recipe has no variants")
         return {
-            name: PlannedRun(read_recipe(path, overrides, name), RunResult({}, variant.published, variant.source))
+            name: (read_recipe(path, overrides, name), RunResult({}, variant.published, variant.source))
             for name, variant in variants.items()
         }
-    plan: dict[str, PlannedRun] = {}
+    plan: Plan = {}
     key, values = read_sweep(sweep)
     bases: list[str | None] = [*variants]
     for name in bases or [None]:
@@ -175,7 +169,7 @@ def plan_runs(
             run = run_name(name, key, value)
             if run in plan:
                 raise RecipeError(f"sweep {key}: two values have the name {label(value)}")
-            plan[run] = PlannedRun(recipe, RunResult({}, curve=name or recipe_file(path).stem, swept={key: value}))
+            plan[run] = recipe, RunResult({}, curve=name or recipe_file(path).stem, swept={key: value})
     return plan
 
 

@@ -40,12 +40,7 @@ def mask_tokens(ids: Ids, probabilities: NDArray[np.float64], rng: Generator, *,
 
 
 def _replaced(
-    ids: Ids,
-    hidden: NDArray[np.bool_],
-    fate: NDArray[np.float64],
-    rng: Generator,
-    mask_id: int,
-    size: int,
+    ids: Ids, hidden: NDArray[np.bool_], fate: NDArray[np.float64], rng: Generator, mask_id: int, size: int
 ) -> Ids:
     """Replace hidden tokens by [MASK] or a random token, or keep them, by the `fate` of each, from 0 to 1."""
     random = rng.integers(size, size=len(ids))
@@ -76,14 +71,7 @@ def overlap_aware(
 
 
 def whole_words(
-    ids: Ids,
-    words: Ids,
-    rng: Generator,
-    *,
-    rate: float,
-    mask_id: int,
-    size: int,
-    part: Part = "all",
+    ids: Ids, words: Ids, rng: Generator, *, rate: float, mask_id: int, size: int, part: Part = "all"
 ) -> Masked:
     """Hide floor(rate n) of the n words of a text, at least one; every hidden token has the label of its word.
 

@@ -148,16 +148,14 @@ class SpanFinder(TermFinder):
 
 
 def _spelling(text: str, windows: TokenWindows, offsets: Offsets, marks: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Return the positions [t] of tokens that spell something, their first and last characters [t], all windows [s].
-
-    Leading white space of a token does not count: some tokenizers make it part of the token.
-    """
+    """Return the positions [t] of tokens that spell something, their first and last characters [t], all windows [s]."""
     window = np.repeat(np.arange(len(windows)), [len(ids) for ids in windows])
     ids = np.concatenate([np.asarray(some, dtype=np.int64) for some in windows])
     places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     ink = np.append(~np.isin(characters, WHITE), True)
-    following = np.where(ink, np.arange(len(ink)), len(text))  # the next character that is not white space
+    # The next character that is not white space: some tokenizers make leading white space part of the token.
+    following = np.where(ink, np.arange(len(ink)), len(text))
     following = np.minimum.accumulate(following[::-1])[::-1]
     starts, ends = following[places[:, 0]], places[:, 1]
     tokens = np.flatnonzero((starts < ends) & ~np.isin(ids, marks))
@@ -215,7 +213,6 @@ class Cutter(NamedTuple):
     finder: TermFinder | None = None
 
     def __call__(self, texts: Sequence[str]) -> list[Cut]:
-        """Return the windows of some texts."""
         encoded = self.tokenizer(
             list(texts),
             truncation=True,
