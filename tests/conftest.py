@@ -135,6 +135,14 @@ def copy_store(source: Path, target: Path) -> Path:
 
 
 @pytest.fixture
+def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers of a system are timed for 20 queries, not 200."""
+    from vocable.evaluation import cost
+
+    monkeypatch.setitem(cost.answer_times.__kwdefaults__, "answers", 20)
+
+
+@pytest.fixture
 def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers of `vocable.processes` are forks of a process that has imported the libraries."""
     from tests import forks

@@ -56,6 +56,7 @@ def test_each_model_is_measured_whole_and_pruned(toy_model: SparseEncoder, datas
     assert found.options == {"dtype": "float32", "max_length": 16}
 
 
+@pytest.mark.usefixtures("few_answers")
 def test_the_licence_is_what_the_card_states(backbones: dict[str, Path], dataset: Dataset, tmp_path: Path) -> None:
     folder = tmp_path / "carded"
     vo.load(backbones["bert"], device="cpu").save_pretrained(str(folder), create_model_card=False)
@@ -64,6 +65,7 @@ def test_the_licence_is_what_the_card_states(backbones: dict[str, Path], dataset
         assert measured(folder, dataset).models["carded"].licence == stated
 
 
+@pytest.mark.usefixtures("few_answers")
 def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
     backbones: dict[str, Path], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

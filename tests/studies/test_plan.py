@@ -23,7 +23,7 @@ def study_of(name: str) -> Study:
     return study
 
 
-@pytest.fixture(params=STUDIES)
+@pytest.fixture(scope="module", params=STUDIES)
 def plan(request: pytest.FixtureRequest) -> Plan:
     return make_plan(study_of(request.param), NOWHERE)
 
