@@ -116,7 +116,10 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'vocable' has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
+    from vocable.errors import naming_extra
+
+    with naming_extra():
+        value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value  # also where a module of the package bears the name
     return value
 

@@ -6,8 +6,14 @@ other exception is a bug (status 1).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
+
+# Packages of the extra `train`, as they are imported.
+TRAIN = {"accelerate", "datasets", "entmax", "onnx", "onnxscript", "sentence_transformers", "sklearn"}
+TRAIN |= {"torch", "transformers"}
 
 
 class VocableError(Exception):
@@ -72,6 +78,17 @@ class ServiceError(VocableError):
 
 class MissingExtraError(VocableError):
     """An optional dependency is not installed; the message has the command that installs it."""
+
+
+@contextmanager
+def naming_extra() -> Iterator[None]:
+    """Raise `MissingExtraError` in place of the `ModuleNotFoundError` of a package of the extra `train`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in TRAIN:
+            raise
+        raise MissingExtraError(f"{error.name} is not installed: pip install 'vocable[train]'") from error
 
 
 def require_extra(module: str, extra: str) -> ModuleType:

@@ -37,7 +37,7 @@ import typing_extensions
 from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc, TypedDict
 
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, naming_extra
 from vocable.hints import Values
 
 P = ParamSpec("P")
@@ -402,9 +402,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def call(*given: P.args, **named: P.kwargs) -> T:
-        positional = _parameters(function)[0]
-        first = check_arguments(function, dict(zip(positional, given, strict=False)))
-        return function(*first.values(), *given[len(first) :], **check_arguments(function, named))  # type: ignore[arg-type]
+        first = check_arguments(function, dict(zip(_parameters(function)[0], given, strict=False)))
+        with naming_extra():
+            return function(*first.values(), *given[len(first) :], **check_arguments(function, named))  # type: ignore[arg-type]
 
     return call
 

@@ -29,7 +29,7 @@ from vocable import __version__
 from vocable.cli import adapt, analyze, evaluate, search, serve, train  # each registers its commands
 from vocable.cli.command import COMMANDS, Groups, PlainHelp, typer_function
 from vocable.cli.signals import signals_interrupt
-from vocable.errors import ArgumentError, VocableError
+from vocable.errors import ArgumentError, VocableError, naming_extra
 from vocable.tables import visible
 from vocable.threads import tune_threads
 
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if word.encode(errors="ignore").decode() != word:
                 raise ArgumentError(f"{word!r}: an argument is text in UTF-8")
         group = get_command(program(verb))
-        with signals_interrupt(), group.make_context("vocable", words or ["--help"]) as context:
+        with naming_extra(), signals_interrupt(), group.make_context("vocable", words or ["--help"]) as context:
             group.invoke(context)
         sys.stdout.flush()
     except BrokenPipeError:

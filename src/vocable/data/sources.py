@@ -295,9 +295,8 @@ def _hf(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     path, _, config = name.partition(":")
 
     def rows() -> Iterable[Row]:
-        from datasets import load_dataset  # slow to import
-
-        found = load_dataset(path, config or None, streaming=True)
+        library = require_extra("datasets", "train")  # slow to import
+        found = library.load_dataset(path, config or None, streaming=True)
         if split is None and len(found) > 1:
             raise DataError(f"choose a split: {', '.join(f'{source}#{one}' for one in found)}", source=source)
         if split is not None and split not in found:

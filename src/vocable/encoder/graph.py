@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 from vocable.encoder.lookup import TableEncoder
 from vocable.encoder.own_terms import TERMS_FILE, read_terms
 from vocable.encoder.protocol import TOKENIZING, EncodingModel, Role, RoleEncoder, Side, Token, Tokenization
-from vocable.encoder.tokens import special_columns_of, special_ids
+from vocable.encoder.tokens import Surface, special_columns_of, special_ids, token_surfaces
 from vocable.errors import ArgumentError, ModelError, VocableError, require_extra
 from vocable.options import DType
 from vocable.storage import read_record, regular
@@ -327,6 +327,9 @@ class GraphTokenization(Tokenization):
     def special_ids(self, size: int | None = None) -> NDArray[np.int64]:
         added = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
         return special_ids(self.vocabulary, self.special | added, size)
+
+    def surfaces(self) -> list[Surface | None]:
+        return token_surfaces(self.tokenizer, self.special)
 
 
 def _load_graph(path: Path, format: GraphFormat) -> Session:

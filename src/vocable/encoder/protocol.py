@@ -12,13 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from vocable.options import DType, Runtime
+
+if TYPE_CHECKING:
+    from vocable.encoder.tokens import Surface
 
 Role = Literal["query", "document"]
 Side = Literal["left", "right"]
@@ -74,6 +77,10 @@ class Tokenization(ABC):
     @abstractmethod
     def special_ids(self, size: int | None = None) -> NDArray[np.int64]:
         """Return the ids below `size` of special and unused tokens, and ids without a token, ascending."""
+
+    @abstractmethod
+    def surfaces(self) -> list[Surface | None]:
+        """Return the surface of every id, None for unused ids; `ModelError` if tokens cannot be read as text."""
 
     def names(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens with these ids."""

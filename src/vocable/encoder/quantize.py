@@ -99,7 +99,7 @@ def rounded_columns(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 def quantize(plain: Path, path: Path, texts: Iterable[Inputs]) -> None:
     """Write the graph `plain` with 8-bit matrices and embeddings; `texts` are the graph's inputs, a text each."""
-    onnx: Any = require_extra("onnx", "onnx")
+    onnx: Any = require_extra("onnx", "train")
     graph = _Graph(onnx, plain)
     groups = graph.groups()
     graph.observe(groups, texts)

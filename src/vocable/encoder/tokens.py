@@ -52,13 +52,21 @@ def backend_of(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Any:
     return backend
 
 
-def token_surfaces(tokenizer: PreTrainedTokenizerBase) -> list[Surface | None]:
-    """Return the surface of every id, None for unused ids; raises `ModelError` if tokens cannot be read as text."""
-    family, model = family_of(tokenizer)
-    special = set(tokenizer.all_special_ids)
-    added = tokenizer.added_tokens_decoder
-    found: list[Surface | None] = [None] * (1 + max(tokenizer.get_vocab().values(), default=-1))
-    for token, i in tokenizer.get_vocab().items():
+def token_surfaces(
+    tokenizer: PreTrainedTokenizerBase | Tokenizer, special: Collection[int] | None = None
+) -> list[Surface | None]:
+    """Return the surface of every id, None for unused ids.
+
+    `special` are the ids of special tokens, by default those that a tokenizer of transformers lists.
+
+    Raises:
+        ModelError: tokens cannot be read as text.
+    """
+    (family, model), backend = family_of(tokenizer), backend_of(tokenizer)
+    special = set(tokenizer.all_special_ids) if special is None else special  # type: ignore[union-attr]
+    added, vocabulary = backend.get_added_tokens_decoder(), backend.get_vocab()
+    found: list[Surface | None] = [None] * (1 + max(vocabulary.values(), default=-1))
+    for token, i in vocabulary.items():
         if i in special or (i in added and added[i].special):
             found[i] = Surface(token, False, "special")
         elif i in added:  # spelled as plain text in every family
@@ -129,7 +137,7 @@ WORD_MARKS = tuple(family.word_mark for family in FAMILIES if family.word_mark)
 CONTINUATION_MARKS = tuple(family.continuation_mark for family in FAMILIES if family.continuation_mark)
 
 
-def family_of(tokenizer: PreTrainedTokenizerBase) -> tuple[TokenizerFamily, dict[str, object]]:
+def family_of(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> tuple[TokenizerFamily, dict[str, object]]:
     """Return the family of a tokenizer, and the description of its model."""
     described = json.loads(backend_of(tokenizer).to_str())
     steps = json.dumps([described[step] for step in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)

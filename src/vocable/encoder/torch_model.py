@@ -37,7 +37,7 @@ from vocable.encoder.lookup import TableEncoder
 from vocable.encoder.output_vocabulary import output_terms, output_vocabulary
 from vocable.encoder.protocol import NOTES_KEY, TOKENIZING, EncodingModel, Role, RoleEncoder, Side, Token, Tokenization
 from vocable.encoder.special_terms import keeps_special_terms, special_columns, special_tokens
-from vocable.encoder.tokens import backend_of
+from vocable.encoder.tokens import Surface, backend_of, token_surfaces
 from vocable.options import DType
 
 # Tokens of a batch, padding included: on a CPU a batch should stay in the cache, a GPU should be filled.
@@ -220,6 +220,9 @@ class HostTokenization(Tokenization):
 
     def special_ids(self, size: int | None = None) -> NDArray[np.int64]:
         return special_tokens(self.tokenizer, size)
+
+    def surfaces(self) -> list[Surface | None]:
+        return token_surfaces(self.tokenizer)
 
 
 def weights_checksum(model: nn.Module, dtype: torch.dtype | None = None) -> str:

@@ -11,23 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
-import torch
 from scipy.sparse import csr_array
-from sentence_transformers.util import get_device_name
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
 
 from vocable.data.records import Example
 from vocable.data.texts import as_texts
-from vocable.encoder.opening import open_model
 from vocable.encoder.protocol import Role
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrieval import QueryWeights, unexpanded
@@ -36,8 +25,10 @@ from vocable.progress import track
 from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.retrieval.bm25_weights import count_words
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 Task = Literal["causal", "seq2seq"]
-LOADERS = {"causal": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
 GENERATED_BATCH = 64  # samples
 
 
@@ -309,6 +300,13 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
         ModelError: no such model, a model for another task, or its weights are not safetensors.
     """
 
+    from sentence_transformers.util import get_device_name
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from vocable.encoder.opening import open_model
+
+    loader = AutoModelForCausalLM if task == "causal" else AutoModelForSeq2SeqLM
+
     def open_place(place: str, device: str | None, trust_remote_code: bool) -> Generator:
         safe = {"trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(place, **safe)
@@ -317,7 +315,7 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
         if masked or config.is_encoder_decoder != (task == "seq2seq"):
             named = ", ".join(config.architectures or []) or config.model_type
             raise ModelError(f"{name} is not a {task} language model (its configuration names {named})")
-        model = LOADERS[task].from_pretrained(place, dtype="auto", use_safetensors=True, **safe)
+        model = loader.from_pretrained(place, dtype="auto", use_safetensors=True, **safe)
         tokenizer = AutoTokenizer.from_pretrained(place, **safe)
         if task == "causal":
             tokenizer.padding_side = "left"  # the continuation follows its prompt directly
@@ -348,6 +346,8 @@ def generate(
     Raises:
         ArgumentError: a number out of its range, or more tokens than the model has positions.
     """
+    import torch
+
     model, tokenizer = generator
     cut: dict[str, object] = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
     lengths = [len(ids) for ids in tokenizer(list(prompts), **cut)["input_ids"]] if prompts else []

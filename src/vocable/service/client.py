@@ -12,18 +12,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, Unpack
 
+import httpx
 from pydantic import TypeAdapter
 
 from vocable.data import Document, Query
 from vocable.data.texts import Text, Texts, as_text, as_texts
-from vocable.errors import ArgumentError, ServiceError, require_extra
+from vocable.errors import ArgumentError, ServiceError
 from vocable.options import SearchOptions
 from vocable.retrieval.explain import Expansion, Explanation
 from vocable.retrieval.records import Answer, Changed, Hit
 from vocable.service import TOKEN_VARIABLE
 from vocable.service.schemas import Info, SearchAnswer, SparseValue, WrittenDocument
-
-httpx: Any = require_extra("httpx", "serve")
 
 CHANGED = TypeAdapter(Changed)
 DOCUMENTS = TypeAdapter(list[WrittenDocument | None])

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple, Unpack
 
 from annotated_types import Ge, Le
 
-from vocable.errors import ArgumentError, require_extra
+from vocable.errors import ArgumentError
 from vocable.options import Count, ServiceLimits, ServiceOptions, checked, select
 from vocable.progress import without_progress
 from vocable.retrieval.collection import Collection
@@ -98,10 +98,7 @@ def serve(
         ArgumentError: an argument is out of range, the port is taken, or an index that changes gets several workers.
         VectorsError: there is no index, it is damaged or in use, or its model has changed.
         ModelError: the model cannot be loaded.
-        MissingExtraError: the extra `serve` is not installed.
     """
-    for needed in ("fastapi", "prometheus_client", "uvicorn"):
-        require_extra(needed, "serve")
     if wrong := next((name for name in options.get("allow_host") or () if ":" in name or "/" in name), None):
         raise ArgumentError(f"allow_host is a name alone, without scheme and port, not {wrong}")
     token = _token(token_file)
@@ -164,9 +161,11 @@ def _end_after(process: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run(app: object, listening: socket.socket, workers: int, timeout: int) -> None:
+def _run(app: Any, listening: socket.socket, workers: int, timeout: int) -> None:
     """Answer until a signal; with several workers `app` makes the application of each."""
-    uvicorn = require_extra("uvicorn", "serve")
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
     config = uvicorn.Config(
         app,
         factory=workers > 1,
@@ -183,7 +182,7 @@ def _run(app: object, listening: socket.socket, workers: int, timeout: int) -> N
         if workers == 1:
             uvicorn.Server(config).run(sockets=[listening])
         else:
-            require_extra("uvicorn.supervisors", "serve").Multiprocess(config, sockets=[listening]).run()
+            Multiprocess(config, sockets=[listening]).run()
 
 
 def _opened(settings: WorkerSettings) -> ServedIndex:

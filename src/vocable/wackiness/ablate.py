@@ -21,13 +21,12 @@ import numpy as np
 from annotated_types import Ge
 from ir_measures import Measure
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load_model
-from vocable.encoder.models import checksum, model_name
+from vocable.encoder.models import Model, checksum, model_name
 from vocable.encoder.protocol import Role
 from vocable.encoder.terms import expansion_entries, flags, input_terms, terms
 from vocable.errors import ArgumentError, require_extra
@@ -322,7 +321,7 @@ class AblationReport(Tabled):
 @tolerant
 @checked
 def ablate(
-    model: str | SparseEncoder,
+    model: str | Model,
     datasets: str | Sequence[str],
     output: str | os.PathLike[str],
     *,
@@ -407,7 +406,7 @@ def _texts(dataset: Dataset, role: Role) -> list[str]:
     return [one.text for one in dataset.queries] if role == "query" else [one.full for one in dataset.documents]
 
 
-def score_dataset(path: Path, model: SparseEncoder, name: str, encoded: Encoded, role: Role) -> None:
+def score_dataset(path: Path, model: Model, name: str, encoded: Encoded, role: Role) -> None:
     """Measure the wackiness of the expansions of one role in a dataset, and write the scores to `path`."""
     settings, dataset = WackinessSettings(bootstrap=0), encoded.dataset
     documents = _texts(dataset, "document")

@@ -14,15 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.encode import encode
-from vocable.encoder.fuse import main_transformer
 from vocable.encoder.graph import GraphModel
-from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
+from vocable.encoder.models import Model, encoding_model, is_model
 from vocable.encoder.terms import Words, input_terms, special_terms, terms
-from vocable.encoder.tokens import Surface, token_surfaces
+from vocable.encoder.tokens import Surface
 from vocable.errors import VectorsError
 from vocable.evaluation.expanders import Expander
 from vocable.options import Count, checked
@@ -49,7 +47,7 @@ class ExpansionData(NamedTuple):
 
 @checked
 def expansion_data(
-    expander: SparseEncoder | Expander,
+    expander: Model | Expander,
     texts: Sequence[str],
     documents: Sequence[str],
     k: Count = 100,
@@ -81,7 +79,7 @@ def expansion_data(
         VectorsError: the shapes do not fit together.
     """
     texts, documents = as_texts(texts), as_texts(documents, "documents")
-    if isinstance(expander, SparseEncoder):
+    if is_model(expander):
         collection = encode(expander, documents) if vectors is None else vectors
         counts = input_terms(expander, documents, words=splitter)
         if itself is not None:
@@ -102,7 +100,7 @@ def expansion_data(
     return ExpansionData(name, inputs, own, rows, counts, *columns)
 
 
-def stored_vectors(sources: Sources, model: SparseEncoder, ids: Sequence[str]) -> csr_array:
+def stored_vectors(sources: Sources, model: Model, ids: Sequence[str]) -> csr_array:
     """Read the vectors [n, v] of the texts with these n ids, by row, from folders or shards of `vocable encode`.
 
     Raises:
@@ -123,20 +121,23 @@ def word_surfaces(words: Sequence[str]) -> list[Surface]:
     return [Surface(word, True, "word" if any(map(str.isalnum, word)) else "punctuation") for word in words]
 
 
-def model_surfaces(model: SparseEncoder) -> list[Surface]:
+def model_surfaces(model: Model) -> list[Surface]:
     """Return the surfaces of the v output terms; a column without a token is special."""
-    transformer, names = main_transformer(model), terms(model)
-    if output_vocabulary(transformer.auto_model) is not None:
+    encoding, names = encoding_model(model), terms(model)
+    if encoding.own_terms is not None:
         return word_surfaces(names)
-    found = token_surfaces(transformer.tokenizer)[: len(names)]
+    found = encoding.tokenization.surfaces()[: len(names)]
     found += [None] * (len(names) - len(found))
     return [surface or Surface(name, False, "special") for surface, name in zip(found, names, strict=True)]
 
 
-def output_rows(model: SparseEncoder) -> np.ndarray | None:
+def output_rows(model: Model) -> np.ndarray | None:
     """Return the rows [v, d] of the output layer, float32; None for an exported model, which hides them."""
     if isinstance(model, GraphModel):
         return None
+    from vocable.encoder.fuse import main_transformer
+    from vocable.encoder.output_vocabulary import output_layer
+
     rows: np.ndarray = output_layer(main_transformer(model).auto_model).weight.detach().float().cpu().numpy()
     return rows
 

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 from typing_extensions import TypedDict
 
 from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.load import model_of
+from vocable.encoder.models import Model
 from vocable.encoder.terms import input_terms, remove_expansions, terms
 from vocable.errors import DataError, VectorsError
 from vocable.fingerprint import fingerprint
@@ -321,7 +321,7 @@ class WackyPruner:
         *,
         wackiest: Count,
         texts: str,
-        model: str | SparseEncoder | None = None,
+        model: str | Model | None = None,
     ) -> None:
         meta = next(read_shards(vectors)).meta
         self._encoder, self._source = model_of(meta, model), texts

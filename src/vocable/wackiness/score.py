@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 
 from vocable.encoder.idf import Formula
 from vocable.encoder.idf import idf as inverse_document_frequency
+from vocable.encoder.models import Model
 from vocable.encoder.terms import Words, expansion_entries, flags, input_terms
 from vocable.errors import VectorsError
 from vocable.evaluation.retrieval import Encoded
@@ -232,7 +232,7 @@ class WackinessSettings:
         return curve(scores, self.bins, whole_vocabulary=self.whole_vocabulary)
 
 
-def query_w_auc(model: SparseEncoder, encoded: Encoded, ranking: Ranking) -> dict[str, float]:
+def query_w_auc(model: Model, encoded: Encoded, ranking: Ranking) -> dict[str, float]:
     """Return {"W-AUC": area} of a model's expansions of the queries of a dataset; {} if nothing is expanded.
 
     The settings are the defaults of `vocable.measure_wackiness` (Polyakov et al. 2026, section 3.3). `ranking` is the

@@ -17,14 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load_model
-from vocable.encoder.models import checksum, model_name
+from vocable.encoder.models import Model, checksum, is_model, model_name
 from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
@@ -46,7 +45,7 @@ logger = logging.getLogger(__name__)
 @tolerant
 @checked
 def measure_wackiness(
-    models: str | SparseEncoder | Sequence[str | SparseEncoder],
+    models: str | Model | Sequence[str | Model],
     corpus: str,
     output: str | os.PathLike[str],
     *,
@@ -86,7 +85,7 @@ def measure_wackiness(
     arguments, output = locals(), Path(output)
     fields = WackinessSettings.__dataclass_fields__
     settings = WackinessSettings(**{name: value for name, value in options.items() if name in fields})  # type: ignore[arg-type]
-    several = [models] if isinstance(models, str | SparseEncoder) else list(models)
+    several = [models] if isinstance(models, str) or is_model(models) else list(models)
     places = [model_name(one) for one in several]
     require_extra("matplotlib", "figures")  # before the work
     for place in places if card else ():
@@ -160,7 +159,7 @@ def _read(queries: str | None, corpus: str, role: Role, limit: int | None, seed:
 def _expand(
     title: str,
     place: str,
-    model: SparseEncoder | None,
+    model: Model | None,
     texts: StudyTexts,
     k: int,
     work: Path,
