@@ -1,32 +1,138 @@
-"""Build the wheel, install it into a clean environment without the checkout, and run the README's first example there.
+"""Install the wheel alone into a clean environment, and use it there: each verb of the base installation on real text.
 
-Run by `make wheel` and in CI: what the tests cannot see, since they run on an editable install with all extras.
+Run by `make wheel` and in CI: what the tests cannot see, since they run on an editable install with all extras. Prints
+the sizes of the wheel and of the environment, and the seconds of each step.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import venv
 from pathlib import Path
+from time import perf_counter
+from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).parents[1]
+MAX_WHEEL = 95  # MB
+# Runs a command, and refuses packages of the extra `train`.
+COMMAND = """
+import sys
+from vocable.cli import main
+from vocable.errors import TRAIN
+status = main(sys.argv[1:])
+sys.stdout.flush()
+assert not TRAIN & {*sys.modules}, TRAIN & {*sys.modules}
+sys.exit(status)
+"""
+# Writes a collection in the format of BEIR: known items of `pydocs:`, 200 documents and 40 queries.
+COLLECTION = """
+import json
+from pathlib import Path
+from vocable.data import pydocs
+items = [one for one in pydocs.known_items() if one.split == "test"][:200]
+documents = [{"_id": one.id, "text": one.rest, "module": one.id.partition(".")[0]} for one in items]
+Path("beir/qrels").mkdir(parents=True)
+def write(name, rows):
+    Path(name).write_text("".join(json.dumps(row) + "\\n" for row in rows), encoding="utf-8")
+write("beir/corpus.jsonl", documents)
+write("beir/queries.jsonl", [{"_id": one.id, "text": one.sentence} for one in items[::5]])
+lines = ["query-id\\tcorpus-id\\tscore", *(f"{one.id}\\t{one.id}\\t1" for one in items[::5])]
+Path("beir/qrels/test.tsv").write_text("\\n".join(lines) + "\\n", encoding="utf-8")
+write("more.jsonl", [{"id": "new", "text": "A marmalade cat sleeps on the keyboard.", "module": "cat"}])
+write("pairs.jsonl", [{"query": one.sentence, "positive": one.rest} for one in items[:20]])
+"""
+CORPUS = "beir/corpus.jsonl"
+VERBS = [
+    f"index vocable-mini {CORPUS} -o index --bm25",
+    f"index vocable-mini-doc {CORPUS} -o exact:lookup",
+    "add index more.jsonl",
+    "search index 'sleepy feline' -k 1",
+    "search index 'sleepy feline' --hybrid --explain -k 1",
+    "search index 'sleepy feline' --filter module=cat",
+    "search exact:lookup 'sort a list' -k 2",
+    "delete index new",
+    f"encode vocable-mini {CORPUS} -o vectors",
+    "encode vocable-mini-doc beir/queries.jsonl -o query-vectors --role query",
+    "prune vectors -o pruned --max-terms 20",
+    "explain vocable-mini 'fast car' 'A quick automobile'",
+    "evaluate vocable-mini --dataset beir:beir --bm25 -m nDCG@10 -o model.json --time-queries 5",
+    "evaluate index --dataset beir:beir -m nDCG@10 --hybrid -o index.json --time-queries 5",
+    "compare model.json index.json",
+    "check-engine exact:check --documents 50 --queries 10",
+    "export vectors -o impact --format ciff",
+    "analyze-postings vectors",
+    "analyze-weights vectors",
+    "recipes pydocs",
+]
+# Each needs the extra `train`, and ends with the line that names it.
+REFUSED = [
+    "train pydocs -o trained",
+    "inspect vocable-mini",
+    "export-model vocable-mini -o exported",
+    "mine vocable-mini pairs.jsonl -o mined.jsonl",
+    "make-testset pairs.jsonl -o test-set",
+    f"index vocable-mini {CORPUS} -o dense --dense some-model",
+    "evaluate query2doc:some-model --dataset beir:beir",
+    "search index --queries hf:some-data",
+]
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command outside the checkout and return its output; exits with it where the command fails."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}")
-    return done.stdout
+def run(*command: str | Path, cwd: Path, status: int = 0) -> str:
+    """Run a command outside the checkout and return its output; end with its output if its exit status is another."""
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True)
+    if done.returncode != status:
+        sys.exit(f"{' '.join(map(str, command))}\nexit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of this process, without the ones that lead to the checkout."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+def megabytes(folder: Path) -> float:
+    """Return the size of the files of a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def serve(python: Path, work: Path) -> str:
+    """Serve the index, search it over HTTP, and stop the service; return its answer."""
+    command = [python, "-c", COMMAND, "serve", "index", "--port", "0"]
+    with subprocess.Popen(command, cwd=work, env=environment(), stderr=subprocess.PIPE, text=True) as service:
+        assert service.stderr is not None
+        try:
+            lines = []
+            for line in service.stderr:
+                lines.append(line)
+                if found := re.search(r" at (http://\S+)", line):
+                    break
+            else:
+                sys.exit("".join(lines))
+            body = json.dumps({"query": "open a file", "k": 3, "hybrid": True}).encode()
+            request = Request(f"{found[1]}/search", body, {"Content-Type": "application/json"})
+            with urlopen(request, timeout=30) as answer:
+                hits = json.load(answer)["hits"]
+            client = run(
+                python, "-c", COMMAND, "search", found[1], "open a file", "--hybrid", "-k", "3", "--json", cwd=work
+            )
+        finally:
+            service.send_signal(signal.SIGTERM)
+        _, rest = service.communicate(timeout=30)
+    if service.returncode:
+        sys.exit("".join(lines) + rest)
+    assert [hit["id"] for hit in json.loads(client)["hits"]] == [hit["id"] for hit in hits], (client, hits)
+    return f"{len(hits)} hits over HTTP"
 
 
 def main() -> None:
-    """Print the example's output, and the size of the installation."""
+    """Print the size of the installation, the seconds of each step, and the output of the README's first example."""
     [example] = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[:1]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -35,15 +141,26 @@ def main() -> None:
         pip = [python, "-m", "pip", "--disable-pip-version-check"]
         run(*pip, "wheel", "-qq", "--no-deps", "-w", work, ROOT, cwd=work)
         [wheel] = work.glob("vocable-*.whl")
+        size = wheel.stat().st_size / 1e6
+        assert size < MAX_WHEEL, f"{wheel.name}: {size:.0f} MB, at most {MAX_WHEEL}"
+        start = perf_counter()
         run(*pip, "install", "-qq", "-c", ROOT / "constraints.txt", wheel, cwd=work)
-        (work / "example.py").write_text(example)
-        shown = run(python, "example.py", cwd=work)
+        installed = f"{megabytes(work / 'venv'):,.0f} MB in {perf_counter() - start:.0f} s"
+        print(f"{wheel.name}: {size:.0f} MB; with its dependencies and pip {installed}", flush=True)
         place = run(python, "-c", "import vocable; print(vocable.__file__)", cwd=work)
         assert "site-packages" in place, place
-        size = sum(path.lstat().st_size for path in (work / "venv").rglob("*") if path.is_file()) / 1e6
-        print(
-            f"{shown}{wheel.name}: {wheel.stat().st_size / 1e6:.0f} MB; installed with its dependencies: {size:,.0f} MB"
-        )
+        run(python, "-c", COLLECTION, cwd=work)
+        for verb in VERBS:
+            start = perf_counter()
+            shown = run(python, "-c", COMMAND, *shlex.split(verb), cwd=work).splitlines()
+            print(f"{perf_counter() - start:5.1f} s  {verb}\n         {(shown or [''])[0][:100]}", flush=True)
+        print(f"         serve: {serve(python, work)}", flush=True)
+        for verb in REFUSED:
+            [line] = run(python, "-c", COMMAND, *shlex.split(verb), cwd=work, status=2).splitlines()
+            assert "pip install 'vocable[train]'" in line, line
+        print(f"{len(REFUSED)} verbs of the extra `train` refused, as: {line}")
+        (work / "example.py").write_text(example)
+        print(run(python, "example.py", cwd=work))
 
 
 if __name__ == "__main__":
