@@ -15,7 +15,7 @@ from vocable.errors import ArgumentError
 from vocable.options import Count, CountOrZero, Device, Share
 
 if TYPE_CHECKING:
-    from sentence_transformers import SparseEncoder
+    from vocable.encoder.protocol import EncodingModel
 
 Model: TypeAlias = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")]
 Texts: TypeAlias = Annotated[Sequence[str], typer.Argument(help="Sources of texts, such as a file or pydocs:.")]
@@ -87,7 +87,7 @@ def texts_of(sources: Sequence[str]) -> Iterator[str]:
     return chain.from_iterable([read_texts(source) for source in sources])
 
 
-def wacky_terms(scores: Path | None, share: float | None, model: SparseEncoder) -> Collection[str] | None:
+def wacky_terms(scores: Path | None, share: float | None, model: EncodingModel) -> Collection[str] | None:
     """Return the terms to mark as wacky; None without scores."""
     if scores is None:
         if share is not None:

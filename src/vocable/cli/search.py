@@ -228,7 +228,9 @@ def explain(
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
     query, document = read_text(query), None if document is None else read_text(document)
-    loaded = vo.load(model, device=device)
+    from vocable.encoder.load import load_encoder
+
+    loaded = load_encoder(model, device)
     return Outcome(vo.explain(loaded, query, document, wacky=wacky_terms(wacky, wacky_share, loaded)))
 
 
