@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -163,8 +164,8 @@ def test_a_store_whose_process_was_killed_is_sealed_when_it_is_closed(store: Pat
 
 def flipped(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    place = next((i for i in range(len(content) // 3, len(content)) if content[i]), 0)
-    content[place] ^= 4
+    found = re.compile(rb"[^\0]").search(content, len(content) // 3)
+    content[found.start() if found else 0] ^= 4
     path.write_bytes(content)
 
 
