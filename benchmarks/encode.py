@@ -4,9 +4,10 @@
     python benchmarks/encode.py --model MODEL --texts beir:DIR --count 500
     python benchmarks/encode.py --busy                                   # ours alone, beside a process on one core
 
-Both read the same checkpoint and the same texts, and each works at its own best batch size, searched for first on the
-same texts; ours also as it is exported to 8 bits, if onnxruntime is installed. The vectors are compared before anything
-is printed.
+All read the same checkpoint and the same texts, and each works at its own best batch size, searched for first on the
+same texts; ours also as it is exported to 8 bits, if onnxscript is installed. The same graph is run as FastEmbed 0.9
+runs its models: all optimizations, one batch after the other in the order of the texts, all threads on one batch. The
+vectors are compared before anything is printed.
 """
 
 from __future__ import annotations
@@ -24,24 +25,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import torch
 from machine import NOT_NATIVE, machine, medians, print_machine
 from random_model import DESCRIPTION, write_random_model
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
+from scipy.sparse.linalg import norm
 from sentence_transformers import SparseEncoder
+from tokenizers import Tokenizer
 
 from vocable.data import read_texts
 from vocable.encoder.cpu import native_bfloat16
 from vocable.encoder.encode import encode
 from vocable.encoder.export import export_model
+from vocable.encoder.graph import GRAPHS, GraphEncoder, GraphModel
 from vocable.encoder.hub import locate
-from vocable.encoder.load import load
+from vocable.encoder.sparse_encoder import load_sparse_encoder as load
 from vocable.encoder.terms import terms
 from vocable.encoder.torch_model import BATCH_TOKENS
+from vocable.threads import cpu_threads
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
 THEIR_BATCHES = {"cpu": (4, 8, 16, 32), "cuda": (32, 128, 512)}  # texts
-EXPORTED = "vocable ONNX int8"
+FASTEMBED_BATCHES: dict[str, tuple[int, ...]] = {"cpu": (8, 32, 256)}  # texts; 256 is its default
+EXPORTED, AS_FASTEMBED = "vocable ONNX int8", "the same graph as FastEmbed"
 Encode = Callable[[int], Any]  # batch size -> vectors
 
 
@@ -57,10 +64,36 @@ def theirs(model: SparseEncoder, texts: list[str]) -> Encode:
     return lambda batch: model.encode_document(texts, batch_size=batch, show_progress_bar=False)
 
 
-def in_8_bits(model: SparseEncoder, folder: Path) -> SparseEncoder:
-    """The model as `vocable export-model --int8` makes it."""
-    export_model(model, folder, int8=True)
-    return load(folder)
+def in_8_bits(model: GraphModel, texts: list[str]) -> Encode:
+    def run(batch: int) -> csr_array:
+        GraphEncoder.batch_tokens = batch
+        return encode(model, texts, max_terms=len(model.terms))
+
+    return run
+
+
+def as_fastembed(model: GraphModel, texts: list[str]) -> Encode:
+    """The graph run as FastEmbed runs it: settings of the session, tokenizer and batches of fastembed 0.9.1."""
+    settings = model.settings.roles["document"]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = cpu_threads()
+    session = onnxruntime.InferenceSession(model.place / GRAPHS["onnx"][model.settings.int8], options)
+    tokenizer = Tokenizer.from_file(str(model.place / "tokenizer.json"))
+    tokenizer.enable_truncation(settings.max_length or 512)
+    tokenizer.enable_padding(pad_id=settings.padding)
+
+    def run(batch: int) -> csr_array:
+        rows = []
+        for start in range(0, len(texts), batch):
+            read = tokenizer.encode_batch(texts[start : start + batch])
+            ids, mask = np.array([one.ids for one in read]), np.array([one.attention_mask for one in read])
+            given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+            named = {one.name: given[one.name] for one in session.get_inputs()}
+            rows.append(csr_array(session.run(["weights"], named)[0]))
+        return csr_array(vstack(rows, format="csr"))
+
+    return run
 
 
 def best_batch(run: Encode, batches: tuple[int, ...], device: torch.device) -> int:
@@ -78,11 +111,15 @@ def compare(found: csr_array, expected: torch.Tensor) -> dict[str, float]:
     }
 
 
+def relative(found: csr_array, expected: csr_array) -> float:
+    return float(norm(found - expected) / norm(expected))
+
+
 def measure(path: Path | str, texts: list[str], repeats: int, device: torch.device, work: Path) -> dict[str, Any]:
     model = load(path, device=str(device))
     stock = SparseEncoder(str(path), device=str(device)).float()
     native = native_bfloat16(device)
-    sides = {
+    sides: dict[str, tuple[Encode, dict[str, tuple[int, ...]]]] = {
         "vocable float32": (ours(model, texts, "float32"), OUR_BATCHES),
         "sentence-transformers float32": (theirs(stock, texts), THEIR_BATCHES),
     }
@@ -90,8 +127,11 @@ def measure(path: Path | str, texts: list[str], repeats: int, device: torch.devi
         half = SparseEncoder(str(path), device=str(device)).bfloat16()
         sides["vocable auto (bfloat16)"] = (ours(model, texts, "auto"), OUR_BATCHES)
         sides["sentence-transformers bfloat16"] = (theirs(half, texts), THEIR_BATCHES)
-    if exports := device.type == "cpu" and find_spec("onnxruntime") is not None and find_spec("onnxscript") is not None:
-        sides[EXPORTED] = ours(in_8_bits(model, work / "int8"), texts, "auto"), OUR_BATCHES
+    if exports := device.type == "cpu" and find_spec("onnxscript") is not None:
+        export_model(model, work / "int8", int8=True)
+        graph = GraphModel(work / "int8")
+        sides[EXPORTED] = in_8_bits(graph, texts), OUR_BATCHES
+        sides[AS_FASTEMBED] = as_fastembed(graph, texts), FASTEMBED_BATCHES
     batches = {name: best_batch(run, sizes[device.type], device) for name, (run, sizes) in sides.items()}
     runs = {name: lambda run=run, name=name: run(batches[name]) for name, (run, _) in sides.items()}
     exact = compare(runs["vocable float32"](), reference := runs["sentence-transformers float32"]())
@@ -102,6 +142,9 @@ def measure(path: Path | str, texts: list[str], repeats: int, device: torch.devi
         compared["auto (bfloat16) against float32"] = compare(runs["vocable auto (bfloat16)"](), reference)
     if exports:
         compared["int8 against float32"] = compare(runs[EXPORTED](), reference)
+        compared["the same graph against int8"] = {
+            "relative difference": relative(runs[AS_FASTEMBED](), runs[EXPORTED]())
+        }
     seconds = medians(runs, repeats, device)
     speeds = {name: len(texts) / value for name, value in seconds.items()}
     active = reference.coalesce().values().count_nonzero().item() / len(texts)

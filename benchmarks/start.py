@@ -65,7 +65,8 @@ def commands(folder: Path, url: str) -> dict[str, list[str]]:
         "search, a running service": ["search", url, "copy a file"],
         "search, a folder": ["search", index, "copy a file"],
     }
-    python = {"python": "", IMPORTS[0]: "import torch", IMPORTS[1]: "import sentence_transformers"}
+    python = {"python": "", "python with vocable": "import vocable"}
+    python |= {IMPORTS[0]: "import torch", IMPORTS[1]: "import sentence_transformers"}
     return {name: [sys.executable, "-c", code] for name, code in python.items()} | {
         f"vocable {name}": [*VOCABLE, *words] for name, words in named.items()
     }
