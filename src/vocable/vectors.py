@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from scipy.sparse import csr_array, issparse
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
@@ -124,6 +123,8 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
 
 def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: VectorsMeta) -> None:
     """Write `matrix` [n, v] with its n `ids` to one Parquet file, atomically."""
+    import pyarrow.parquet as pq  # slow to import; a search needs none
+
     matrix = as_vectors(matrix)
     if len(ids) != matrix.shape[0] or meta.size != matrix.shape[1]:
         raise VectorsError(f"{len(ids)} ids and {meta.size} terms were given for a matrix of shape {matrix.shape}")
@@ -277,6 +278,8 @@ def read_table(
 
     Raises `VectorsError` if the file is missing, truncated, damaged, or has another schema.
     """
+    import pyarrow.parquet as pq
+
     try:
         # Not memory-mapped: a later truncation of the file would crash the process.
         with pq.ParquetFile(regular(path), page_checksum_verification=True) as file:

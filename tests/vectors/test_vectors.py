@@ -177,7 +177,10 @@ def test_ids_and_size_must_fit(tmp_path: Path) -> None:
         write_vectors(tmp_path / "v.parquet", IDS, csr_array(DENSE[:, :5]), META)
 
 
-GOOD = '{"format": 1, "vocabulary": "v", "model": "m", "pooling": "max", "role": "query", "max_length": 8, "size": 6}'
+GOOD = (
+    '{"format": 1, "vocabulary": "v", "model": "m", "pooling": "max", "role": "query", "max_length": 8, "size": 6, '
+    '"runtime": "torch"}'
+)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from vocable.data.kinds import DOCUMENT, JUDGMENT, QUERY, Kind, Row
 from vocable.data.lines import Parser, TableRow, json_row, parsers
@@ -38,6 +37,8 @@ SAMPLE = 100  # first lines of a text file, to guess its format
 
 def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[Row]:
     """Yield the rows of a Parquet file, with the named columns or all."""
+    import pyarrow.parquet as pq
+
     with _opened(path) as stream, tempfile.TemporaryFile() if _packed(path) else nullcontext(stream) as file:
         if file is not stream:  # Parquet is read from its end: unpack a compressed file to disk
             shutil.copyfileobj(stream, file, BUFFER)
