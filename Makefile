@@ -1,21 +1,24 @@
-# `make demo` and `make test` each create .venv, install what they need in the versions of constraints.txt, and run.
+# `make demo`, `make demo-train` and `make test` create .venv, install what they need in the versions of constraints.txt,
+# and run.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
+TRAIN := $(VENV)/.installed-train
 STAMP := $(VENV)/.installed
 TOYS := vocable-toys
 STUDIES := mlm_head_rescaling vocabulary_transfer wacky_weights esplade
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test toys study wheel docs install bench clean
+.PHONY: help demo demo-train test toys study wheel docs install bench clean
 
 help:
-	@echo "make demo     search, explain, fine-tune and measure on the built-in corpus"
+	@echo "make demo     search, explain and measure on the built-in corpus; without PyTorch"
+	@echo "make demo-train  the same with PyTorch, and fine-tune"
 	@echo "make test     lint, types, tests"
 	@echo "make toys     every table and figure of the papers on toys, in one process and in two: 15 minutes"
-	@echo "make wheel    build the wheel, install it alone, and run the README's first example"
+	@echo "make wheel    build the wheel, install it alone, and use it: each verb that needs no extra"
 	@echo "make docs     the documentation as a site, in site/"
 	@echo "make study NAME=esplade ARGS='--dry-run'  a study of a paper: ls studies"
 	@echo "make install  only make $(VENV), with everything"
@@ -23,6 +26,9 @@ help:
 	@echo "make clean    remove $(VENV), the demo's folder, caches and built files"
 
 demo: $(DEMO)
+	@$(BIN)/vocable demo
+
+demo-train: $(TRAIN)
 	@$(BIN)/vocable demo
 
 test: $(STAMP)
@@ -61,17 +67,21 @@ clean:
 	find src tests benchmarks studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip -qq prints errors, but neither progress nor warnings.
-define install_extra
+define install_with
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=python3.11 ...")'
 	@echo "Installing into $(VENV): a few minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.$(1)'
 	@touch $@
 endef
 
 $(DEMO): pyproject.toml constraints.txt
-	$(call install_extra,train)
+	$(call install_with,)
+
+$(TRAIN): pyproject.toml constraints.txt
+	$(call install_with,[train])
+	@touch $(DEMO)
 
 $(STAMP): pyproject.toml constraints.txt
-	$(call install_extra,dev)
-	@touch $(DEMO)
+	$(call install_with,[dev])
+	@touch $(DEMO) $(TRAIN)

@@ -42,8 +42,8 @@ Path("beir/qrels").mkdir(parents=True)
 def write(name, rows):
     Path(name).write_text("".join(json.dumps(row) + "\\n" for row in rows), encoding="utf-8")
 write("beir/corpus.jsonl", documents)
-write("beir/queries.jsonl", [{"_id": one.id, "text": one.sentence} for one in items[::5]])
-lines = ["query-id\\tcorpus-id\\tscore", *(f"{one.id}\\t{one.id}\\t1" for one in items[::5])]
+write("beir/queries.jsonl", [{"_id": f"q-{one.id}", "text": one.sentence} for one in items[::5]])
+lines = ["query-id\\tcorpus-id\\tscore", *(f"q-{one.id}\\t{one.id}\\t1" for one in items[::5])]
 Path("beir/qrels/test.tsv").write_text("\\n".join(lines) + "\\n", encoding="utf-8")
 write("more.jsonl", [{"id": "new", "text": "A marmalade cat sleeps on the keyboard.", "module": "cat"}])
 write("pairs.jsonl", [{"query": one.sentence, "positive": one.rest} for one in items[:20]])

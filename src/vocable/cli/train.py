@@ -26,8 +26,9 @@ def demo(
 ) -> None:
     """See it all work, on Python's documentation.
 
-    Indexes, searches, explains, compares with BM25, fine-tunes and measures again;
-    with --serve a page shows the index in the browser.
+    Indexes, searches, explains and compares with BM25; with the extra train also
+    fine-tunes, and measures again. With --serve a page shows the index in the
+    browser.
 
     Example: vocable demo
     """
