@@ -40,6 +40,7 @@ from vocable.encoder.encode import encode
 from vocable.encoder.export import export_model
 from vocable.encoder.graph import GRAPHS, GraphEncoder, GraphModel
 from vocable.encoder.hub import locate
+from vocable.encoder.load import load_encoder
 from vocable.encoder.sparse_encoder import load_sparse_encoder as load
 from vocable.encoder.terms import terms
 from vocable.encoder.torch_model import BATCH_TOKENS
@@ -158,8 +159,12 @@ def measure(path: Path | str, texts: list[str], repeats: int, device: torch.devi
 
 
 def beside_another(path: Path | str, texts: list[str], repeats: int, device: torch.device) -> dict[str, float]:
-    """Texts a second with the machine to ourselves, and while another process keeps one core busy."""
-    run = partial(ours(load(path, device=str(device)), texts, "float32"), BATCH_TOKENS[device.type])
+    """Texts a second by the default runtime, alone and while another process keeps one core busy."""
+    model = load_encoder(path, str(device))
+
+    def run() -> object:
+        return encode(model, texts)
+
     speeds = {"quiet": len(texts) / medians({"ours": run}, repeats, device)["ours"]}
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:

@@ -66,7 +66,7 @@ from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.torch_model import TorchModel
 from vocable.errors import ArgumentError, ModelError, require_extra
-from vocable.options import Share, checked
+from vocable.options import DType, Share, checked
 from vocable.progress import progress
 from vocable.pruning import prune
 from vocable.storage import finished, read_record, replacing_folder, write_record
@@ -403,7 +403,8 @@ def _compared(model: SparseEncoder, made: GraphModel, texts: Sequence[str]) -> E
 def _encoded(model: EncodingModel, texts: Sequence[str], roles: Iterable[Role]) -> tuple[csr_array, float, float]:
     """Return the weights [., v] of the texts for each role with an encoder, the seconds of a role, and ms per query."""
     rows = list[csr_array]()
-    found = [TextEncoder(model, role, max_terms=len(model.terms), dtype="float32") for role in roles]
+    dtype: DType = "float32" if model.runtime == "torch" else "auto"
+    found = [TextEncoder(model, role, max_terms=len(model.terms), dtype=dtype) for role in roles]
     for encoder in (one for one in found if not one.looked_up):
         encoder.encode(texts[:1])  # warm up before timing
         started = time.perf_counter()

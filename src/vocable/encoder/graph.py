@@ -201,8 +201,8 @@ class GraphModel(EncodingModel):
         return self._sessions[folder]
 
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
-        if dtype == "bfloat16":
-            raise ArgumentError("dtype bfloat16: an exported model computes in the number type of its graph")
+        if dtype not in ("auto", self.dtype):
+            raise ArgumentError(f"dtype {dtype}: this exported model computes in {self.dtype}")
         of_role = self.settings.roles[role]
         if max_length is not None and of_role.positions is not None and max_length > of_role.positions:
             limit = f"at most {of_role.positions}, the positions of this model"

@@ -17,7 +17,6 @@ from scipy.sparse import csr_array
 
 from vocable.encoder.idf import idf
 from vocable.encoder.load import load_encoder
-from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError, VocableError
 from vocable.fingerprint import fingerprint, settings_of
 from vocable.options import checked
@@ -135,7 +134,7 @@ def export(
 def _model_idf(meta: VectorsMeta) -> float | None:
     """Return the model's power of the IDF for queries; None if the model cannot be opened."""
     try:
-        return TextEncoder(load_encoder(meta.model, runtime=meta.runtime), "query", dtype="float32").query_idf
+        return load_encoder(meta.model, runtime=meta.runtime).encoder("query").query_idf
     except VocableError:
         return None
 
