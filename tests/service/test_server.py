@@ -112,7 +112,7 @@ def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
 
         answers = asyncio.run(ask(60))
         assert {answer.status_code for answer in answers} == {200}
-        text = httpx.get(f"{process.url}/metrics").text
+        text = httpx.get(f"{process.url}/metrics", timeout=60).text
         assert 'vocable_requests_total{endpoint="/search",status="200"} 60' in text
         assert process.stop() == 0
 
