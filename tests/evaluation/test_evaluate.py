@@ -99,7 +99,7 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
 
     for place in (
         "vocable.encoder.load.load",
-        "vocable.evaluation.evaluate.load",
+        "vocable.evaluation.evaluate.load_encoder",
         "vocable.evaluation.evaluate.check_length",
     ):
         monkeypatch.setattr(place, loaded)
