@@ -154,6 +154,8 @@ def main() -> None:
             start = perf_counter()
             shown = run(python, "-c", COMMAND, *shlex.split(verb), cwd=work).splitlines()
             print(f"{perf_counter() - start:5.1f} s  {verb}\n         {(shown or [''])[0][:100]}", flush=True)
+        [quality, *_] = json.loads((work / "model.json").read_text())
+        assert quality["values"]["nDCG@10"] > 0.5, quality["values"]
         print(f"         serve: {serve(python, work)}", flush=True)
         for verb in REFUSED:
             [line] = run(python, "-c", COMMAND, *shlex.split(verb), cwd=work, status=2).splitlines()

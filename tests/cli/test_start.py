@@ -19,8 +19,8 @@ EVALUATION = {
     "convention": "trec_eval",
     "ties": "search",
 }
-# Runs commands in one process, without the missing packages; prints their exit statuses, and the imported modules.
-SCRIPT = """
+# Hides the missing packages from a process.
+WITHOUT = """
 import json, sys
 class Without:
     def __init__(self, finder): self.finder = finder
@@ -28,6 +28,9 @@ class Without:
     def find_spec(self, name, *others): return None if name in missing else self.finder.find_spec(name, *others)
 missing = json.loads(sys.argv[1])
 sys.meta_path[:] = map(Without, sys.meta_path)
+"""
+# Runs commands in one process; prints their exit statuses, and the imported modules.
+COMMANDS = """
 from vocable.cli import main
 ends = [main(command) for command in json.loads(sys.argv[2])]
 print("\\n" + json.dumps([ends, [*sys.modules]]))
@@ -39,7 +42,7 @@ def run(folder: Path, *commands: list[object], missing: tuple[str, ...] = ()) ->
     """Run commands in a folder; return their statuses, the imported modules, and the lines on stderr."""
     words = json.dumps([[*map(str, command)] for command in commands])
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(missing), words],
+        [sys.executable, "-c", WITHOUT + COMMANDS, json.dumps(missing), words],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -132,6 +135,27 @@ def test_verbs_that_need_more_than_the_base_installation_name_the_extra(base: Pa
     assert [line for line in lines if "pip install 'vocable[train]'" not in line] == []
     assert ends == [2] * len(commands)
     assert len(lines) == len(commands)
+
+
+NAMES = """
+import vocable
+from vocable.errors import MissingExtraError
+for name in vocable.__all__:
+    try:
+        getattr(vocable, name)
+    except MissingExtraError:
+        print(name)
+"""
+NEEDS_TRAIN = (
+    "align analyze_logits calibrate expand_vocabulary export_model fuse inspect make_inference_free make_testset"
+)
+NEEDS_TRAIN += " mine pretrain provenance rescale teacher_scores train train_tokenizer train_vocabulary transfer unfuse"
+
+
+def test_public_names_that_need_the_extra() -> None:
+    command = [sys.executable, "-c", WITHOUT + NAMES, json.dumps([*TRAIN])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == NEEDS_TRAIN.split()
 
 
 def test_the_package_alone_imports_only_the_standard_library() -> None:
