@@ -103,7 +103,7 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
 
 
 def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
-    with serving(exact, "--workers", 2) as process:
+    with serving(exact, "--workers", 2, fresh=True) as process:
 
         async def ask(count: int) -> list[httpx.Response]:
             async with httpx.AsyncClient(base_url=process.url, timeout=300) as client:
