@@ -8,6 +8,8 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.fuse import fuse
+from vocable.encoder.hub import BUILT_IN_MODEL
+from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.encoder.tokens import Surface
 from vocable.wackiness.expansions import TERM_KINDS, model_surfaces, proper_names, term_kind, word_surfaces
@@ -61,6 +63,11 @@ def test_kinds_of_a_models_terms(backbones: dict[str, Path], architecture: str) 
     assert bool(padded) == (architecture == "modernbert")
     if architecture == "bert":
         assert {kind for name, kind in found.items() if name.startswith("##") and name[2:].isalpha()} == {"sub-word"}
+
+
+def test_a_graph_has_the_surfaces_of_its_model() -> None:
+    graph, model = load(BUILT_IN_MODEL, runtime="onnx"), load(BUILT_IN_MODEL, runtime="torch")
+    assert model_surfaces(graph) == model_surfaces(model)
 
 
 def test_words_are_their_own_surfaces() -> None:
