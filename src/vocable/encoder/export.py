@@ -194,15 +194,16 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
                 save_file({"weights": first.weight.detach().float().cpu().contiguous()}, inner / QUERY_WEIGHTS)
             else:
                 _write_encoder(model, first, inner, format, int8, texts)
+        own = encoder.settings
         roles[role] = GraphRole(
             names[id(first)],
-            encoder.prompt,
-            encoder.max_length,
+            own.prompt,
+            own.max_length,
             None if encoder.looked_up else positions(first),
-            encoder.max_terms,
-            encoder.query_idf,
+            own.max_terms,
+            own.query_idf,
             encoder.pooling,
-            encoder.keeps_special,
+            own.keeps_special,
             encoder.looked_up,
             sorted(first.tokenizer.all_special_ids),
             first.tokenizer.unk_token_id,

@@ -23,10 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from tokenizers import Tokenizer
+from tokenizers.normalizers import Normalizer
 
 from vocable.encoder.lookup import TableEncoder
 from vocable.encoder.own_terms import TERMS_FILE, read_terms
-from vocable.encoder.protocol import TOKENIZING, EncodingModel, Role, RoleEncoder, Side, Token, Tokenization
+from vocable.encoder.protocol import (
+    TOKENIZING,
+    EncodingModel,
+    Role,
+    RoleEncoder,
+    RoleSettings,
+    Side,
+    Token,
+    Tokenization,
+)
 from vocable.encoder.tokens import Surface, special_columns_of, special_ids, token_surfaces
 from vocable.errors import ArgumentError, ModelError, VocableError, require_extra
 from vocable.options import DType
@@ -104,12 +114,12 @@ class GraphModel(EncodingModel):
             self.settings = read_record(self.place / GRAPH_SETTINGS, GraphSettings)
         except Exception as error:  # missing, or damaged in any way
             raise ModelError(f"{self.place}: {GRAPH_SETTINGS} is damaged: export the model again ({error})") from error
-        self.runtime: Any = self.settings.format
+        self.runtime = self.settings.format
         self.dtype = "int8" if self.settings.int8 else "float32"
         self.prompts, self.default_prompt = self.settings.prompts, self.settings.default_prompt
         self._tokenizations: dict[Role, GraphTokenization] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.place, self._name, self._query_weights)
 
     def __repr__(self) -> str:
@@ -207,23 +217,23 @@ class GraphModel(EncodingModel):
         if max_length is not None and of_role.positions is not None and max_length > of_role.positions:
             limit = f"at most {of_role.positions}, the positions of this model"
             raise ArgumentError(f"max_length must be {limit}, not {max_length}")
-        settings = {
-            "role": role,
-            "prompt": of_role.prompt,
-            "max_length": max_length or of_role.max_length,
-            "max_terms": of_role.max_terms,
-            "query_idf": of_role.query_idf,
-            "keeps_special": of_role.keeps_special,
-        }
+        settings = RoleSettings(
+            role,
+            of_role.prompt,
+            max_length or of_role.max_length,
+            of_role.max_terms,
+            of_role.query_idf,
+            of_role.keeps_special,
+        )
         if not self.looks_up(role):
-            return GraphEncoder(self, of_role, **settings)
+            return GraphEncoder(self, of_role, settings)
         if self._query_weights is not None:  # a table for the tokenizer of documents, without prompt and limit
             tokenizer, path = self.tokenization_of("document"), self._query_weights
-            settings |= {"prompt": None, "max_terms": None, "max_length": max_length or of_role.positions}
+            settings = settings._replace(prompt=None, max_terms=None, max_length=max_length or of_role.positions)
         else:
             tokenizer, path = self.tokenization_of(role), self.place / of_role.folder / QUERY_WEIGHTS
         weights = _read_weights(path)
-        return TableEncoder(self, tokenizer, lambda: weights, **settings)
+        return TableEncoder(self, tokenizer, lambda: weights, settings)
 
 
 def _reopened(place: Path, name: str, query_weights: Path | None) -> GraphModel:
@@ -247,11 +257,11 @@ class GraphEncoder(RoleEncoder):
 
     looked_up, batch_tokens = False, GRAPH_BATCH_TOKENS
 
-    def __init__(self, model: GraphModel, of_role: GraphRole, **settings: Any) -> None:
-        vars(self).update(settings)
-        self.model, self.pooling, self._padding = model, of_role.pooling, of_role.padding
-        self.tokenization = self._tokenizer = model.tokenization_of(self.role)
-        self._session = model.session(self.role)
+    def __init__(self, model: GraphModel, of_role: GraphRole, settings: RoleSettings) -> None:
+        self.model, self.settings = model, settings
+        self.pooling, self._padding = of_role.pooling, of_role.padding
+        self.tokenization = self._tokenizer = model.tokenization_of(settings.role)
+        self._session = model.session(settings.role)
 
     @property
     def threads(self) -> int:
@@ -259,8 +269,9 @@ class GraphEncoder(RoleEncoder):
         return cpu_threads()
 
     def encode(self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side) -> csr_array:
-        if self.max_length is not None and any(len(some) > self.max_length for some in ids):
-            ids = self._tokenizer.truncated([(prompt or "") + text for text in texts], self.max_length, side)
+        length = self.settings.max_length
+        if length is not None and any(len(some) > length for some in ids):
+            ids = self._tokenizer.truncated([(prompt or "") + text for text in texts], length, side)
         tokens = np.full((len(ids), max(map(len, ids))), self._padding, dtype=np.int64)
         mask = np.zeros_like(tokens)
         for row, some in enumerate(ids):
@@ -293,8 +304,9 @@ class GraphTokenization(Tokenization):
         return count
 
     @property
-    def normalizer(self) -> Any:
-        return self.tokenizer.normalizer
+    def normalizer(self) -> Normalizer | None:
+        normalizer: Normalizer | None = self.tokenizer.normalizer
+        return normalizer
 
     @property
     def vocabulary(self) -> Mapping[str, int]:

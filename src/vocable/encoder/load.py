@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vocable.encoder.graph import GRAPH_SETTINGS, GraphModel, has_weights, is_exported
 from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, GRAPH_FOLDERS, check_files, locate
@@ -116,7 +116,7 @@ def model_of(meta: VectorsMeta, moved: str | Model | None = None) -> Model:
 
 
 def _open_graph(
-    name: str | Path, folder: Path, runtime: Runtime | None, device: str | None, changes: Mapping[str, Any]
+    name: str | Path, folder: Path, runtime: Runtime | None, device: str | None, changes: Mapping[str, object]
 ) -> GraphModel:
     if changes.get("new_head") or changes.get("special_terms"):
         raise ModelError(f"{name}: an exported model only encodes: its head cannot be changed")

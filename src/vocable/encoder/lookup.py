@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from vocable.encoder.protocol import EncodingModel, RoleEncoder, Tokenization
+from vocable.encoder.protocol import EncodingModel, RoleEncoder, RoleSettings, Tokenization
 
 TABLE_TOKENS = 1 << 16  # of a batch
 
@@ -28,15 +27,14 @@ class TableEncoder(RoleEncoder):
         model: EncodingModel,
         tokenization: Tokenization,
         weights: Callable[[], NDArray[np.float32]],
-        **settings: Any,  # attributes of a `RoleEncoder`
+        settings: RoleSettings,
     ) -> None:
-        self.model, self.tokenization, self._weights = model, tokenization, weights
-        vars(self).update(settings)
+        self.model, self.tokenization, self._weights, self.settings = model, tokenization, weights, settings
 
     def encode(self, texts: object, ids: Sequence[Sequence[int]], prompt: object, side: object) -> csr_array:
         """Return the weight of each distinct token, [b, v]; `ids` have no special tokens around them."""
         weights = self._weights()
-        columns = [np.unique(np.asarray(some[: self.max_length], dtype=np.int32)) for some in ids]
+        columns = [np.unique(np.asarray(some[: self.settings.max_length], dtype=np.int32)) for some in ids]
         columns = [found[weights[found] > 0] for found in columns]
         indices = np.concatenate([np.empty(0, dtype=np.int32), *columns])
         indptr = np.array([0, *accumulate(map(len, columns))], dtype=np.int32)

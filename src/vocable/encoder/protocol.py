@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from tokenizers.normalizers import Normalizer
 
 from vocable.options import DType, Runtime
 
@@ -59,7 +60,7 @@ class Tokenization(ABC):
 
     @property
     @abstractmethod
-    def normalizer(self) -> Any:
+    def normalizer(self) -> Normalizer | None:
         """The normalizer of the tokenizers library, None for none."""
 
     @abstractmethod
@@ -88,18 +89,24 @@ class Tokenization(ABC):
         return [named[i] for i in ids]
 
 
-class RoleEncoder(ABC):
-    """The encoder of texts of a role, with the model's own settings."""
+class RoleSettings(NamedTuple):
+    """A model's own settings for the texts of a role."""
 
-    model: EncodingModel  # in the number type that it computes in
     role: Role
-    tokenization: Tokenization | None  # None for a model without tokens
     prompt: str | None
     max_length: int | None  # tokens that are read, special ones included; None without a limit
     max_terms: int | None  # terms that the model keeps of a text; None for all
     query_idf: float  # power of the IDF for weights of queries
-    pooling: str
     keeps_special: bool  # special tokens are terms
+
+
+class RoleEncoder(ABC):
+    """The encoder of texts of a role."""
+
+    model: EncodingModel  # in the number type that it computes in
+    settings: RoleSettings
+    tokenization: Tokenization | None  # None for a model without tokens
+    pooling: str
     looked_up: bool  # weights come from a table of token weights
     truncation: Side = "right"  # where the tokenizer cuts long texts
     batch_tokens: int  # of a batch, padding included

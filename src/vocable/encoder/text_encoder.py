@@ -62,11 +62,11 @@ class TextEncoder:
         max_terms = options.get("max_terms")
         self.role, self.min_weight, self.mass = role, options.get("min_weight", 0.0), options.get("mass")
         found = encoding_model(model).encoder(role, options.get("dtype", "auto"), options.get("max_length"))
-        self.model, self._encoder, self.pooling = found.model, found, found.pooling
-        self.prompt, self.truncation, self.max_length = found.prompt, found.truncation, found.max_length
-        self.max_terms, self.batch_tokens = max_terms or found.max_terms, found.batch_tokens
-        self._grows = self.long_documents == "maxpool" and max_terms is None and found.max_terms is not None
-        self.query_idf: float = 0.0 if role == "document" else found.query_idf if query_idf is None else query_idf
+        self.model, self._encoder, self.pooling, own = found.model, found, found.pooling, found.settings
+        self.prompt, self.max_length, self.truncation = own.prompt, own.max_length, found.truncation
+        self.max_terms, self.batch_tokens = max_terms or own.max_terms, found.batch_tokens
+        self._grows = self.long_documents == "maxpool" and max_terms is None and own.max_terms is not None
+        self.query_idf: float = 0.0 if role == "document" else own.query_idf if query_idf is None else query_idf
         self._factors: np.ndarray | None = None
         self.truncated = self.windows_read = self.unknown = 0
 
@@ -213,7 +213,7 @@ class TextEncoder:
         self.unknown += sum(2 * some[prompt:].count(missing) > len(some) - prompt for some in own)
         pairs = zip(texts, own, strict=True)
         known = [bool(text.strip()) and any(one != missing for one in some[prompt:read]) for text, some in pairs]
-        return np.array(known) | np.bool_(self._encoder.keeps_special)
+        return np.array(known) | np.bool_(self._encoder.settings.keeps_special)
 
     def _encoded(self, encode: Callable[[np.ndarray], csr_array], batches: list[np.ndarray]) -> Iterator[csr_array]:
         """Yield the vectors of each batch; a CPU encodes several batches at once, each in one thread.

@@ -20,6 +20,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import batch_to_device
+from tokenizers.normalizers import Normalizer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
@@ -35,7 +36,17 @@ from vocable.encoder.cpu import in_bfloat16, use_few_shapes
 from vocable.encoder.fuse import fused, main_transformer, splade_modules
 from vocable.encoder.lookup import TableEncoder
 from vocable.encoder.output_vocabulary import output_terms, output_vocabulary
-from vocable.encoder.protocol import NOTES_KEY, TOKENIZING, EncodingModel, Role, RoleEncoder, Side, Token, Tokenization
+from vocable.encoder.protocol import (
+    NOTES_KEY,
+    TOKENIZING,
+    EncodingModel,
+    Role,
+    RoleEncoder,
+    RoleSettings,
+    Side,
+    Token,
+    Tokenization,
+)
 from vocable.encoder.special_terms import keeps_special_terms, special_columns, special_tokens
 from vocable.encoder.tokens import Surface, backend_of, token_surfaces
 from vocable.options import DType
@@ -104,21 +115,15 @@ class TorchModel(EncodingModel):
             self,
             HostTokenization(table.tokenizer),
             lambda: table.weight.detach().float().cpu().numpy(),
-            role=role,
-            **_settings(self.sparse_encoder, role, max_length),
+            _settings(self.sparse_encoder, role, max_length),
         )
 
 
-def _settings(model: SparseEncoder, role: Role, max_length: int | None) -> dict[str, Any]:
-    """Return the settings of a role, as attributes of a `RoleEncoder`."""
+def _settings(model: SparseEncoder, role: Role, max_length: int | None) -> RoleSettings:
     config = role_config(model, role)
-    return {
-        "prompt": own_prompt(model, role),
-        "max_length": length_read(model, role, max_length),
-        "max_terms": terms_kept(model, role),
-        "query_idf": getattr(config, "query_idf", None) or 0.0,
-        "keeps_special": keeps_special_terms(config),
-    }
+    length, power = length_read(model, role, max_length), getattr(config, "query_idf", None) or 0.0
+    kept = keeps_special_terms(config)
+    return RoleSettings(role, own_prompt(model, role), length, terms_kept(model, role), power, kept)
 
 
 class TorchEncoder(RoleEncoder):
@@ -133,8 +138,8 @@ class TorchEncoder(RoleEncoder):
         return cls(TorchModel(_in_dtype(model, dtype)), role, max_length)
 
     def __init__(self, model: TorchModel, role: Role, max_length: int | None) -> None:
-        self.model, self.role, modules = model, role, route(model.sparse_encoder, role)
-        vars(self).update(_settings(model.sparse_encoder, role, max_length))
+        self.model, modules = model, route(model.sparse_encoder, role)
+        self.settings = _settings(model.sparse_encoder, role, max_length)
         poolings = [module.pooling_strategy for module in modules if isinstance(module, SpladePooling)]
         self.pooling = poolings[0] if poolings else "static"
         self._tokenizer: Any = getattr(modules[0], "tokenizer", None)
@@ -142,7 +147,7 @@ class TorchEncoder(RoleEncoder):
         self.truncation = getattr(self._tokenizer, "truncation_side", "right")
         self.batch_tokens = BATCH_TOKENS.get(model.device, BATCH_TOKENS["cuda"])
         # Only the stock head lets special terms through.
-        stock = not self.keeps_special and not fused(model.sparse_encoder)
+        stock = not self.settings.keeps_special and not fused(model.sparse_encoder)
         self._silenced = torch.from_numpy(model.special_terms) if stock else None
 
     @property
@@ -160,13 +165,13 @@ class TorchEncoder(RoleEncoder):
 
     def features(self, texts: Sequence[str], prompt: str | None, side: Side = "right") -> dict[str, object]:
         """Return the inputs of the modules: tokens, truncated and padded, on the model's device."""
-        options = {} if self.max_length is None else {"max_length": self.max_length}
+        options = {} if self.settings.max_length is None else {"max_length": self.settings.max_length}
         model, tokenizer = self.model.sparse_encoder, self._tokenizer
         with TOKENIZING:
             if tokenizer is not None:
                 tokenizer.truncation_side = side
             try:
-                features = model.preprocess(list(texts), prompt=prompt, task=self.role, **options)
+                features = model.preprocess(list(texts), prompt=prompt, task=self.settings.role, **options)
             finally:
                 if tokenizer is not None:
                     tokenizer.truncation_side = self.truncation
@@ -175,7 +180,9 @@ class TorchEncoder(RoleEncoder):
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], ids: object, prompt: str | None, side: Side) -> csr_array:
-        pooled = self.model.sparse_encoder(self.features(texts, prompt, side), task=self.role)["sentence_embedding"]
+        pooled = self.model.sparse_encoder(self.features(texts, prompt, side), task=self.settings.role)[
+            "sentence_embedding"
+        ]
         if self._silenced is not None:
             pooled = pooled.index_fill(1, self._silenced.to(pooled.device), 0)
         return _to_csr(pooled)
@@ -199,8 +206,9 @@ class HostTokenization(Tokenization):
         return count
 
     @property
-    def normalizer(self) -> Any:
-        return backend_of(self.tokenizer).normalizer
+    def normalizer(self) -> Normalizer | None:
+        normalizer: Normalizer | None = backend_of(self.tokenizer).normalizer
+        return normalizer
 
     def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}

@@ -134,7 +134,7 @@ def export(
 def _model_idf(meta: VectorsMeta) -> float | None:
     """Return the model's power of the IDF for queries; None if the model cannot be opened."""
     try:
-        return load_encoder(meta.model, runtime=meta.runtime).encoder("query").query_idf
+        return load_encoder(meta.model, runtime=meta.runtime).encoder("query").settings.query_idf
     except VocableError:
         return None
 

@@ -89,7 +89,7 @@ class AlignmentTask(Task):
     def target(self, texts: Sequence[str]) -> Tensor:
         """Return the teacher's largest logit of every term in each text: [b, v] float32."""
         layer = output_layer(self._transformer.auto_model)
-        hidden, offsets = pack(self._transformer(self._teacher.features(texts, self._teacher.prompt)))
+        hidden, offsets = pack(self._transformer(self._teacher.features(texts, self._teacher.settings.prompt)))
         return max_logits(hidden, layer.weight, layer.bias, offsets)
 
     def figures(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
