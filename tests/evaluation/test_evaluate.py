@@ -98,7 +98,7 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
         raise AssertionError(f"{names} was loaded")
 
     for place in (
-        "vocable.encoder.load.load",
+        "vocable.encoder.load.load_encoder",
         "vocable.evaluation.evaluate.load_encoder",
         "vocable.evaluation.evaluate.check_length",
     ):
