@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -179,7 +179,8 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
 
     The ranges of 8-bit numbers are found on `texts`.
     """
-    encoding, names, roles = TorchModel(model), dict[int, str](), dict[Role, GraphRole]()
+    encoding, roles = TorchModel(model), dict[Role, GraphRole]()
+    names: dict[int, Literal["", "query", "document"]] = {}
     for role in BOTH_ROLES:
         first: Any = route(model, role)[0]
         encoder = encoding.encoder(role, "float32")

@@ -63,7 +63,7 @@ Run = Callable[[dict[str, NDArray[np.int64]]], NDArray[np.float32]]
 class GraphRole:
     """The settings of a role of an exported model, most of them as in `RoleEncoder`."""
 
-    folder: str  # with the tokenizer and the graph, in the folder of the model
+    folder: Literal["", "query", "document"]  # with the tokenizer and the graph, in the folder of the model
     prompt: str | None
     max_length: int | None
     positions: int | None  # of the model; None without a limit
