@@ -1,5 +1,6 @@
 """Entry point of `vocable` and `python -m vocable`: an interrupt prints one line, also during the first imports."""
 
+import gc
 import signal
 import sys
 
@@ -7,6 +8,7 @@ import sys
 def main() -> int:
     """Import and run the command line."""
     try:
+        gc.set_threshold(50_000)  # imports make many objects and no garbage: collections took 5 % of a cold start
         from vocable.cli import main as run
     except KeyboardInterrupt:
         print("vocable: interrupted", file=sys.stderr)

@@ -13,6 +13,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -118,6 +119,7 @@ class GraphModel(EncodingModel):
         self.dtype = "int8" if self.settings.int8 else "float32"
         self.prompts, self.default_prompt = self.settings.prompts, self.settings.default_prompt
         self._tokenizations: dict[Role, GraphTokenization] = {}
+        self._sessions: dict[str, Future[Session]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.place, self._name, self._query_weights)
@@ -189,25 +191,27 @@ class GraphModel(EncodingModel):
             known[role] = GraphTokenization(path, of_role) if shared is None else known[shared]
         return known[role]
 
-    @cached_property
-    def _sessions(self) -> dict[str, Session]:
-        return {}
-
     def load_graphs(self) -> None:
         """Load the graphs of all roles now, so that errors come now."""
         for role in self.settings.roles:
             if not self.looks_up(role):
                 self.session(role)
 
+    def begin_loading(self) -> None:
+        """Load the graph of queries in a thread, while the caller reads other files."""
+        if not self.looks_up("query"):
+            self._begin(self.settings.roles["query"].folder)
+
     def session(self, role: Role) -> Session:
         """Return the graph of a role, loaded on first use."""
-        folder = self.settings.roles[role].folder
+        return self._begin(self.settings.roles[role].folder).result()
+
+    def _begin(self, folder: str) -> Future[Session]:
         if folder not in self._sessions:
             path = self.place / folder / GRAPHS[self.settings.format][self.settings.int8]
-            self._sessions[folder] = _load_graph(path, self.settings.format)
-            inputs, size, _ = self._sessions[folder]
-            if not set(inputs) <= set(INPUTS) or size != self.settings.size:
-                raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {', '.join(inputs)}")
+            pool = ThreadPoolExecutor(1)
+            self._sessions[folder] = pool.submit(_load_graph, path, self.settings)
+            pool.shutdown(wait=False)
         return self._sessions[folder]
 
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
@@ -344,15 +348,19 @@ class GraphTokenization(Tokenization):
         return token_surfaces(self.tokenizer, self.special)
 
 
-def _load_graph(path: Path, format: GraphFormat) -> Session:
+def _load_graph(path: Path, settings: GraphSettings) -> Session:
     if not path.is_file():
         raise ModelError(f"{path}: the graph is missing: export the model again")
     try:
-        return (_onnx if format == "onnx" else _openvino)(path)
+        session = (_onnx if settings.format == "onnx" else _openvino)(path)
     except VocableError:
         raise
     except Exception as error:  # the runtimes raise errors of their own
         raise ModelError(f"{path}: the graph is damaged ({str(error).strip().partition(chr(10))[0]})") from error
+    if not set(session.inputs) <= set(INPUTS) or session.size != settings.size:
+        read = ", ".join(session.inputs)
+        raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {read}")
+    return session
 
 
 def _onnx(path: Path) -> Session:

@@ -96,8 +96,11 @@ def load_encoder(
             raise ArgumentError("device and runtime go with the name of a model: this one is loaded already")
         return encoding_model(model)
     on_cpu = device == "cpu" or (device is None and not (_has_torch() and _has_gpu()))
-    if runtime is None and on_cpu and dtype == "auto" and (folder := _graph_folder(model)) is not None:
-        return _open_graph(model, folder, None, device, {})
+    wanted = on_cpu and dtype == "auto" if runtime is None else runtime != "torch"
+    if wanted and (folder := _graph_folder(model)) is not None:
+        graph = _open_graph(model, folder, runtime, device, {})
+        graph.begin_loading()
+        return graph
     return encoding_model(load(model, device=device, runtime=runtime))
 
 
