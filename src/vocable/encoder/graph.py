@@ -53,7 +53,7 @@ GRAPHS = {
 GRAPH_SETTINGS, TOKENIZER, QUERY_WEIGHTS = "graph.json", "tokenizer.json", "query_weights.safetensors"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT = "weights"  # of all terms; each other output is of one role
-GRAPH_BATCH_TOKENS = 1024  # padding included: a batch should stay in the cache
+GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
 READ_BYTES = 1 << 20  # bytes that are read at a time
 
 GraphFormat = Literal["onnx", "openvino"]
