@@ -132,6 +132,22 @@ def test_without_pytorch_a_model_without_a_graph_names_the_extra(
         load(backbones["bert"])
 
 
+@pytest.mark.parametrize(("weights", "kind"), [(True, "torch"), (False, "onnx")])
+def test_a_model_of_the_hub_is_loaded_by_its_weights_if_it_has_them(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, weights: bool, kind: str
+) -> None:
+    model, graph = pair("bert")
+    monkeypatch.setattr("vocable.encoder.load.locate", lambda name: "someone/model")
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *names: None)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **patterns: str(graph.place))
+    monkeypatch.setattr("huggingface_hub.file_exists", lambda name, file: weights)
+    monkeypatch.setattr("vocable.encoder.sparse_encoder.load_sparse_encoder", lambda *names, **options: model)
+    found = load("someone/model")
+    assert encoding_model(found).runtime == kind
+    assert load_encoder("someone/model").runtime == "onnx"
+    assert load_encoder("someone/model").name == "someone/model"
+
+
 def test_the_built_in_graph_agrees_with_the_model(toy_texts: list[str]) -> None:
     texts = [*toy_texts[:20], "Remove a directory and all that is in it.", "", "Return the sum of a list of numbers."]
     wanted, found = (encode(load("vocable-mini", runtime=runtime), texts) for runtime in ("torch", "onnx"))
@@ -155,6 +171,9 @@ def test_an_index_is_searched_by_the_runtime_that_made_it(tmp_path: Path) -> Non
             [answer] = search(opened, ["delete a folder"], 2)
             assert answer.hits[0].document.id == "d0"
             assert add(opened, corpus).unchanged == len(rows)
+    index(load("vocable-mini"), corpus, tmp_path / "of-model", device="cpu").close()  # of the dense model, if any
+    with pytest.raises(ArgumentError, match="device and runtime go with the name of a model"):
+        index(load("vocable-mini"), corpus, tmp_path / "refused", runtime="onnx")
     encode("vocable-mini", corpus, output=tmp_path / "vectors")
     assert read_vectors(tmp_path / "vectors").meta.runtime == "onnx"
     index(tmp_path / "vectors", corpus, tmp_path / "of-vectors").close()

@@ -120,7 +120,7 @@ def encode(
         name: with `output`, the model's name in the stored metadata; by default the place it was loaded from.
         options: of `Encoding`. By default, a text has the number of terms that the model's configuration sets for the
             role under `active_terms`, or its `max_active_dims`. Truncated texts are counted in a warning, or in the
-            result. `device` is for a model by its name.
+            result. `device` and `runtime` are for a model by its name.
 
     Returns:
         [b, v] csr_array of float32 weights > 0, indices sorted; with `output`, the counts of texts.

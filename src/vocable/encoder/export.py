@@ -140,7 +140,7 @@ def export_model(
         output: Output folder (written atomically).
         format: onnx is for ONNX Runtime and Transformers.js, openvino for OpenVINO.
         int8: write 8-bit weights: a quarter of the size, with other results.
-        texts: the comparison uses the first 64; by default texts of pydocs:.
+        texts: the comparison, and the ranges of an 8-bit ONNX graph, are of the first 64; by default texts of pydocs:.
         min_overlap: with `int8`, the least share of equal terms among the ten with the largest weights.
 
     Raises:

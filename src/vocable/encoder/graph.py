@@ -389,7 +389,8 @@ def import_openvino() -> ModuleType:
 def _openvino(path: Path) -> Session:
     openvino = import_openvino()
     # On a CPU with bfloat16, OpenVINO would compute in it by default, with other results than those checked.
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+    # All threads on one batch, 114 texts/s on two cores, are faster than a batch in each thread, 92.
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cpu_threads()}
     core = openvino.Core()
     graph = core.read_model(path)
     found = [result for result in graph.get_results() if OUTPUT in result.output(0).get_names()]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vocable.encoder.graph import GRAPH_SETTINGS, GraphModel, has_weights, is_exported
-from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, GRAPH_FOLDERS, check_files, locate
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, GRAPH_FOLDERS, WEIGHTS, check_files, locate
 from vocable.encoder.models import Model, encoding_model, is_model
 from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.terms import terms
@@ -68,7 +68,7 @@ def load(
     """
     changes = {"pooling": pooling, "activation": activation, "new_head": new_head, "special_terms": special_terms}
     graph = None if runtime == "torch" else _graph_folder(name)
-    if runtime is None and graph is not None and _has_torch() and has_weights(graph):
+    if runtime is None and graph is not None and _has_torch() and _has_weights(name, graph):
         graph = None
     if graph is not None:
         model = _open_graph(name, graph, runtime, device, changes)
@@ -150,6 +150,15 @@ def _graph_folder(name: str | Path) -> Path | None:
         files = ["*.json", "*.jsonl", "*.safetensors", *(f"*{folder}/*" for folder in GRAPH_FOLDERS)]
         return Path(snapshot_download(place, allow_patterns=files, ignore_patterns=["*model*.safetensors"]))
     return None
+
+
+def _has_weights(name: str | Path, folder: Path) -> bool:
+    """Return whether a model with a graph also has weights for PyTorch, which are not downloaded with the graph."""
+    if Path(locate(BUILT_IN_MODEL if name == BY_LOOKUP else name)).is_dir():
+        return has_weights(folder)
+    from huggingface_hub import file_exists
+
+    return file_exists(str(name), WEIGHTS)
 
 
 def _has_torch() -> bool:

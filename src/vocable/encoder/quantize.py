@@ -146,7 +146,8 @@ class _Graph:
 
     def observe(self, groups: list[Group], texts: Iterable[Inputs]) -> None:
         """Run the graph on texts, and show each group its inputs."""
-        ort = require_extra("onnxruntime", "onnx")
+        import onnxruntime as ort
+
         model = self.onnx.load(self.path)
         names = sorted(set().union(*(group.inputs for group in groups)) - {one.name for one in model.graph.output})
         model.graph.output.extend(self.onnx.ValueInfoProto(name=name) for name in names)

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document, read_corpus, read_queries
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.load import load_encoder
-from vocable.encoder.models import Model
+from vocable.encoder.models import Model, is_model
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.options import Count, CountOrZero, checked
@@ -124,7 +124,7 @@ def check_engine(
     engine, address = engine_of(place)
     if address == str(place) and "://" not in address:
         raise ArgumentError(f"{masked(str(place))}: name an engine, as in qdrant+http://localhost:6333/check")
-    loaded = load_encoder(model, device)
+    loaded = load_encoder(model, None if is_model(model) else device)
     sample = [_with_fields(row, one) for row, one in enumerate(islice(read_corpus(corpus), documents))]
     texts = [query.text for query in islice(read_queries(topics), queries)]
     if not sample or not texts:

@@ -126,7 +126,10 @@ def build(
         )
     elif is_model(model) or isinstance(model, str | PathLike):
         check_length(model, limits.max_length)
-        loaded = load_encoder(model if is_model(model) else fspath(model), device, runtime, limits.dtype)
+        if is_model(model):  # `device` is for the dense model alone
+            loaded = load_encoder(model, runtime=runtime)
+        else:
+            loaded = load_encoder(fspath(model), device, runtime, limits.dtype)
         name = model_name(model) if name is None else name
         window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
         meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), name)
