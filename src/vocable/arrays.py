@@ -13,10 +13,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import (
@@ -33,6 +32,9 @@ from vocable.storage import (
     target_of,
 )
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
 
 HEADER = "index.json"
@@ -48,6 +50,8 @@ class Ids(Sequence[str]):
     """
 
     def __init__(self, ids: Iterable[str] | pa.LargeStringArray) -> None:
+        import pyarrow as pa  # slow to import; a search of an index in a folder needs none
+
         try:
             self.array = pa.array(ids if isinstance(ids, Sequence | pa.Array) else list(ids), type=pa.large_string())
         except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
@@ -66,9 +70,10 @@ class Ids(Sequence[str]):
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         """Return the row of each of m ids, int64 [m]; -1 for an unknown id."""
-        distinct = {identifier: place for place, identifier in enumerate(dict.fromkeys(ids))}
-        import pyarrow.compute as pc  # slow to import, and rarely needed
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
+        distinct = {identifier: place for place, identifier in enumerate(dict.fromkeys(ids))}
         wanted = pa.array(distinct, type=pa.large_string())
         found = pc.fill_null(pc.index_in(self.array, value_set=wanted), -1)  # hashes only the wanted ids
         places = numbers(found, np.int32)

@@ -16,12 +16,12 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-import pyarrow as pa
 from scipy.sparse import csr_array, issparse
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
@@ -32,6 +32,7 @@ from vocable.options import Runtime
 from vocable.storage import SETTINGS, StrPath, read_record, regular, replacing
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
@@ -40,9 +41,6 @@ METADATA_KEY = b"vocable"
 PROGRESS = "progress.json"  # of vocable encode
 SHARDS = "shards.json"  # plan of a folder of shards
 FORMAT = 1
-INT32S, FLOAT32S = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
-VECTOR_COLUMNS = {"id": pa.string(), "indices": INT32S, "values": FLOAT32S}
-SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in VECTOR_COLUMNS.items()])
 LEAVES = "id", "indices.list.element", "values.list.element"
 ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"), strict=True))
 
@@ -70,6 +68,16 @@ class VectorsMeta:
         if not isinstance(values, dict) or any(type(values.get(name)) is not kind for name, kind in wanted.items()):
             raise VectorsError(f"{place}: the metadata lacks the model and vocabulary of the vectors")
         return cls(**{name: values[name] for name in wanted})
+
+
+@cache
+def _schema() -> pa.Schema:
+    """Return the columns of a file of vectors."""
+    import pyarrow as pa  # slow to import, as is all that reads and writes Parquet; a search needs none
+
+    lists = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
+    kinds = zip(("id", "indices", "values"), (pa.string(), *lists), strict=True)
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds])
 
 
 def vocabulary_fingerprint(names: Sequence[str]) -> str:
@@ -123,7 +131,8 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
 
 def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: VectorsMeta) -> None:
     """Write `matrix` [n, v] with its n `ids` to one Parquet file, atomically."""
-    import pyarrow.parquet as pq  # slow to import; a search needs none
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     matrix = as_vectors(matrix)
     if len(ids) != matrix.shape[0] or meta.size != matrix.shape[1]:
@@ -132,13 +141,15 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
         raise VectorsError(
             f"{path}: {matrix.nnz:,} weights are too many for one file: write shards of at most 2^31 - 1"
         )
-    offsets = pa.array(matrix.indptr.astype(np.int32, copy=False))
-    indices = pa.ListArray.from_arrays(offsets, pa.array(matrix.indices), type=INT32S)
-    values = pa.ListArray.from_arrays(offsets, pa.array(matrix.data), type=FLOAT32S)
+    schema, offsets = _schema(), pa.array(matrix.indptr.astype(np.int32, copy=False))
+    indices, values = (
+        pa.ListArray.from_arrays(offsets, pa.array(entries), type=schema.field(name).type)
+        for name, entries in (("indices", matrix.indices), ("values", matrix.data))
+    )
     names, metadata = Ids(ids), {"format": FORMAT, **asdict(meta)}
     metadata |= {"crc32": _checksum(metadata, names, matrix.indptr, matrix.indices, matrix.data)}
-    schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps(metadata)})
-    table = pa.Table.from_arrays([names.array.cast(pa.string()), indices, values], schema=schema)
+    described = schema.with_metadata({METADATA_KEY: json.dumps(metadata)})
+    table = pa.Table.from_arrays([names.array.cast(pa.string()), indices, values], schema=described)
     with replacing(path) as file:
         pq.write_table(
             table,
@@ -216,6 +227,8 @@ def read_vectors(path: Sources) -> StoredVectors:
     first = shards[0]
     if len(shards) == 1:
         return first
+    import pyarrow as pa
+
     ids, matrices = Ids(pa.concat_arrays([shard.ids.array for shard in shards])), [shard.matrix for shard in shards]
     # A single copy of each array; SciPy's vstack makes several.
     lengths = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
@@ -278,6 +291,7 @@ def read_table(
 
     Raises `VectorsError` if the file is missing, truncated, damaged, or has another schema.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
@@ -304,7 +318,9 @@ def read_table(
 
 def read_file(path: Path) -> StoredVectors:
     """Read one Parquet file of vectors; ids may repeat, as the windows of a text have one id."""
-    table, values = read_table(path, SCHEMA, METADATA_KEY, "vectors")
+    import pyarrow as pa
+
+    table, values = read_table(path, _schema(), METADATA_KEY, "vectors")
     meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)
     names, indices, weights = (column.combine_chunks() for column in table.columns)
     ids = Ids(names.cast(pa.large_string()))

@@ -2,7 +2,10 @@
 
 A source is a string: a path, `-` for standard input, `beir:DIR`, `ir_datasets:NAME`, `hf:NAME` or `pydocs:`.
 docs/data.md describes sources, formats, names of fields, and the treatment of malformed data.
+Judgments and hits are records of ir_measures, `Qrel` and `ScoredDoc`.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from vocable.data.bad_lines import BadLines, tolerating
 from vocable.data.read import (
@@ -15,7 +18,10 @@ from vocable.data.read import (
     read_scores,
     read_texts,
 )
-from vocable.data.records import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
+from vocable.data.records import Document, Example, MinedNegatives, Query
+
+if TYPE_CHECKING:
+    from ir_measures import Qrel, ScoredDoc
 
 __all__ = [
     "BadLines",
@@ -35,3 +41,11 @@ __all__ = [
     "read_texts",
     "tolerating",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Qrel", "ScoredDoc"):
+        raise AttributeError(f"module 'vocable.data' has no attribute {name!r}")
+    import ir_measures  # a search needs none
+
+    return getattr(ir_measures, name)

@@ -12,19 +12,20 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from vocable.data.records import (
     Document,
     Example,
     MalformedError,
     MinedNegatives,
-    Qrel,
     Query,
-    ScoredDoc,
     check_document,
     check_id,
 )
+
+if TYPE_CHECKING:
+    from ir_measures import Qrel, ScoredDoc
 
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
@@ -180,6 +181,8 @@ def _query(row: Row) -> Query:
 
 
 def _judgment(row: Row) -> Qrel:
+    from ir_measures import Qrel  # a search needs none
+
     query, document, value = _identifier(row, JUDGED_QUERY), _identifier(row, JUDGED_DOCUMENT), _first(row, RELEVANCE)
     if value is None or isinstance(value, bool):
         raise MalformedError("no relevance")
@@ -237,6 +240,8 @@ def _identifiers(values: object) -> tuple[str, ...]:
 
 
 def _scored_document(row: Row) -> ScoredDoc:
+    from ir_measures import ScoredDoc
+
     value = row.get("score")
     if isinstance(value, str):  # in a table
         with suppress(ValueError):
@@ -246,6 +251,8 @@ def _scored_document(row: Row) -> ScoredDoc:
 
 def _found(row: Row) -> ScoredDoc:
     """Return a hit of a run. The tag may contain blanks; more fields because of a blank in an id are an error."""
+    from ir_measures import ScoredDoc
+
     if "words" in row and not (row["rank"].isdecimal() and not _is_number(row["tag"])):
         raise MalformedError("more than six fields, and they are not a hit whose tag has several words")
     with suppress(ValueError):

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from vocable.data.bad_lines import BadLines, tolerance
 from vocable.data.docstore import IdSet
@@ -26,10 +26,13 @@ from vocable.data.kinds import (
     Row,
 )
 from vocable.data.lines import text_row, typed_row
-from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Qrel, Query, ScoredDoc
+from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Query
 from vocable.data.sources import Stream, parse_source, resolve, rows_stream, run_file, standard_input
 from vocable.errors import DataError
 from vocable.storage import StrPath, path_name
+
+if TYPE_CHECKING:
+    from ir_measures import Qrel, ScoredDoc
 
 T = TypeVar("T")
 PICKLES = (".pkl", ".pickle")

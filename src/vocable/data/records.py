@@ -7,10 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from unicodedata import category
 
-from ir_measures import Qrel, ScoredDoc
-
-__all__ = ["Document", "Example", "MinedNegatives", "Qrel", "Query", "ScoredDoc"]
-
 
 class Document(NamedTuple):
     """A document; `fields` are JSON values, which a search shows and can filter by.

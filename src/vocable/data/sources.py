@@ -17,8 +17,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-import pyarrow as pa
-
 from vocable.data.kinds import DOCUMENT, JUDGMENT, QUERY, Kind, Row
 from vocable.data.lines import Parser, TableRow, json_row, parsers
 from vocable.data.records import MalformedError
@@ -55,6 +53,8 @@ def numbered(
     """Return a function that starts the numbered items; errors while items are fetched become a `DataError`."""
 
     def items() -> Iterator[tuple[int, Any]]:
+        import pyarrow as pa  # a search needs none
+
         number = first - 1
         try:
             for number, item in enumerate(start(), start=first):
@@ -76,6 +76,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         with path.open("rb", buffering=BUFFER) as plain:
             yield plain
     else:
+        import pyarrow as pa
+
         # Arrow's decompressors notice truncated streams and read all members or frames of a file.
         compression = COMPRESSION[path.suffix.lower()]
         with pa.input_stream(str(path), compression=compression, buffer_size=BUFFER) as raw:

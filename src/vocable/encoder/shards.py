@@ -18,7 +18,6 @@ from vocable.data import BadLines
 from vocable.data.kinds import Kind
 from vocable.data.slices import Span, cut
 from vocable.errors import ArgumentError, require_extra
-from vocable.processes import worker_pool
 from vocable.progress import track, without_progress
 from vocable.storage import finished, read_record, replacing_folder, write_record
 from vocable.threads import cpu_threads, limit_threads
@@ -84,6 +83,8 @@ def in_turn(make: Make[T], numbers: list[int]) -> Iterator[tuple[int, T | None]]
 
 def in_processes(make: Make[T], numbers: list[int], *, workers: int) -> Iterator[tuple[int, T | None]]:
     """Make several shards at once, each in a process of this machine with a share of its threads."""
+    from vocable.processes import worker_pool  # multiprocessing is slow to import; a search needs none
+
     with worker_pool(workers, limit_threads, max(1, cpu_threads() // workers)) as pool:
         futures = {pool.submit(_without_bar, make, number): number for number in numbers}
         for future in track(as_completed(futures), "shards", len(futures)):

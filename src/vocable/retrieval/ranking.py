@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-from ir_measures import ScoredDoc
 
 from vocable.data import read_run
 from vocable.errors import ArgumentError, DataError
 from vocable.storage import replacing
+
+if TYPE_CHECKING:
+    from ir_measures import ScoredDoc
 
 Ties: TypeAlias = Literal["search", "trec_eval"]
 
@@ -55,6 +57,8 @@ class Ranking:
 
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
         """Return the hits as records of ir_measures, with the q `query_ids` by row."""
+        from ir_measures import ScoredDoc  # a search needs none
+
         return [ScoredDoc(query, *hit) for query, hits in self._by_query(query_ids) for hit in hits]
 
     def _by_query(self, query_ids: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, float]]]]:

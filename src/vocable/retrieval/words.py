@@ -20,7 +20,7 @@ from vocable.progress import track
 
 WORD, LETTERS = re.compile(r"\w\w+"), re.compile(r"\w+")
 # Texts with these characters need `_Patterns`. Latin, Greek, Cyrillic and most symbols have none of them.
-COMPLEX = re.compile("[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]")
+COMPLEX = "[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]"
 # Scripts without spaces between words, and Korean, which attaches particles to its words. They are cut into pairs of
 # characters (bigrams), as by Lucene's CJKAnalyzer.
 UNSPACED = (
@@ -85,7 +85,7 @@ def words(text: str, *, letters: bool = False) -> list[str]:
     text = text.lower()
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # lower-cased Turkish İ, as in Lucene
-    if text.isascii() or not COMPLEX.search(text):
+    if text.isascii() or not re.search(COMPLEX, text):
         return (LETTERS if letters else WORD).findall(text)
     patterns = _patterns()
     text = unicodedata.normalize("NFC", patterns.ignored.sub("", text))
