@@ -115,7 +115,9 @@ def test_search_imports_what_it_needs(base: Path) -> None:
 def test_a_part_of_numpy_that_a_search_left_out_loads_when_it_is_used(base: Path) -> None:
     code = "from vocable.cli import main; main(['search', 'index', 'fast animal'])"
     code += "; import numpy; print(numpy.ma.masked_equal([1, 2], 2).sum(), numpy.f2py.__name__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=base, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=base, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.splitlines()[-1] == "1 numpy.f2py"
 
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 PLACES = "A folder, exact:FOLDER for an index that cannot change, or an engine's address (docs/search.md)."
 BATCH = 256  # queries that are encoded together
-# SciPy takes over all names of NumPy, and by that imports the parts that NumPy imports only when they are used. A search
-# uses none of these, which would take a twentieth of its time.
+# SciPy takes over all names of NumPy, and so imports the parts that NumPy itself imports only when they are used. A
+# search uses none of these, which would take a twentieth of its time.
 LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
 
 
