@@ -33,6 +33,8 @@ LEVELS = [
         "progress",
         "storage",
         "fingerprint",
+        "folders",
+        "gitignore",
         "locks",
         "seal",
         "arrays",

@@ -15,6 +15,7 @@ from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any
 
+from vocable.folders import files_of, something_else
 from vocable.options import values_of
 
 DERIVED = ("cloze", "pairs")  # source prefixes that derive data from another source
@@ -25,19 +26,30 @@ IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a r
 def fingerprint(*sources: str | os.PathLike[str]) -> str:
     """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
 
-    A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:` or `pairs:`. Other sources, such as `hf:NAME`, add
+    A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:` or `pairs:`. A folder of documents has their
+    content alone (`vocable.folders`). Other sources, such as `hf:NAME`, add
     nothing; the result is "" if no source is local.
     """
     names = [re.sub(f"^(({'|'.join(DERIVED)}):)+", "", str(source)) for source in sources if str(source)]
     entries = [_stdin_digest()] if "-" in names else []
     for source in names:
-        path = Path(source.removeprefix("beir:").partition("#")[0] if source.startswith("beir:") else source)
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        is_beir = source.startswith("beir:")
+        path = Path(source.removeprefix("beir:").partition("#")[0] if is_beir else source)
+        for file in _files(path, whole=is_beir):
             if file.is_file():
                 state = file.stat()
                 entries.append(f"{file.relative_to(path)} {_digest(file, state.st_size, state.st_mtime_ns)}")
     content = "\n".join(filter(None, entries)).encode(errors="surrogateescape")
     return blake2b(content, digest_size=8).hexdigest() if content else ""
+
+
+def _files(path: Path, *, whole: bool) -> list[Path]:
+    """Return a file, or the files of a folder: of a folder of documents only the documents, unless `whole`."""
+    if not path.is_dir():
+        return [path]
+    if not whole and something_else(path) is None and (documents := files_of(path).files):
+        return [path / file for file in documents]
+    return sorted(path.rglob("*"))
 
 
 @lru_cache(maxsize=1000)

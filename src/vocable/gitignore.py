@@ -1,0 +1,160 @@
+"""Patterns of `.gitignore` files, matched as git does: on bytes, the last match of the deepest file decides.
+
+Patterns of `.git/info/exclude` and of the user's settings are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+GITIGNORE = ".gitignore"
+WILDCARD = re.compile(rb"[*?\[\\]")
+CHARACTER_CLASSES = {
+    b"alnum": rb"0-9A-Za-z",
+    b"alpha": rb"A-Za-z",
+    b"blank": rb" \t",
+    b"cntrl": rb"\x00-\x1f\x7f",
+    b"digit": rb"0-9",
+    b"graph": rb"\x21-\x7e",
+    b"lower": rb"a-z",
+    b"print": rb"\x20-\x7e",
+    b"punct": rb"\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e",
+    b"space": rb"\t\n\x0b\x0c\r ",
+    b"upper": rb"A-Z",
+    b"xdigit": rb"0-9A-Fa-f",
+}
+
+
+class Pattern(NamedTuple):
+    """A line of a `.gitignore` file.
+
+    Args:
+        regex: matches the name of a file, or if `anchored` its path below the folder of the `.gitignore` file.
+        anchored: the pattern has a slash before its end.
+        folders: only folders match.
+        ignores: False for a pattern that begins with `!`.
+    """
+
+    regex: re.Pattern[bytes]
+    anchored: bool
+    folders: bool
+    ignores: bool
+
+
+class Rules(NamedTuple):
+    """The patterns of one `.gitignore` file, in its `folder`, b"" for the topmost one; other paths end in a slash."""
+
+    folder: bytes
+    patterns: tuple[Pattern, ...]
+
+    def decision(self, path: bytes, is_folder: bool) -> bool | None:
+        """Return whether the last pattern that matches a path ignores it; None if none matches."""
+        inner, name = path[len(self.folder) :], path.rpartition(b"/")[2]
+        for pattern in reversed(self.patterns):
+            if (is_folder or not pattern.folders) and pattern.regex.fullmatch(inner if pattern.anchored else name):
+                return pattern.ignores
+        return None
+
+
+def rules_in(folder: Path, below: bytes) -> tuple[Rules, ...]:
+    """Return the rules of the `.gitignore` file of a folder, whose path is `below`: none without a regular file."""
+    file = folder / GITIGNORE
+    if file.is_symlink() or not file.is_file():
+        return ()
+    return (Rules(below, tuple(patterns(file.read_bytes()))),)
+
+
+def is_ignored(path: str, is_folder: bool, rules: tuple[Rules, ...]) -> bool:
+    """Return whether a path is ignored; `rules` are those of its folders, the deepest last."""
+    name = os.fsencode(path)
+    for one in reversed(rules):
+        if (decided := one.decision(name, is_folder)) is not None:
+            return decided
+    return False
+
+
+def patterns(content: bytes) -> Iterator[Pattern]:
+    """Yield the patterns of a file.
+
+    >>> [(one.anchored, one.folders, one.ignores) for one in patterns(b"# all\\n*.log\\n!/keep/\\n")]
+    [(False, False, True), (True, True, False)]
+    """
+    for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        line = re.sub(rb"(?<!\\) +$", b"", line.removesuffix(b"\r"))
+        if line and not line.startswith(b"#"):
+            bare = line.removeprefix(b"!")
+            text = bare.removesuffix(b"/")
+            with suppress(ValueError):  # git matches nothing with such a pattern either
+                yield Pattern(_compiled(text), b"/" in text, text != bare, bare == line)
+
+
+@lru_cache(maxsize=10_000)
+def _compiled(text: bytes) -> re.Pattern[bytes]:
+    """Return the regular expression of a pattern; `ValueError` for one that matches nothing."""
+    anchored = b"/" in text
+    text = text.removeprefix(b"/")
+    special = WILDCARD.search(text)
+    plain = len(text) if special is None else special.start()  # git compares this part first, then begins anew
+    return re.compile(re.escape(text[:plain]) + _translated(text[plain:], anchored), re.DOTALL)
+
+
+def _translated(text: bytes, anchored: bool) -> bytes:
+    """Return the regular expression of wildmatch(3) of git; `anchored` wildcards do not match a slash."""
+    one, found, at = (b"[^/]" if anchored else b"."), b"", 0
+    while at < len(text):
+        byte = text[at : at + 1]
+        if byte == b"*":
+            end = at + len(text[at:]) - len(text[at:].lstrip(b"*"))
+            whole = end - at > 1 and (at == 0 or text[at - 1 : at] == b"/")
+            if anchored and whole and text[end : end + 1] == b"/":
+                found, at = found + b"(?:.*/)?", end + 1
+            else:
+                any_path = not anchored or (whole and (end == len(text) or text[end : end + 2] == b"\\/"))
+                found, at = found + (b".*" if any_path else b"[^/]*"), end
+        elif byte == b"?":
+            found, at = found + one, at + 1
+        elif byte == b"[":
+            group, at = _group(text, at + 1)
+            found += (b"(?!/)" if anchored else b"") + group
+        else:
+            at += byte == b"\\"
+            if at == len(text):
+                raise ValueError("ends in a backslash")
+            found, at = found + re.escape(text[at : at + 1]), at + 1
+    return found
+
+
+def _group(text: bytes, at: int) -> tuple[bytes, int]:
+    """Return the regular expression of a bracket group, whose content begins `at`, and the position after it."""
+    negated = text[at : at + 1] in (b"!", b"^")
+    at += negated
+    members, first, before = b"", True, b""
+    while first or text[at : at + 1] != b"]":
+        first = False
+        if text[at : at + 2] == b"[:" and (end := text.find(b":]", at + 2)) > 0 and b"]" not in text[at + 2 : end]:
+            if (name := text[at + 2 : end]) not in CHARACTER_CLASSES:
+                raise ValueError("an unknown class of characters")
+            members, before, at = members + CHARACTER_CLASSES[name], b"", end + 2
+            continue
+        is_range = text[at : at + 1] == b"-" and before and text[at + 1 : at + 2] not in (b"", b"]")
+        at += bool(is_range)
+        at += text[at : at + 1] == b"\\"
+        byte = text[at : at + 1]
+        if not byte:
+            raise ValueError("a group that does not end")
+        at += 1
+        if is_range:
+            members += re.escape(before) + b"-" + re.escape(byte) if before <= byte else b""
+            before = b""
+        else:
+            members, before = members + re.escape(byte), byte
+    content = b"^" if negated else b""
+    if not members:
+        return (b"." if negated else b"(?!)"), at + 1
+    return b"[" + content + members + b"]", at + 1
