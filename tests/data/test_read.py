@@ -547,8 +547,8 @@ class TestPlaces:
             read_corpus(path)
         with pytest.raises(DataError, match=r"example files end in \.jsonl, \.ndjson, \.json, \.tsv, \.parquet, and"):
             read_examples(write(tmp_path / "e.txt", "x"))
-        with pytest.raises(DataError, match=r": a folder, not a file$"):
-            read_corpus(tmp_path)
+        with pytest.raises(DataError, match=r": a folder, not a file"):
+            read_queries(tmp_path)
 
     @pytest.mark.parametrize("packed", [".gz", ".zst"])
     @pytest.mark.parametrize("name", ["c.jsonl", "c.parquet"])

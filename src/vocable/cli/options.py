@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from vocable.encoder.protocol import EncodingModel
 
 Model: TypeAlias = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")]
-Texts: TypeAlias = Annotated[Sequence[str], typer.Argument(help="Sources of texts, such as a file or pydocs:.")]
+Texts: TypeAlias = Annotated[
+    Sequence[str], typer.Argument(help="Sources of texts, such as a file, a folder or pydocs:.")
+]
 Corpus: TypeAlias = Annotated[
-    str, typer.Argument(metavar="CORPUS", help="A file, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).")
+    str,
+    typer.Argument(
+        metavar="CORPUS", help="A file, a folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin)."
+    ),
 ]
 Place: TypeAlias = Annotated[str, typer.Argument(help="A folder made by vocable index, or another place of an index.")]
 Vectors: TypeAlias = Annotated[

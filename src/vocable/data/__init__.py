@@ -1,6 +1,7 @@
 """Corpora, queries, judgments and training examples, read as streams.
 
-A source is a string: a path, `-` for standard input, `beir:DIR`, `ir_datasets:NAME`, `hf:NAME` or `pydocs:`.
+A source is a string: a file, a folder of documents, `-` for standard input, `beir:DIR`, `ir_datasets:NAME`, `hf:NAME`
+or `pydocs:`.
 docs/data.md describes sources, formats, names of fields, and the treatment of malformed data.
 Judgments and hits are records of ir_measures, `Qrel` and `ScoredDoc`.
 """

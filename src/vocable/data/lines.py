@@ -6,15 +6,39 @@ Each parser takes a line and its number and returns a row, or None for an empty 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from vocable.data.kinds import Kind, Row
 from vocable.data.records import MalformedError, check_characters
+from vocable.errors import ArgumentError
 
 Parser: TypeAlias = Callable[[int, Any], Row | None]
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MAX_LINE = "VOCABLE_MAX_LINE"  # environment variable: most MB of a line, decompressed, or of a page; 64 by default
+
+
+class LineLimit(NamedTuple):
+    """The most megabytes that are read at once, as a line or as a page of a folder."""
+
+    megabytes: int
+    variable: str = MAX_LINE
+
+    @property
+    def bytes(self) -> int:
+        return self.megabytes << 20
+
+
+def line_limit() -> LineLimit:
+    """Return the limit that the environment sets; `ArgumentError` if it is no number of megabytes."""
+    limit = os.environ.get(MAX_LINE, "64")
+    if not limit.isdecimal() or not 0 < (megabytes := int(limit)) < 1 << 20:
+        raise ArgumentError(
+            f"the environment variable {MAX_LINE} is a whole number of MB, 64 by default, not {limit!r}"
+        )
+    return LineLimit(megabytes)
 
 
 def parsers(kind: Kind[Any]) -> dict[str, tuple[Parser, str]]:

@@ -175,14 +175,16 @@ def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
             row = stream.parse(number, item)
             record = None if row is None else make(row)
         except MalformedError as error:
-            bad.add(f"{error}; expected {stream.expected}", source=stream.source, line=number)
+            source, line = stream.place(number, item)
+            bad.add(f"{error}; expected {stream.expected}", source=source, line=line)
             continue
         if record is None:
             continue
         key = None if key_of is None else key_of(record)
         before = None if key is None else seen.add(key, cast(Iterable[object], record))
         if before == "other":
-            bad.add(f"{kind.duplicate(record)}, with {kind.differs}", source=stream.source, line=number)
+            source, line = stream.place(number, item)
+            bad.add(f"{kind.duplicate(record)}, with {kind.differs}", source=source, line=line)
         elif before == "same":
             repeated += 1
         elif judged is None or key in judged:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import re
 import shutil
 import sys
@@ -17,18 +16,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from vocable.data.kinds import DOCUMENT, JUDGMENT, QUERY, Kind, Row
-from vocable.data.lines import Parser, TableRow, json_row, parsers
+from vocable.data.kinds import DOCUMENT, JUDGMENT, PLAIN_TEXT, QUERY, Kind, Row
+from vocable.data.lines import Parser, TableRow, json_row, line_limit, parsers
 from vocable.data.records import MalformedError
 from vocable.data.topics import TOPIC, topic_row, topics
-from vocable.errors import ArgumentError, DataError, require_extra
+from vocable.errors import DataError, require_extra
 from vocable.fingerprint import DERIVED
+from vocable.folders import something_else
 
 logger = logging.getLogger(__name__)
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 BUFFER = 1 << 18  # bytes
-MAX_LINE = "VOCABLE_MAX_LINE"  # environment variable: most MB of a line, decompressed; 64 by default
 ROWS = 1024  # Parquet rows converted to Python objects at a time
 SAMPLE = 100  # first lines of a text file, to guess its format
 
@@ -95,16 +94,12 @@ def file_lines(path: Path) -> Iterator[bytes]:
 
 
 def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a stream; raise `MalformedError` for a line longer than MAX_LINE without reading all of it."""
-    limit = os.environ.get(MAX_LINE, "64")
-    if not limit.isdecimal() or not 0 < (megabytes := int(limit)) < 1 << 20:
-        raise ArgumentError(
-            f"the environment variable {MAX_LINE} is a whole number of MB, 64 by default, not {limit!r}"
-        )
-    while line := stream.readline((megabytes << 20) + 1):
-        if len(line) > megabytes << 20:
+    """Yield the lines of a stream; raise `MalformedError` for one longer than the limit without reading all of it."""
+    limit = line_limit()
+    while line := stream.readline(limit.bytes + 1):
+        if len(line) > limit.bytes:
             raise MalformedError(
-                f"a line of more than {limit} MB: give each record a line of its own, or set {MAX_LINE}"
+                f"a line of more than {limit.megabytes} MB: give each record a line of its own, or set {limit.variable}"
             )
         yield line
 
@@ -125,6 +120,7 @@ class Stream(NamedTuple):
         judged_in: source of judgments; only queries that are judged there are read.
         lines: the uncompressed file of JSON lines that is read, if it is one.
         published: a published collection, which may have documents without text.
+        several: items are those of several files, each with its file and line.
     """
 
     source: str
@@ -135,6 +131,11 @@ class Stream(NamedTuple):
     judged_in: str | None = None
     lines: Path | None = None
     published: bool = False
+    several: bool = False
+
+    def place(self, number: int, item: Any) -> tuple[str, int]:
+        """Return the source and line of an item, for messages."""
+        return (item.file, item.line) if self.several else (self.source, number)
 
 
 def resolve(source: str, kind: Kind[Any]) -> Stream:
@@ -174,8 +175,7 @@ def parse_source(source: str) -> tuple[str | None, str, str | None]:
 def _file(path: Path, kind: Kind[Any]) -> Stream:
     source = str(path)
     if path.is_dir():
-        beir = _find(path, "corpus") or _find(path, "queries")
-        raise DataError(f"a folder: read it as beir:{path}" if beir else "a folder, not a file", source=source)
+        return _folder(path, kind)
     if not path.exists():
         sources = ", ".join([*(f"{scheme}:…" for scheme in (*SCHEMES, *DERIVED)), "-"])
         raise DataError(f"no such file (a source is a path or one of {sources})", source=source)
@@ -208,6 +208,23 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
         _warn_once(f"{source}: read as {kind.layout}, like its first lines; name it .tsv")
         return Stream(source, stem, lines, *known[".tsv"])
     return Stream(source, stem, lines, *known[extension])
+
+
+def _folder(path: Path, kind: Kind[Any]) -> Stream:
+    """Return the stream of the documents of a folder of Markdown, HTML, text and reStructuredText files."""
+    from vocable.data.folder import EXPECTED, check_folder, folder_items, item_row  # with parsers of the formats
+
+    source = str(path)
+    if (reason := something_else(path)) is not None:
+        raise DataError(reason, source=source)
+    if kind not in (DOCUMENT, PLAIN_TEXT):
+        instead = f": cloze:{path} makes examples of them" if kind.name == "example" else ""
+        raise DataError(f"a folder, not a file: it holds documents, no {kind.name}{instead}", source=source)
+    found, left_out = check_folder(path)
+    if left_out:
+        _warn_once(f"{source}: {left_out}")
+    items = numbered(lambda: folder_items(path, found.files), source)
+    return Stream(source, path.resolve().name, items, item_row, EXPECTED, several=True)
 
 
 @cache

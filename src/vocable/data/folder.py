@@ -1,0 +1,200 @@
+"""A folder of Markdown, HTML, text and reStructuredText files as documents: the sections of its pages.
+
+docs/data.md describes the sections, ids and fields.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from urllib.parse import quote
+
+from vocable.data.kinds import Row
+from vocable.data.lines import BYTE_ORDER_MARK, line_limit
+from vocable.data.pages.blocks import Block, Page
+from vocable.data.pages.front_matter import FrontMatterError
+from vocable.data.pages.markdown import markdown_page
+from vocable.data.pages.rest import rest_page
+from vocable.data.pages.sections import parts
+from vocable.data.pages.webpage import web_page
+from vocable.data.records import Document, MalformedError
+from vocable.errors import ArgumentError, DataError
+from vocable.folders import ENDINGS, FolderFiles, files_of
+from vocable.tables import counted
+
+SHOWN_ENDINGS = 5  # of files that are left out
+EXPECTED = "text in UTF-8, and front matter in YAML"
+PART = "~"  # before the number of a part of a large section, in its id
+
+
+class FolderItem(NamedTuple):
+    """A document of a folder as a row, or the fault of a file, with the place in the folder's files."""
+
+    file: str
+    line: int
+    row: Row | None = None
+    fault: str = ""
+
+
+def check_folder(folder: Path) -> tuple[FolderFiles, str]:
+    """Return the files of a folder of documents, and a line about files of other kinds, "" if there are none.
+
+    Raises:
+        DataError: a folder cannot be read, or has no file that is read.
+    """
+    source = str(folder)
+    try:
+        found = files_of(folder)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", source=_shown(error.filename or source)) from error
+    endings = _endings(found.others)
+    if not found.files:
+        there = f"only {counted(found.others.total(), 'file')} of other kinds ({endings})" if endings else "it has none"
+        raise DataError(f"a folder of documents has files in {', '.join(ENDINGS)}: {there}", source=source)
+    left_out = f"{counted(found.others.total(), 'file')} of other kinds left out ({endings})" if endings else ""
+    return found, left_out
+
+
+def _endings(others: Counter[str]) -> str:
+    names = [ending or "without ending" for ending, _ in others.most_common(SHOWN_ENDINGS)]
+    return ", ".join([*names, *["…"] * (len(others) > SHOWN_ENDINGS)])
+
+
+def folder_items(folder: Path, files: Sequence[str]) -> Iterator[FolderItem]:
+    """Yield the documents of the files of a folder, and the faults of files that are left out.
+
+    Raises:
+        DataError: a file cannot be read, or no file has a text.
+    """
+    empty = True
+    for file in files:
+        for item in _file_items(folder, file):
+            empty = False
+            yield item
+    if empty:
+        raise DataError(f"no text in {counted(len(files), 'file')} ({', '.join(ENDINGS)})", source=str(folder))
+
+
+def item_row(number: int, item: FolderItem) -> Row | None:
+    """Return the row of an item; `MalformedError` for a fault."""
+    if item.fault:
+        raise MalformedError(item.fault)
+    return item.row
+
+
+def _file_items(folder: Path, file: str) -> Iterator[FolderItem]:
+    path = folder / file
+    shown = _shown(str(path))
+    try:
+        page = READERS[path.suffix.lower()](_text(path))
+    except FrontMatterError as error:
+        yield FolderItem(shown, error.line, fault=str(error))
+        return
+    except _UnreadableError as error:
+        yield FolderItem(shown, error.line, fault=str(error))
+        return
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", source=shown) from error
+    if shown != str(path):
+        yield FolderItem(shown, 1, fault="the name of the file is not UTF-8")
+        return
+    for part in parts(page, path.stem):
+        name = file if part.anchor is None else f"{file}#{part.anchor}"
+        fields = {"path": part.path, "file": file}
+        fields |= {key: value for key, value in page.fields.items() if key not in fields}
+        if part.path.startswith(page.title):
+            fields.pop("title", None)
+        row = {"id": name + (f"{PART}{part.number}" if part.number > 1 else ""), "title": part.title}
+        yield FolderItem(shown, part.line, {**row, "text": part.text, "fields": fields})
+
+
+class _UnreadableError(MalformedError):
+    """A file is not text; `line` is the line in the file."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file, with line ends \\n and without a byte-order mark."""
+    limit = line_limit()
+    with path.open("rb") as file:
+        raw = file.read(limit.bytes + 1)
+    if len(raw) > limit.bytes:
+        raise _UnreadableError(f"a file of more than {limit.megabytes} MB: divide it, or set {limit.variable}", 1)
+    raw = raw.removeprefix(BYTE_ORDER_MARK)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _UnreadableError(f"not UTF-8 (a byte is 0x{raw[error.start]:02x})", line) from error
+    if (zero := text.find("\0")) >= 0:
+        raise _UnreadableError("not text (a zero byte)", text.count("\n", 0, zero) + 1)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _text_page(text: str) -> Page:
+    """Return the page of a plain text: its paragraphs, without headings."""
+    blocks, lines = list[Block](), list[str]()
+    for number, line in enumerate([*text.split("\n"), ""], start=1):
+        if line.strip():
+            lines.append(line.rstrip())
+        elif lines:
+            blocks.append(Block("\n".join(lines), number - len(lines)))
+            lines = []
+    return Page(blocks)
+
+
+READERS: dict[str, Callable[[str], Page]] = {
+    ".md": markdown_page,
+    ".markdown": markdown_page,
+    ".html": web_page,
+    ".htm": web_page,
+    ".txt": _text_page,
+    ".rst": rest_page,
+}
+
+
+def _shown(path: str) -> str:
+    """Return a path for a message; bytes that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def with_urls(documents: Iterable[Document], source: str, base_url: str) -> Iterator[Document]:
+    """Return the documents of a folder with the address of their section as field `url`, below `base_url`.
+
+    Raises:
+        ArgumentError: the source is not a folder, or the address does not begin with http:// or https://.
+    """
+    if not base_url.startswith(("http://", "https://")):
+        raise ArgumentError(f"base_url must begin with http:// or https://, not {base_url!r}")
+    if not Path(source).is_dir():
+        raise ArgumentError(f"base_url is for the files of a folder, which {source} is not")
+    return (_with_url(document, base_url.removesuffix("/")) for document in documents)
+
+
+def _with_url(document: Document, base: str) -> Document:
+    file = str(document.fields["file"])
+    anchor = document.id.removeprefix(file).removeprefix("#")
+    head, mark, number = anchor.rpartition(PART)
+    anchor = head if mark and number.isdecimal() else anchor
+    url = f"{base}/{quote(published(file))}" + (f"#{quote(anchor)}" if anchor else "")
+    fields = {**document.fields, "path": document.fields["path"], "file": file, "url": url}
+    return document._replace(fields=fields)
+
+
+def published(file: str) -> str:
+    """Return the address of a file's page as MkDocs and Sphinx publish it, from the top of the site.
+
+    >>> [published(file) for file in ("a/b.md", "a/index.md", "README.md", "a/b.rst", "a/b.html")]
+    ['a/b/', 'a/', '', 'a/b.html', 'a/b.html']
+    """
+    path = PurePosixPath(file)
+    if path.suffix.lower() in (".md", ".markdown"):
+        page = path.parent if path.stem.lower() in ("index", "readme") else path.with_suffix("")
+        return "" if page == PurePosixPath() else f"{page}/"
+    return str(path.with_suffix(".html")) if path.suffix.lower() == ".rst" else file

@@ -1,0 +1,1 @@
+"""Pages of a folder of documents: readers of their formats, and the sections that become documents."""

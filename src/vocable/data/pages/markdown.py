@@ -1,0 +1,108 @@
+"""Markdown (CommonMark with tables) as blocks of text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from vocable.data.pages.blocks import Block, Page
+from vocable.data.pages.front_matter import front_matter
+from vocable.data.pages.webpage import web_page
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+OWN_ANCHOR = re.compile(r"\s*\{:?\s*#([\w.:-]+)[^{}]*\}\s*$")  # ## Heading {#anchor}, of MkDocs and Pandoc
+NESTING = 100  # quotes and lists in each other; markdown-it leaves out what is deeper
+CODE_TOKENS = ("fence", "code_block")
+
+
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"maxNesting": NESTING}).enable("table")
+
+
+def markdown_page(text: str) -> Page:
+    """Return the page of a Markdown text with its front matter, of which a title is the page's.
+
+    Raises:
+        FrontMatterError: the front matter is not YAML.
+    """
+    fields, start = front_matter(text)
+    tokens = _parser().parse(text[start:])
+    blocks = [block for block in _blocks(tokens, text.count("\n", 0, start) + 1) if block.text]
+    title = fields.get("title")
+    return Page(blocks, " ".join(title.split()) if isinstance(title, str) else "", fields)
+
+
+def _blocks(tokens: Sequence[Token], first_line: int) -> Iterator[Block]:
+    """Yield the blocks of the tokens at the top; those nested in one are its text."""
+    at = 0
+    while at < len(tokens):
+        token, end = tokens[at], at + 1
+        if token.nesting == 1:
+            while tokens[end].level > token.level:
+                end += 1
+            end += 1
+        line = first_line + (token.map[0] if token.map else 0)
+        if token.type == "heading_open":
+            heading, anchor = " ".join(_inline(tokens[at + 1]).split()), ""
+            if own := OWN_ANCHOR.search(heading):
+                heading, anchor = heading[: own.start()], own[1]
+            yield Block(heading, line, int(token.tag[1:]), anchor)
+        elif token.type == "html_block":
+            yield from (block._replace(line=line + block.line - 1) for block in web_page(token.content).blocks)
+        else:
+            yield Block("\n".join(_lines(tokens[at:end])).strip("\n"), line)
+        at = end
+
+
+def _lines(tokens: Sequence[Token]) -> Iterator[str]:
+    """Yield the lines of a block's tokens; items of lists have their marks, cells bars between them."""
+    indents, marks, cells = list[str](), list[str](), list[str]()
+    for token in tokens:
+        if token.type in ("bullet_list_open", "ordered_list_open"):
+            indents.append("")
+        elif token.type in ("bullet_list_close", "ordered_list_close"):
+            indents.pop()
+        elif token.type == "list_item_open":
+            marks.append(f"{token.info}{token.markup} ")
+            indents[-1] = " " * len(marks[-1])
+        elif token.type == "tr_close":
+            yield " | ".join(cells)
+            cells.clear()
+        elif token.type in ("th_open", "td_open"):
+            cells.append("")
+        elif token.content:
+            if cells:
+                cells[-1] = _inline(token)
+                continue
+            mark = "".join(marks)
+            outer = "".join(indents)[: -len(mark)] if mark else "".join(indents)
+            marks.clear()
+            for number, line in enumerate(_text(token).splitlines()):
+                yield f"{outer}{mark}{line}" if number == 0 else f"{''.join(indents)}{line}"
+
+
+def _text(token: Token) -> str:
+    if token.type in CODE_TOKENS:
+        return token.content.rstrip("\n")
+    if token.type == "html_block":
+        return "\n".join(block.text for block in web_page(token.content).blocks)
+    return _inline(token)
+
+
+def _inline(token: Token) -> str:
+    """Return the text of inline Markdown: of links their text, of images their description, of HTML nothing."""
+    found = ""
+    for child in token.children or ():
+        if child.type in ("text", "code_inline", "image", "text_special"):
+            found += child.content
+        elif child.type in ("softbreak", "hardbreak"):
+            found += "\n"
+    return found

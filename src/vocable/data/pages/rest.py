@@ -1,0 +1,157 @@
+"""reStructuredText as blocks of text: titles, paragraphs, literal blocks, and the content of directives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from textwrap import dedent
+
+from vocable.data.pages.blocks import Block, Page
+
+ADORNMENT = re.compile(r"([!-/:-@[-`{-~])\1+[ \t]*")
+TABLE_RULE = re.compile(r"[ \t]*[-=+|][-=+| \t]*")  # of tables
+DIRECTIVE = re.compile(r"\.\. (?:\|[^|]+\| )?([\w:+.-]+)::(?:[ \t]+(.*))?")
+EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)")
+FOOTNOTE = re.compile(r"\.\. \[([^\]]+)\](?:[ \t]+|$)")
+DIRECTIVE_OPTION = re.compile(r":([\w-]+):(?:[ \t]+(.*))?")
+CODE_DIRECTIVES = frozenset(
+    ["code", "code-block", "sourcecode", "doctest", "testcode", "testoutput", "parsed-literal", "math"]
+)
+SILENT_DIRECTIVES = frozenset(
+    {"contents", "toctree", "raw", "include", "literalinclude", "index", "meta", "highlight", "default-role", "role"}
+    | {"sectnum", "tabularcolumns", "currentmodule", "module", "testsetup", "testcleanup", "class", "header", "footer"}
+    | {"replace", "unicode", "date", "title", "automodule", "autoclass", "autofunction", "automethod", "autosummary"}
+)
+MOST_NESTED = 20  # blocks in blocks; deeper ones are plain text
+IMAGE_DIRECTIVES = frozenset(["image", "figure"])
+INLINE = re.compile(
+    r"""(?P<literal>``(?P<code>.+?)``)
+    | (?:(?<![\w:]):[\w:+.-]{1,50}:)?`(?P<text>[^`]+)`(?:__?|:[\w:+.-]{1,50}:)?
+    | (?P<strong>\*\*?)(?=\S)(?P<bold>[^*\n]+?)(?<=\S)(?P=strong)
+    | \|(?P<name>\w[^|\n]*)\|_{0,2}
+    | [ ]?\[[\w#*.-]{1,50}\]_
+    | (?<![\w.+:-])(?P<reference>[^\W_]+(?:[-._+:][^\W_]+)*)__?(?![\w`])
+    | \\(?P<escaped>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def rest_page(text: str) -> Page:
+    """Return the page of a text in reStructuredText."""
+    return Page([block for block in _blocks(text.expandtabs(8).split("\n"), 1, []) if block.text.strip()])
+
+
+def _blocks(lines: list[str], first: int, styles: list[str] | None, depth: int = 0) -> Iterator[Block]:
+    """Yield the blocks of lines that begin at line `first`; titles are read where there are `styles`, those so far."""
+    at = 0
+    if depth > MOST_NESTED:
+        yield Block("\n".join(lines), first)
+        return
+    while at < len(lines):
+        line = lines[at]
+        if not line.strip():
+            at += 1
+        elif styles is not None and (title := _title(lines, at)) is not None:
+            text, style, length = title
+            styles += [style] * (style not in styles)
+            yield Block(inline(text), first + at, styles.index(style) + 1)
+            at += length
+        elif ADORNMENT.fullmatch(line) and len(line.strip()) >= 4:  # a transition
+            at += 1
+        elif EXPLICIT.match(line):
+            end = _indented_end(lines, at + 1)
+            yield from _explicit(lines[at:end], first + at, depth)
+            at = end
+        elif line[0] == " ":
+            end = _indented_end(lines, at)
+            yield from _blocks(dedent("\n".join(lines[at:end])).split("\n"), first + at, None, depth + 1)
+            at = end
+        else:
+            end = next((number for number in range(at, len(lines)) if not lines[number].strip()), len(lines))
+            yield from _paragraph(lines[at:end], first + at)
+            at = end
+            if lines[end - 1].rstrip().endswith("::"):
+                at, begin = max(_indented_end(lines, end), end), _text_start(lines, end)
+                yield Block(dedent("\n".join(lines[begin:at])), first + begin)
+
+
+def _title(lines: list[str], at: int) -> tuple[str, str, int] | None:
+    """Return the text, style and number of lines of a title that begins at a line; None if none does."""
+    if at + 2 < len(lines) and ADORNMENT.fullmatch(lines[at]) and lines[at + 1].strip():
+        over, text, under = lines[at].rstrip(), lines[at + 1].strip(), lines[at + 2].rstrip()
+        if over == under and not ADORNMENT.fullmatch(lines[at + 1]):
+            return text, over[0] * 2, 3
+    if at + 1 < len(lines) and lines[at][0] != " " and ADORNMENT.fullmatch(lines[at + 1]):
+        text, under = lines[at].strip(), lines[at + 1].rstrip()
+        if not ADORNMENT.fullmatch(lines[at]) and len(under) >= min(len(text), 4):
+            return text, under[0], 2
+    return None
+
+
+def _indented_end(lines: list[str], at: int) -> int:
+    """Return the end of the lines from `at` that are indented or blank, without blank ones at the end."""
+    end = last = at
+    while end < len(lines) and (not lines[end].strip() or lines[end][0] == " "):
+        end += 1
+        last = end if lines[end - 1].strip() else last
+    return last
+
+
+def _text_start(lines: list[str], at: int) -> int:
+    """Return the first line from `at` that is not blank, or the end."""
+    return next((number for number in range(at, len(lines)) if lines[number].strip()), len(lines))
+
+
+def _paragraph(lines: list[str], first: int) -> Iterator[Block]:
+    """Yield a paragraph, a list, a table without its rules, or an interactive session."""
+    if lines[0].startswith(">>> "):
+        yield Block("\n".join(lines), first)
+        return
+    kept = [re.sub(r"^[|+] ?| ?[|+]$", "", line) if line[0] in "|+" else line for line in lines]
+    text = inline("\n".join(line.rstrip() for line in kept if not TABLE_RULE.fullmatch(line)))
+    if text.endswith("::"):
+        text = text.removesuffix("::").rstrip() + ":" * (text.strip() != "::" and not text.endswith(" ::"))
+    yield Block(re.sub(r"(?m)^:([^:\n]+):(?=\s)", r"\1:", text), first)
+
+
+def _explicit(lines: list[str], first: int, depth: int) -> Iterator[Block]:
+    """Yield the blocks of a directive or footnote; comments, targets and directives for the layout have none."""
+    if footnote := FOOTNOTE.match(lines[0]):
+        yield Block(inline(" ".join([lines[0][footnote.end() :], *map(str.strip, lines[1:])])), first)
+    if (found := DIRECTIVE.match(lines[0])) is None or found[1].lower() in SILENT_DIRECTIVES:
+        return
+    name, argument, at = found[1].lower(), (found[2] or "").strip(), 1
+    options = dict[str, str]()
+    while at < len(lines) and lines[at].strip():  # up to a blank line: options, or more of the argument
+        if option := DIRECTIVE_OPTION.fullmatch(lines[at].strip()):
+            options[option[1]] = option[2] or ""
+        elif options or name in CODE_DIRECTIVES:
+            break
+        else:
+            argument += f"\n{lines[at].strip()}"
+        at += 1
+    at = _text_start(lines, at)
+    content = dedent("\n".join(lines[at:]))
+    if name in CODE_DIRECTIVES:
+        yield Block(content or argument, first)
+        return
+    yield Block(options.get("alt", "") if name in IMAGE_DIRECTIVES else inline(argument), first)
+    yield from _blocks(content.split("\n"), first + at, None, depth + 1)
+
+
+def inline(text: str) -> str:
+    """Return a text without inline markup.
+
+    >>> inline("See :func:`json.dumps`, `the docs <https://a.b>`_ and ``x``, *not* |name|.")
+    'See json.dumps, the docs and x, not name.'
+    """
+
+    def plain(found: re.Match[str]) -> str:
+        if found["text"] is not None:
+            name, _, target = found["text"].rpartition("<") if found["text"].endswith(">") else (found["text"], "", "")
+            return (name.strip() or target.removesuffix(">")).lstrip("~!")
+        return next(
+            (found[name] for name in ("code", "bold", "name", "reference", "escaped") if found[name] is not None), ""
+        )
+
+    return INLINE.sub(plain, text)

@@ -1,0 +1,163 @@
+"""Sections of a page: small neighbours merged, large ones cut.
+
+A word is a run of at most 30 characters without a space, or one Chinese, Japanese or Korean character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from vocable.data.pages.blocks import Anchors, Block, Page
+
+FEW_WORDS = 60  # words of a section that is merged with its neighbours, and of merged ones that are enough
+MOST_WORDS = 250  # most words of a document
+RUN = 30  # most characters of a word
+IDEOGRAPHS = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
+WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]{{1,{RUN}}}")
+UNITS = (  # units of lines, sentences and words
+    re.compile(r"[^\n]+"),
+    re.compile(r"(?:[^.!?]|[.!?](?!\s))+[.!?]*"),
+    re.compile(rf"(?:(?:{WORD.pattern})\s*){{1,{MOST_WORDS}}}"),
+)
+BETWEEN = " > "  # headings of a path
+
+
+class Part(NamedTuple):
+    """A section, several small ones, or a part of a large one.
+
+    Args:
+        anchor: of its first heading; None before the first heading.
+        number: of the part of a large section, from 1.
+        title: its first heading.
+        path: the headings on the way there, the last one included.
+        text: what follows the first heading.
+        line: of its first block, counted from 1.
+    """
+
+    anchor: str | None
+    number: int
+    title: str
+    path: str
+    text: str
+    line: int
+
+
+@dataclass
+class _Section:
+    """A heading with the blocks up to the next one, and the headings above it."""
+
+    level: int
+    heading: str
+    anchor: str | None
+    line: int
+    above: tuple[str, ...]
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def words(self) -> int:
+        return sum(map(count_words, (block.text for block in self.blocks)))
+
+
+def count_words(text: str) -> int:
+    """Return the number of words of a text.
+
+    >>> count_words("two words"), count_words("日本語"), count_words("x" * 61)
+    (2, 3, 3)
+    """
+    runs = text.split()
+    if text.isascii() and max(map(len, runs), default=0) <= RUN:
+        return len(runs)
+    return sum(1 for _ in WORD.finditer(text))
+
+
+def parts(page: Page, name: str) -> Iterator[Part]:
+    """Yield the documents of a page, in order; `name` is the title of a page that has none."""
+    for group in _merged(_sections(page, name)):
+        first = group[0]
+        blocks = [*first.blocks]
+        for other in group[1:]:
+            blocks += [Block(other.heading, other.line), *other.blocks]
+        path = BETWEEN.join((*first.above, first.heading))
+        for number, some in enumerate(_cut(blocks), start=1):
+            line = first.line if number == 1 else some[0].line
+            text = "\n\n".join(block.text for block in some)
+            yield Part(first.anchor, number, first.heading, path, text, line)
+
+
+def _sections(page: Page, name: str) -> list[_Section]:
+    """Return the sections of a page; one begins it if it has text before its headings, or a title and no main heading.
+
+    That one has level 0, so that it stands above the others.
+    """
+    found, anchors, above = list[_Section](), Anchors(), list[_Section]()
+    has_main = any(block.level == 1 for block in page.blocks)
+    if page.blocks and (not page.blocks[0].level or (page.title and not has_main)):
+        found.append(_Section(0, page.title or name, None, 1, ()))
+        above += found if not has_main else []
+    for block in page.blocks:
+        if not block.level:
+            found[-1].blocks.append(block)
+            continue
+        while above and above[-1].level >= block.level:
+            above.pop()
+        way = tuple(one.heading for one in above)
+        anchor = anchors.of(block.text, block.anchor)
+        found.append(_Section(block.level, block.text, anchor, block.line, way))
+        above.append(found[-1])
+    return found
+
+
+def _merged(sections: list[_Section]) -> Iterator[list[_Section]]:
+    """Yield groups of sections: small neighbours below one heading, and a heading without text with what follows it."""
+    group, size = list[_Section](), 0
+    for section in sections:
+        words = section.words
+        below = bool(group) and section.level >= group[0].level
+        bare = below and not size and section.level > group[-1].level  # headings without text so far
+        if below and (bare or (size < FEW_WORDS and words < FEW_WORDS)):
+            group.append(section)
+            size += words
+            continue
+        if group:
+            yield group
+        group, size = [section], words
+    if group:
+        yield group
+
+
+def _cut(blocks: list[Block]) -> Iterator[list[Block]]:
+    """Yield the blocks of a document, or of parts of about equal size, the largest at most `MOST_WORDS` words."""
+    pieces = [piece for block in blocks for piece in _pieces(block)]
+    sizes = [count_words(piece.text) for piece in pieces]
+    share = sum(sizes) / max(1, -(-sum(sizes) // MOST_WORDS))
+    some, size, done, target = list[Block](), 0, 0, share
+    for piece, words in zip(pieces, sizes, strict=True):
+        if some and (size + words > MOST_WORDS or done + words / 2 > target):  # the end is nearer before the piece
+            yield some
+            some, size, target = [], 0, max(target, done) + share
+        some, size, done = [*some, piece], size + words, done + words
+    yield some
+
+
+def _pieces(block: Block) -> Iterator[Block]:
+    """Yield a block, or pieces of a large one: of lines, of sentences of a large line, of words of a large sentence."""
+    text, line, first, end, size = block.text, block.line, 0, 0, 0
+    for start, stop, words in _spans(text, UNITS) if count_words(text) > MOST_WORDS else ():
+        if size and size + words > MOST_WORDS:
+            yield block._replace(text=text[first:end], line=line)
+            line, first, size = line + text.count("\n", first, start), start, 0
+        end, size = stop, size + words
+    yield block._replace(text=text[first:].strip("\n"), line=line)
+
+
+def _spans(text: str, splits: Sequence[re.Pattern[str]], offset: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Yield the start, end and words of the units of a text, of `MOST_WORDS` words at most; later splits are finer."""
+    for found in splits[0].finditer(text):
+        start, end, words = found.start(), found.end(), count_words(found[0])
+        if words > MOST_WORDS:
+            yield from _spans(found[0], splits[1:], offset + start)
+        elif words:
+            yield offset + start, offset + end, words

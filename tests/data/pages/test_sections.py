@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vocable.data.pages.blocks import Anchors, Block, Page
+from vocable.data.pages.sections import FEW_WORDS, MOST_WORDS, Part, count_words, parts
+
+HEADINGS = st.builds(lambda level, text: Block(text, 1, level), st.integers(1, 4), st.sampled_from(["A", "B b", "C?"]))
+TEXTS = st.integers(1, 700).map(lambda count: Block(" ".join(f"w{n}" for n in range(count)), 1))
+PAGES = st.lists(st.one_of(HEADINGS, TEXTS), max_size=12).map(Page)
+
+
+def page(*blocks: tuple[int, str]) -> Page:
+    return Page([Block(text, number, level) for number, (level, text) in enumerate(blocks, start=1)])
+
+
+def words(count: int) -> tuple[int, str]:
+    return 0, "word " * count
+
+
+def short(part: Part) -> tuple[str | None, int, str, int]:
+    return part.anchor, part.number, part.path, count_words(part.text)
+
+
+@given(PAGES)
+def test_every_word_is_in_one_document_in_order(page: Page) -> None:
+    found = list(parts(page, "name"))
+    texts = [f"{part.title} {part.text}" if part.number == 1 else part.text for part in found]
+    if page.blocks and not page.blocks[0].level:
+        texts[0] = texts[0].removeprefix("name ")
+    assert " ".join(texts).split() == " ".join(block.text for block in page.blocks).split()
+    assert len({(part.anchor, part.number) for part in found}) == len(found)
+    assert all(count_words(part.text) <= MOST_WORDS + 10 for part in found)  # headings of empty sections come on top
+
+
+@given(TEXTS, TEXTS)
+def test_parts_are_of_about_equal_size(one: Block, other: Block) -> None:
+    sizes = [count_words(part.text) for part in parts(Page([one, other]), "name")]
+    assert max(sizes) <= MOST_WORDS
+    assert len(sizes) <= -(-sum(sizes) // MOST_WORDS) + 2
+
+
+def test_small_neighbours_are_merged_below_one_heading() -> None:
+    blocks = (1, "T"), words(100), (2, "A"), words(20), (2, "B"), words(30), (3, "C"), words(40), (2, "D"), words(20)
+    found = list(parts(page(*blocks, (1, "U"), words(5)), "name"))
+    assert [short(part) for part in found] == [
+        ("t", 1, "T", 100),
+        ("a", 1, "T > A", 20 + 1 + 30 + 1 + 40),  # enough
+        ("d", 1, "T > D", 20),  # U is not below T
+        ("u", 1, "U", 5),
+    ]
+    assert found[1].text.split("\n\n")[1] == "B"
+
+
+def test_a_small_section_stays_apart_from_a_large_one() -> None:
+    found = list(parts(page((1, "T"), words(5), (2, "A"), words(FEW_WORDS)), "name"))
+    assert [short(part) for part in found] == [("t", 1, "T", 5), ("a", 1, "T > A", FEW_WORDS)]
+
+
+def test_a_heading_without_text_leads_to_what_follows_it() -> None:
+    found = list(parts(page((1, "T"), (2, "A"), words(200), (2, "B"), (2, "C"), words(200)), "name"))
+    assert [short(part) for part in found] == [("t", 1, "T", 201), ("b", 1, "T > B", 0), ("c", 1, "T > C", 200)]
+
+
+def test_the_title_of_a_page_stands_above_sections() -> None:
+    with_title = Page([Block("text " * 70, 1), Block("A", 2, 2), Block("text " * 70, 3)], "Title")
+    assert [(part.anchor, part.path) for part in parts(with_title, "name")] == [(None, "Title"), ("a", "Title > A")]
+    without = with_title._replace(title="")
+    assert [part.path for part in parts(without, "name")] == ["name", "name > A"]
+    main = Page([Block("A", 1, 1), Block("text", 2)], "Title")
+    assert [part.path for part in parts(main, "name")] == ["A"]
+    assert not list(parts(Page([], "Title"), "name"))
+
+
+def test_code_is_cut_between_lines_and_keeps_its_numbers() -> None:
+    code = "\n".join(f"line {number}" for number in range(1, 401))
+    found = list(parts(Page([Block("T", 1, 1), Block(code, 3)]), "name"))
+    assert "\n".join(part.text for part in found) == code
+    assert all(part.text.startswith(f"line {part.line - 2}\n") for part in found[1:])
+
+
+def test_small_code_is_not_cut() -> None:
+    blocks = [Block("T", 1, 1), Block("word " * 200, 2), Block("code " * 200, 3), Block("word " * 200, 4)]
+    assert [part.text.split()[0] for part in parts(Page(blocks), "name")] == ["word", "code", "word"]
+
+
+def test_long_lines_are_cut_between_sentences_then_words() -> None:
+    sentences = "One two three four five. " * 100
+    assert all(part.text.endswith(".") for part in map(stripped, parts(Page([Block(sentences, 1)]), "name")))
+    assert [count_words(part.text) for part in parts(Page([Block("x" * 30 * 1000, 1)]), "n")] == [MOST_WORDS] * 4
+
+
+def stripped(part: Part) -> Part:
+    return part._replace(text=part.text.strip())
+
+
+class TestAnchors:
+    @pytest.mark.parametrize(
+        ("heading", "anchor"),
+        [  # seen on GitHub
+            ("Привет non-latin 你好", "привет-non-latin-你好"),
+            ("I ♥ unicode", "i--unicode"),
+            ("Dash-dash - dash", "dash-dash---dash"),
+            ("en – en–en", "en--enen"),
+            ("😄 emoji", "-emoji"),
+            ("`vo.index` & snake_case", "voindex--snake_case"),
+            ("haz2  two  spaces", "haz2--two--spaces"),
+            ("", ""),
+        ],
+    )
+    def test_anchors_of_github(self, heading: str, anchor: str) -> None:
+        assert Anchors().of(heading) == anchor
+
+    def test_repeated_headings(self) -> None:
+        anchors = Anchors()
+        assert [anchors.of(one) for one in ("a", "a", "a-1", "a", "", "")] == ["a", "a-1", "a-1-1", "a-2", "", "-1"]
+
+    @given(st.lists(st.text("aB -1_.é", max_size=4), max_size=20))
+    def test_no_anchor_twice(self, headings: list[str]) -> None:
+        anchors = Anchors()
+        found = [anchors.of(heading) for heading in headings]
+        assert len({*found}) == len(found)
+        for heading, anchor in zip(headings, found, strict=True):
+            assert re.fullmatch(
+                re.escape(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")) + r"(-\d+)*", anchor
+            )

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from vocable.data import BadLines, Document, read_corpus, read_examples, read_judgments, read_queries, read_texts
+from vocable.data.folder import with_urls
+from vocable.errors import ArgumentError, DataError
+
+PAGES = {
+    "index.md": "---\ntags: [start, 1]\nauthor: Ann\n---\n# Guide\n\nWelcome.\n\n## Install\n\n" + "On Linux. " * 40,
+    "a/page.html": "<title>T</title><nav>Home</nav><main><h1 id=top>Page</h1><p>Text &amp; more.</p></main>",
+    "a/readme.rst": "Title\n=====\n\nSome *text*.\n",
+    "notes.txt": "First line.\n\nSecond paragraph.\n",
+    "picture.png": "\x89PNG",
+    ".hidden.md": "# Hidden",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in PAGES.items():
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "docs" / name).write_text(text, encoding="latin-1")
+    return tmp_path / "docs"
+
+
+def test_documents_of_a_folder(folder: Path) -> None:
+    front = {"tags": ["start", 1], "author": "Ann"}
+    install = {"path": "Guide > Install", "file": "index.md", **front}
+    assert list(read_corpus(folder)) == [
+        Document("a/page.html#top", "Text & more.", "Page", {"path": "Page", "file": "a/page.html"}),
+        Document("a/readme.rst#title", "Some text.", "Title", {"path": "Title", "file": "a/readme.rst"}),
+        Document("index.md#guide", "Welcome.", "Guide", {"path": "Guide", "file": "index.md", **front}),
+        Document("index.md#install", ("On Linux. " * 40).strip(), "Install", install),
+        Document("notes.txt", "First line.\n\nSecond paragraph.", "notes", {"path": "notes", "file": "notes.txt"}),
+    ]
+
+
+def test_texts_and_examples_of_a_folder(folder: Path) -> None:
+    assert next(read_texts(folder)) == "Page Text & more."
+    assert [example.source for example in read_examples(f"cloze:{folder}")] == ["cloze-docs"]
+
+
+def test_files_of_other_kinds_are_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "x.bin").touch()
+    (folder / "Makefile").touch()
+    with caplog.at_level(logging.WARNING):
+        list(read_corpus(folder))
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"{folder}: 3 files of other kinds left out (")
+    assert {".bin", ".png", "without ending"} == {*record.getMessage().rpartition("(")[2].rstrip(")").split(", ")}
+
+
+def test_a_page_title_of_front_matter(folder: Path) -> None:
+    (folder / "index.md").write_text("---\ntitle: The page\n---\nText.\n\n## Part\n\n" + "word " * 80, encoding="utf-8")
+    found = [(one.id, one.title, one.fields["path"]) for one in read_corpus(folder) if one.id.startswith("index")]
+    assert found == [("index.md", "The page", "The page"), ("index.md#part", "Part", "The page > Part")]
+    assert all("title" not in one.fields for one in read_corpus(folder))
+    (folder / "index.md").write_text("---\ntitle: Other\npath: x\n---\n# Page\n\nText.", encoding="utf-8")
+    [document] = [one for one in read_corpus(folder) if one.id.startswith("index")]
+    assert document.fields == {"path": "Page", "file": "index.md", "title": "Other"}
+
+
+class TestAddresses:
+    def test_of_pages_and_sections(self, folder: Path) -> None:
+        (folder / "a/long page.md").write_text("# Löng\n\n" + "word " * 600, encoding="utf-8")
+        found = with_urls(read_corpus(folder), str(folder), "https://x.org/docs/")
+        assert {document.id: document.fields["url"] for document in found} == {
+            "a/long page.md#löng": "https://x.org/docs/a/long%20page/#l%C3%B6ng",
+            "a/long page.md#löng~2": "https://x.org/docs/a/long%20page/#l%C3%B6ng",
+            "a/long page.md#löng~3": "https://x.org/docs/a/long%20page/#l%C3%B6ng",
+            "a/page.html#top": "https://x.org/docs/a/page.html#top",
+            "a/readme.rst#title": "https://x.org/docs/a/readme.html#title",
+            "index.md#guide": "https://x.org/docs/#guide",
+            "index.md#install": "https://x.org/docs/#install",
+            "notes.txt": "https://x.org/docs/notes.txt",
+        }
+
+    @pytest.mark.parametrize(("source", "url"), [("pydocs:", "http://x"), (".", "x.org"), (".", "ftp://x")])
+    def test_of_something_else(self, source: str, url: str) -> None:
+        with pytest.raises(ArgumentError, match="base_url"):
+            with_urls([], source, url)
+
+
+class TestErrors:
+    def error(self, source: Path | str) -> str:
+        with pytest.raises(DataError) as error:
+            list(read_corpus(source))
+        return str(error.value)
+
+    @pytest.mark.parametrize(
+        ("content", "line", "fact"),
+        [
+            (b"# A\n\ncaf\xe9\n", 3, "0xe9"),
+            (b"a\n\0", 2, "zero byte"),
+            (b"---\na: 1\nb: [\n---\n", 4, "YAML"),
+            (b'---\na: "\\ud800"\n---\ntext', 1, "surrogate"),
+        ],
+    )
+    def test_a_bad_file(self, folder: Path, content: bytes, line: int, fact: str) -> None:
+        (folder / "b.md").write_bytes(content)
+        message = self.error(folder)
+        assert message.startswith(f"{folder}/b.md:{line}: ")
+        assert fact in message
+        bad = BadLines(limit=1)
+        assert len(list(read_corpus(folder, bad=bad))) == 5
+        assert bad.count == 1
+        assert bad.first == message
+
+    def test_a_file_that_is_too_large(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("VOCABLE_MAX_LINE", "1")
+        (folder / "b.md").write_bytes(b"a " * (1 << 19))
+        list(read_corpus(folder))
+        (folder / "b.md").write_bytes(b"a " * (1 << 19) + b"a")
+        assert "VOCABLE_MAX_LINE" in self.error(folder)
+
+    def test_a_name_that_is_not_utf8(self, folder: Path) -> None:
+        (Path(str(folder)) / "b\udce9.md").write_text("text", encoding="utf-8")
+        assert "b\\xe9.md:1: the name" in self.error(folder)
+
+    def test_folders_without_documents(self, tmp_path: Path) -> None:
+        assert ".md, .markdown, .html, .htm, .txt, .rst" in self.error(tmp_path)
+        (tmp_path / "a.png").touch()
+        assert "1 file of other kinds (.png)" in self.error(tmp_path)
+        (tmp_path / "a.md").write_text("\ufeff \n", encoding="utf-8")
+        assert "no text in 1 file" in self.error(tmp_path)
+
+    def test_a_file_that_vanishes(self, folder: Path) -> None:
+        documents = read_corpus(folder)
+        next(documents)
+        (folder / "notes.txt").unlink()
+        with pytest.raises(DataError, match=r"notes\.txt: cannot be read: No such file"):
+            list(documents)
+
+    def test_other_records(self, folder: Path) -> None:
+        for read in (read_queries, read_judgments):
+            with pytest.raises(DataError, match="it holds documents"):
+                read(folder)
+        with pytest.raises(DataError, match="cloze:"):
+            read_examples(folder)
+
+    def test_a_folder_of_something_else(self, folder: Path) -> None:
+        (folder / "settings.json").write_text('{"inputs": ""}', encoding="utf-8")
+        assert "work of vocable" in self.error(folder)
