@@ -57,6 +57,10 @@ def index(
     engine_options: Annotated[
         str | None, Doc("Options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).")
     ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Web address of a corpus that is a folder: documents get the field url."),
+    ] = None,
     skip_bad: SkipBad = 0,
     **options: Unpack[Encoding],
 ) -> Outcome:
@@ -73,6 +77,7 @@ def index(
         bm25=bm25,
         dense=dense,
         engine_options=engine_options,
+        base_url=base_url,
         skip_bad=skip_bad,
         **options,
     )

@@ -59,6 +59,7 @@ class StoredDocuments:
         self.allow_changed_model, self.device = allow_changed_model, device
         settings = check_settings(store.settings, self.place)
         self.model, self.source, self.weights = settings.model, settings.source, settings.weights
+        self.base_url = settings.base_url
         self.meta, self.limits, self.dense, self.dtype = (
             settings.meta,
             settings.limits,

@@ -49,6 +49,7 @@ def index(
     bm25: bool = False,
     dense: str | None = None,
     engine_options: str | dict[str, object] | None = None,
+    base_url: str | None = None,
     skip_bad: CountOrZero = 0,
     **options: Unpack[Encoding],
 ) -> Collection:
@@ -64,6 +65,7 @@ def index(
         bm25: also index the words of the documents, for hybrid search.
         dense: also encode with this model of sentence-transformers, for hybrid search.
         engine_options: options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).
+        base_url: web address of a corpus that is a folder: each document gets the field `url`, also in `add`.
         skip_bad: number of bad lines of the corpus to skip.
         options: encoding of the documents (`vocable.options.Encoding`), also for `add`.
 
@@ -75,7 +77,9 @@ def index(
     """
     bad, source = BadLines(skip_bad), path_name(corpus, "corpus")
     documents = read_corpus(source, bad=bad)
-    parts = {"bm25": bm25, "dense": dense, "engine_options": engine_options}
+    if base_url is not None:
+        documents = _with_urls(documents, source, base_url)
+    parts = {"bm25": bm25, "dense": dense, "engine_options": engine_options, "base_url": base_url}
     collection = build(model, documents, output, source=source, **parts, **options)  # type: ignore[arg-type]
     collection.built = collection.counts()._replace(
         bad_lines=bad.count, first_bad=bad.first or "", repeated=bad.repeated
@@ -93,9 +97,10 @@ def build(
     bm25: bool = False,
     dense: str | None = None,
     engine_options: str | dict[str, object] | None = None,
+    base_url: str | None = None,
     **options: Unpack[Encoding],
 ) -> Collection:
-    """Make a collection of documents, as `index` does; `name` and `source` are the names of model and corpus to store.
+    """Make a collection of documents, as `index` does; `name`, `source` and `base_url` are stored with it.
 
     An interrupted call resumes when it is repeated with the same documents.
     """
@@ -140,6 +145,7 @@ def build(
     dense_model = None if dense is None else load_dense(dense, device)
     settings |= {
         "source": source,
+        "base_url": base_url,
         "inputs": fingerprint(source),
         "bm25": bm25,
         "dense": dense,
@@ -193,8 +199,17 @@ def add(
         DataError: the corpus cannot be read.
         VectorsError: there is no collection, it is damaged or in use, or its model has changed.
     """
-    documents = read_corpus(corpus)
-    return _opened(index, device).add_stream(documents)
+    source = path_name(corpus, "corpus")
+    documents, opened = read_corpus(source), _opened(index, device)
+    if opened.base_url is not None and Path(source).is_dir():
+        documents = _with_urls(documents, source, opened.base_url)
+    return opened.add_stream(documents)
+
+
+def _with_urls(documents: Iterable[Document], source: str, base_url: str) -> Iterator[Document]:
+    from vocable.data.folder import with_urls  # with parsers of the formats, which a search does not need
+
+    return with_urls(documents, source, base_url)
 
 
 def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Changed:

@@ -1,0 +1,81 @@
+"""Commands that read a folder of documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import done, refused
+from vocable.cli import main
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.retrieval import verbs
+from vocable.retrieval.verbs import open_index
+
+
+@pytest.fixture
+def folder(tmp_path: Path, toy_texts: list[str]) -> Path:
+    """A folder of pages, each with two sections of its own."""
+    root = tmp_path / "site"
+    (root / "guide").mkdir(parents=True)
+    for number, name in enumerate(["index.md", "guide/a.md", "guide/b.md"]):
+        first, second = (" ".join(toy_texts[20 * at : 20 * at + 20]) for at in (2 * number, 2 * number + 1))
+        (root / name).write_text(
+            f"---\npage: {number}\n---\n# Page {number}\n\n{first}\n\n## More\n\n{second}\n", "utf-8"
+        )
+    return root
+
+
+def documents(index: Path) -> dict[str, dict[str, object]]:
+    with open_index(index) as opened:
+        return {one.id: dict(one.fields) for one in opened.documents(list(opened.store.ids())) if one is not None}
+
+
+def test_a_folder_becomes_an_index_inside_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, folder: Path
+) -> None:
+    monkeypatch.chdir(folder)
+    command = ["index", model, ".", "-o", "index", "--bm25", "--base-url", "https://x.org"]
+    with monkeypatch.context() as patched:
+        patched.setattr(verbs, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main(command) == 130
+        patched.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(TextEncoder, "encode", None)  # what is encoded is not encoded again
+        done(capsys, *command)
+    assert "already there" in done(capsys, *command)
+    found = documents(Path("index"))
+    assert found["guide/a.md#more"]["url"] == "https://x.org/guide/a/#more"
+    [answer] = map(
+        json.loads, done(capsys, "search", "index", "More", "--hybrid", "--filter", "page=1", "--json").splitlines()
+    )
+    assert {hit["fields"]["file"] for hit in answer["hits"]} == {"guide/a.md"}
+    Path("guide/a.md").write_text("# Other\n\nAnother text.\n", encoding="utf-8")
+    assert "changed" in refused(capsys, *command)
+    assert done(capsys, "add", "index", ".").startswith("1 added, ")
+    after = documents(Path("index"))
+    assert after["guide/a.md#other"]["url"] == "https://x.org/guide/a/#other"
+    assert "guide/a.md#more" in after  # a section that is gone stays
+    assert "work of vocable" in refused(capsys, "index", model, "index", "-o", "second")
+
+
+def test_vectors_in_shards_and_texts_of_a_folder(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:
+    output = folder / "vectors"
+    assert "in 2 shards" in done(capsys, "encode", model, folder, "-o", output, "--shards", 2)
+    assert "already there" in done(capsys, "encode", model, folder, "-o", output, "--shards", 2)
+    done(capsys, "index", output, folder, "-o", folder.parent / "index")
+    assert len(documents(folder.parent / "index")) == 6
+    assert "Traceback" not in done(capsys, "inspect", model, "--texts", folder)
+
+
+def test_bad_files_are_skipped_by_number(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:
+    (folder / "bad.md").write_bytes(b"text \xff")
+    output = folder.parent / "index"
+    assert "bad.md:1: not UTF-8" in refused(capsys, "index", model, folder, "-o", output)
+    assert not output.exists()
+    (folder / "picture.png").touch()
+    main(["index", model, str(folder), "-o", str(output), "--skip-bad", "1"])
+    said = capsys.readouterr()
+    assert "1 bad line skipped" in said.out
+    assert "1 file of other kinds left out (.png)" in said.err
