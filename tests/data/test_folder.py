@@ -59,9 +59,10 @@ def test_a_page_title_of_front_matter(folder: Path) -> None:
     found = [(one.id, one.title, one.fields["path"]) for one in read_corpus(folder) if one.id.startswith("index")]
     assert found == [("index.md", "The page", "The page"), ("index.md#part", "Part", "The page > Part")]
     assert all("title" not in one.fields for one in read_corpus(folder))
-    (folder / "index.md").write_text("---\ntitle: Other\npath: x\n---\n# Page\n\nText.", encoding="utf-8")
-    [document] = [one for one in read_corpus(folder) if one.id.startswith("index")]
-    assert document.fields == {"path": "Page", "file": "index.md", "title": "Other"}
+    for given, title in {"Pag": "Pag", "2024": 2024, "[a]": ["a"]}.items():
+        (folder / "index.md").write_text(f"---\ntitle: {given}\npath: x\n---\n# Page\n\nText.", encoding="utf-8")
+        [document] = [one for one in read_corpus(folder) if one.id.startswith("index")]
+        assert document.fields == {"path": "Page", "file": "index.md", "title": title}
 
 
 class TestAddresses:

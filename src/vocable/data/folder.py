@@ -18,7 +18,7 @@ from vocable.data.pages.blocks import Block, Page
 from vocable.data.pages.front_matter import FrontMatterError
 from vocable.data.pages.markdown import markdown_page
 from vocable.data.pages.rest import rest_page
-from vocable.data.pages.sections import parts
+from vocable.data.pages.sections import BETWEEN, parts
 from vocable.data.pages.webpage import web_page
 from vocable.data.records import Document, MalformedError
 from vocable.errors import ArgumentError, DataError
@@ -105,7 +105,7 @@ def _file_items(folder: Path, file: str) -> Iterator[FolderItem]:
         name = file if part.anchor is None else f"{file}#{part.anchor}"
         fields = {"path": part.path, "file": file}
         fields |= {key: value for key, value in page.fields.items() if key not in fields}
-        if part.path.startswith(page.title):
+        if f"{part.path}{BETWEEN}".startswith(f"{page.title}{BETWEEN}"):
             fields.pop("title", None)
         row = {"id": name + (f"{PART}{part.number}" if part.number > 1 else ""), "title": part.title}
         yield FolderItem(shown, part.line, {**row, "text": part.text, "fields": fields})

@@ -92,6 +92,7 @@ def test_blocks() -> None:
         ("``a`b``", "a`b"),
         (":py:func:`f` and :ref:`text <label>`", "f and text"),
         ("`<only>`_", "only"),
+        (":pep:`8` and HKEY_* values", "PEP 8 and HKEY_* values"),
         ("*a* **b** 2 * 3", "a b 2 * 3"),
         ("|name| [1]_ x\\ y Python_.", "name x y Python."),
         ("snake_case and __init__", "snake_case and __init__"),

@@ -37,7 +37,7 @@ def markdown_page(text: str) -> Page:
     tokens = _parser().parse(text[start:])
     blocks = [block for block in _blocks(tokens, text.count("\n", 0, start) + 1) if block.text]
     title = fields.get("title")
-    return Page(blocks, " ".join(title.split()) if isinstance(title, str) else "", fields)
+    return Page(blocks, " ".join(str(title).split()) if isinstance(title, str | int | float) else "", fields)
 
 
 def _blocks(tokens: Sequence[Token], first_line: int) -> Iterator[Block]:

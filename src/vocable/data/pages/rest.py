@@ -26,11 +26,11 @@ MOST_NESTED = 20  # blocks in blocks; deeper ones are plain text
 IMAGE_DIRECTIVES = frozenset(["image", "figure"])
 INLINE = re.compile(
     r"""(?P<literal>``(?P<code>.+?)``)
-    | (?:(?<![\w:]):[\w:+.-]{1,50}:)?`(?P<text>[^`]+)`(?:__?|:[\w:+.-]{1,50}:)?
+    | (?:(?<![\w:]):(?P<role>[\w:+.-]{1,50}):)?`(?P<text>[^`]+)`(?:__?|:[\w:+.-]{1,50}:)?
     | (?P<strong>\*\*?)(?=\S)(?P<bold>[^*\n]+?)(?<=\S)(?P=strong)
     | \|(?P<name>\w[^|\n]*)\|_{0,2}
     | [ ]?\[[\w#*.-]{1,50}\]_
-    | (?<![\w.+:-])(?P<reference>[^\W_]+(?:[-._+:][^\W_]+)*)__?(?![\w`])
+    | (?<![\w.+:-])(?P<reference>[^\W_]+(?:[-._+:][^\W_]+)*)__?(?=$|[\s'")\]}>/:.,;!?-])
     | \\(?P<escaped>.)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -149,7 +149,8 @@ def inline(text: str) -> str:
     def plain(found: re.Match[str]) -> str:
         if found["text"] is not None:
             name, _, target = found["text"].rpartition("<") if found["text"].endswith(">") else (found["text"], "", "")
-            return (name.strip() or target.removesuffix(">")).lstrip("~!")
+            document = f"{found['role'].upper()} " if found["role"] in ("pep", "rfc") else ""
+            return document + (name.strip() or target.removesuffix(">")).lstrip("~!")
         return next(
             (found[name] for name in ("code", "bold", "name", "reference", "escaped") if found[name] is not None), ""
         )

@@ -111,13 +111,18 @@ def _sections(page: Page, name: str) -> list[_Section]:
 
 
 def _merged(sections: list[_Section]) -> Iterator[list[_Section]]:
-    """Yield groups of sections: small neighbours below one heading, and a heading without text with what follows it."""
+    """Yield groups of sections: small neighbours below one heading.
+
+    A heading without text becomes text of the section below it, which begins there.
+    """
     group, size = list[_Section](), 0
     for section in sections:
         words = section.words
-        below = bool(group) and section.level >= group[0].level
-        bare = below and not size and section.level > group[-1].level  # headings without text so far
-        if below and (bare or (size < FEW_WORDS and words < FEW_WORDS)):
+        if len(group) == 1 and not size and section.level > group[0].level:
+            heading = Block(group[0].heading, group[0].line)
+            section.blocks[:0] = [*group[0].blocks, heading]
+            group.clear()
+        if group and section.level >= group[0].level and size < FEW_WORDS and words < FEW_WORDS:
             group.append(section)
             size += words
             continue
