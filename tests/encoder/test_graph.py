@@ -6,17 +6,19 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import encode
 from vocable.encoder.export import export_model
-from vocable.encoder.graph import GraphModel
+from vocable.encoder.graph import GraphEncoder, GraphModel
 from vocable.encoder.load import load, load_encoder
 from vocable.encoder.models import encoding_model
 from vocable.encoder.terms import input_terms, special_terms, term_places, terms
@@ -157,6 +159,21 @@ def test_the_built_in_graph_agrees_with_the_model(toy_texts: list[str]) -> None:
     assert (products[squares[0] > 0] / np.sqrt(squares[0] * squares[1])[squares[0] > 0]).min() > 0.97
     queries = [encode(load("vocable-mini-doc", runtime=one), texts, "query") for one in ("torch", "onnx")]
     assert (queries[0] != queries[1]).nnz == 0
+
+
+def test_a_graph_computes_all_batches_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")  # more than batches
+    _, found = pair("bert")
+    texts, encoder = ["the old fox", "an owl"], TextEncoder(found)
+    expected, together, run = encoder.encode(texts), Barrier(2, timeout=30), GraphEncoder.encode
+
+    def wait(*given: Any) -> csr_array:
+        together.wait()
+        return run(*given)
+
+    monkeypatch.setattr(GraphEncoder, "encode", wait)
+    encoder.batch_tokens = 1
+    assert (encoder.encode(texts) != expected).nnz == 0
 
 
 def test_an_index_is_searched_by_the_runtime_that_made_it(tmp_path: Path) -> None:

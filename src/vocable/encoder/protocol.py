@@ -110,6 +110,7 @@ class RoleEncoder(ABC):
     looked_up: bool  # weights come from a table of token weights
     truncation: Side = "right"  # where the tokenizer cuts long texts
     batch_tokens: int  # of a batch, padding included
+    takes_all_threads = False  # to encode a batch alone
 
     @property
     @abstractmethod

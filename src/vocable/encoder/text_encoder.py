@@ -218,12 +218,14 @@ class TextEncoder:
     def _encoded(self, encode: Callable[[np.ndarray], csr_array], batches: list[np.ndarray]) -> Iterator[csr_array]:
         """Yield the vectors of each batch; a CPU encodes several batches at once, each in one thread.
 
-        Threads that share a product wait for each other, and wait long if another process has one of the cores.
+        Threads that share a product wait for each other, and wait long if another process has one of the cores. They
+        share the first batch, which makes the 8-bit weights of a head in PyTorch, once, and those of a few batches.
         """
-        threads = self._encoder.threads
-        first, rest = batches[:1], batches[1:]
-        yield from map(encode, first)  # which also makes the 8-bit weights, once
-        if threads == 1 or len(rest) < threads:
+        threads, shared = self._encoder.threads, self._encoder.takes_all_threads
+        first = batches[:1] if shared else []
+        rest = batches[len(first) :]
+        yield from map(encode, first)
+        if threads == 1 or len(rest) < (threads if shared else 2):
             yield from map(encode, rest)
             return
         with self._encoder.one_thread_each() as prepare, ThreadPoolExecutor(threads, initializer=prepare) as pool:

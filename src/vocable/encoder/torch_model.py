@@ -130,7 +130,7 @@ class TorchEncoder(RoleEncoder):
     """The encoder of a role of a `TorchModel`: its modules."""
 
     model: TorchModel
-    looked_up = False
+    looked_up, takes_all_threads = False, True
 
     @classmethod
     def of(cls, model: SparseEncoder, role: Role, dtype: DType = "auto", max_length: int | None = None) -> TorchEncoder:
