@@ -235,6 +235,8 @@ def test_8_bit_weights_are_those_of_the_embeddings_and_of_the_decoder(
     assert not (tmp_path / "out" / "onnx" / "model.onnx").exists()
     graph = onnx.load(tmp_path / "out" / "onnx" / "model_quantized.onnx").graph
     assert {node.op_type for node in graph.node if node.domain} == {"MatMulIntegerToFloat"}
+    assert "Attention" in {node.op_type for node in graph.node}
+    assert "Transpose" not in {node.op_type for node in graph.node}  # of heads
     shape = list(toy_model[0].auto_model.get_output_embeddings().weight.shape)
     kinds = [one.data_type for one in graph.initializer if sorted(one.dims) == sorted(shape)]
     assert kinds == [onnx.TensorProto.INT8] * 2

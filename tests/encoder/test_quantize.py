@@ -21,8 +21,9 @@ def graph(path: Path, nodes: list[Any], constants: dict[str, np.ndarray]) -> Pat
         [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
         [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
-    opsets = [onnx.helper.make_opsetid("", 20)]
-    onnx.save(onnx.helper.make_model(made, opset_imports=opsets, ir_version=9), path)
+    opsets = [onnx.helper.make_opsetid("", 23)]
+    model = onnx.helper.make_model(made, opset_imports=opsets, ir_version=10)
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
     return path
 
 
@@ -85,3 +86,33 @@ def test_a_product_that_8_bits_do_not_hold_stays_as_it_is(tmp_path: Path) -> Non
     texts = [{"ids": np.array([[5, 0, 7, *range(8, 24)]])}, *({"ids": np.arange(1, 40)[None]} for _ in range(9))]
     quantize(plain, tmp_path / "int8.onnx", texts)
     assert "MatMul" in {one.op_type for one in onnx.load(tmp_path / "int8.onnx").graph.node}
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["as they are", "turned"])
+def test_attention_keeps_heads_together_where_nothing_reads_them_apart(turned: bool, tmp_path: Path) -> None:
+    random, node, of_heads = np.random.default_rng(3), onnx.helper.make_node, {"perm": [0, 2, 1, 3]}
+    constants = {name: random.standard_normal((30, 16)).astype(np.float32) for name in "qkv"}
+    constants |= {"apart": np.array([0, 0, 2, 8]), "whole": np.array([0, 0, 16]), "twice": np.float32(2)}
+    constants["weights"] = random.standard_normal((16, 16)).astype(np.float32)
+    nodes = []
+    for name in "qkv":
+        nodes.append(node("Gather", [name, "ids"], [f"{name}_of_tokens"]))
+        nodes.append(node("Reshape", [f"{name}_of_tokens", "apart"], [f"{name}_apart"]))
+        nodes.append(node("Transpose", [f"{name}_apart"], [f"{name}_heads"], **of_heads))
+    keys = "k_heads"
+    if turned:  # as by rotary positions
+        nodes.append(node("Mul", [keys, "twice"], ["k_turned"]))
+        keys = "k_turned"
+    nodes.append(node("Attention", ["q_heads", keys, "v_heads"], ["found"], scale=0.3))
+    nodes += [node("Transpose", ["found"], ["again"], **of_heads), node("Reshape", ["again", "whole"], ["joined"])]
+    nodes.append(node("MatMul", ["joined", "weights"], ["y"]))
+    plain, ids = graph(tmp_path / "plain.onnx", nodes, constants), random.integers(0, 30, (3, 7))
+    quantize(plain, tmp_path / "int8.onnx", [{"ids": ids}])
+    made = onnx.load(tmp_path / "int8.onnx").graph
+    assert [one.op_type for one in made.node].count("Transpose") == (4 if turned else 0)
+    [attention] = [one for one in made.node if one.op_type == "Attention"]
+    assert {one.name for one in attention.attribute} == {"scale"} | (
+        set() if turned else {"q_num_heads", "kv_num_heads"}
+    )
+    wanted, found = run(plain, ids), run(tmp_path / "int8.onnx", ids)
+    assert np.abs(found - wanted).max() < 0.02 * np.abs(wanted).max()

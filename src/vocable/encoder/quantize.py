@@ -8,7 +8,9 @@ texts of its batch, and no pass over x looks for its range.
 Processors with AVX2 but without VNNI add the products of two neighboring channels in 16 bits. The columns' scales are
 such that no sum of two leaves them: with 8-bit weights of the full range some sums would be clipped.
 
-Letters: n rows (tokens), k channels of an input, m columns of its matrices.
+Attention keeps the heads of a token together, which saves four copies in each layer.
+
+Letters: b texts, s tokens, h heads, n rows (tokens), k channels of an input, m columns of its matrices.
 """
 
 from __future__ import annotations
@@ -164,10 +166,7 @@ class _Graph:
         """Replace the products of `groups` and the look-ups in tables by their 8-bit forms."""
         roundings = {name: made for group, made in groups for name in group.inputs}
         nodes = list(self.model.graph.node)
-        users: dict[str, list[Any]] = {}
-        for node in nodes:
-            for name in node.input:
-                users.setdefault(name, []).append(node)
+        users = _users(nodes)
         self.nodes: list[Any] = []
         merged: set[str] = set()  # outputs of additions of a bias
         for node in nodes:
@@ -188,6 +187,7 @@ class _Graph:
                 self.multiply(node, weights, roundings[node.input[0]], bias, output)
             else:
                 self.nodes.append(node)
+        self.keep_heads_together()
         del self.model.graph.node[:]
         self.model.graph.node.extend(self.nodes)
         used = {name for node in self.nodes for name in node.input}
@@ -233,3 +233,66 @@ class _Graph:
         scales_name = self.constant(f"{matrix}_scales", scales)
         inputs = [levels, columns_name, scale, scales_name, zero, "", bias]
         self.add("MatMulIntegerToFloat", inputs if bias else inputs[:5], output, "com.microsoft")
+
+    def keep_heads_together(self) -> None:
+        """Let attention read and write all heads of a token together, [b, s, k], without a transposed copy of each."""
+        made, users = {name: node for node in self.nodes for name in node.output}, _users(self.nodes)
+        nodes, replaced = list[Any](), set[str]()  # outputs that attention has now
+        for node in self.nodes:
+            attention = node.op_type == "Attention" and len(node.input) <= 4 and len(node.output) == 1
+            sources = [self.together(name, made) for name in node.input[:3]] if attention else [None]
+            joined = _joined(node, users)
+            if None in sources or joined is None or len(self.shape(joined)) != 3:
+                nodes += [] if replaced & {*node.output} else [node]
+                continue
+            heads = {
+                f"{kind}_num_heads": self.shape(name)[1] for kind, name in zip(("q", "kv"), node.input, strict=False)
+            }
+            settings = {one.name: self.onnx.helper.get_attribute_value(one) for one in node.attribute} | heads
+            inputs = [*sources, *node.input[3:]]
+            nodes.append(self.onnx.helper.make_node("Attention", inputs, [joined], joined, **settings))
+            replaced.add(joined)
+        needed = {one.name for one in self.model.graph.output}
+        for node in reversed(nodes):
+            needed |= {*node.input} if needed & {*node.output} else set()
+        self.nodes = [node for node in nodes if needed & {*node.output}]
+
+    def together(self, name: str, made: Mapping[str, Any]) -> str | None:
+        """Return the tensor [b, s, k] from which a tensor of heads [b, h, s, k / h] was made; None if there is none."""
+        turned = made.get(name)
+        split = made.get(turned.input[0]) if turned is not None and _swaps_heads(turned) else None
+        if split is None or split.op_type != "Reshape":
+            return None
+        whole, heads = self.shape(split.input[0]), self.shape(name)
+        whole_heads = len(whole) == 3 and len(heads) == 4 and whole[2] == heads[1] * heads[3] > 0
+        return str(split.input[0]) if whole_heads else None
+
+    def shape(self, name: str) -> list[int]:
+        """Return the sizes of a tensor, 0 where they vary; [] if they are unknown."""
+        known = (one for one in self.model.graph.value_info if one.name == name)
+        return [size.dim_value for one in known for size in one.type.tensor_type.shape.dim]
+
+
+def _users(nodes: Iterable[Any]) -> dict[str, list[Any]]:
+    """Return the nodes that read each tensor."""
+    users: dict[str, list[Any]] = {}
+    for node in nodes:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    return users
+
+
+def _joined(node: Any, users: Mapping[str, list[Any]]) -> str | None:
+    """Return the tensor in which the heads that a node writes are together; None if anything else reads them."""
+    output = str(node.output[0])
+    for kind in ("Transpose", "Reshape"):
+        readers = users.get(output, [])
+        if len(readers) != 1 or readers[0].op_type != kind or (kind == "Transpose" and not _swaps_heads(readers[0])):
+            return None
+        output = str(readers[0].output[0])
+    return output
+
+
+def _swaps_heads(node: Any) -> bool:
+    """Return whether a node swaps tokens and heads, [b, s, h, k] and [b, h, s, k]."""
+    return node.op_type == "Transpose" and [*node.attribute[0].ints] == [0, 2, 1, 3]
