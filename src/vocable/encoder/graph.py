@@ -373,11 +373,9 @@ def _onnx(path: Path) -> Session:
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     sizes = [output.shape[-1] for output in session.get_outputs() if output.name == OUTPUT]
-    alone = ort.RunOptions()
-    alone.only_execute_path_to_fetches = True
     names = [one.name for one in session.get_inputs()]
     size = sizes[0] if sizes and isinstance(sizes[0], int) else None
-    return Session(names, size, lambda given: session.run([OUTPUT], given, alone)[0])
+    return Session(names, size, lambda given: session.run([OUTPUT], given)[0])
 
 
 def import_openvino() -> ModuleType:
