@@ -72,9 +72,9 @@ def encode_rows(found: dict[str, Any]) -> Iterator[Row]:
         ("vocable auto (bfloat16)", "sentence-transformers float32", 6.0),
         ("vocable auto (bfloat16)", "sentence-transformers bfloat16", 3.5),
         ("vocable ONNX int8", "sentence-transformers float32", 6.0),
-        ("vocable ONNX int8", "the same graph as FastEmbed", None),
+        ("vocable ONNX int8", "FastEmbed, the same graph", None),
     ):
-        if own in speeds:
+        if own in speeds and peer in speeds:
             yield Row(f"encoding, {own.removeprefix('vocable ')}", "texts/s", speeds[own], peer, speeds[peer], asked)
 
 
