@@ -81,6 +81,13 @@ def test_the_title_of_a_page_stands_above_sections() -> None:
     assert not list(parts(Page([], "Title"), "name"))
 
 
+def test_text_before_the_main_heading_belongs_to_it() -> None:
+    [found] = parts(Page([Block("logo", 1), Block("Name", 2, 1), Block("text", 3)]), "README")
+    assert (found.anchor, found.title, found.text, found.line) == ("name", "Name", "logo\n\ntext", 2)
+    found, *_ = parts(page(words(70), (2, "A"), words(70), (1, "B"), words(70)), "README")
+    assert (found.anchor, found.title) == (None, "README")
+
+
 def test_code_is_cut_between_lines_and_keeps_its_numbers() -> None:
     code = "\n".join(f"line {number}" for number in range(1, 401))
     found = list(parts(Page([Block("T", 1, 1), Block(code, 3)]), "name"))

@@ -88,16 +88,20 @@ def parts(page: Page, name: str) -> Iterator[Part]:
 
 
 def _sections(page: Page, name: str) -> list[_Section]:
-    """Return the sections of a page; one begins it if it has text before its headings, or a title and no main heading.
+    """Return the sections of a page; text before its main heading, such as a logo, belongs to that.
 
-    That one has level 0, so that it stands above the others.
+    A page that begins otherwise, or has a title and no main heading, begins with a section of level 0, which stands
+    above the others.
     """
     found, anchors, above = list[_Section](), Anchors(), list[_Section]()
-    has_main = any(block.level == 1 for block in page.blocks)
-    if page.blocks and (not page.blocks[0].level or (page.title and not has_main)):
+    first = next((at for at, block in enumerate(page.blocks) if block.level), 0)
+    blocks = page.blocks
+    if blocks and blocks[first].level == 1:
+        blocks = [blocks[first], *blocks[:first], *blocks[first + 1 :]]
+    if blocks and (not blocks[0].level or (page.title and not any(block.level == 1 for block in blocks))):
         found.append(_Section(0, page.title or name, None, 1, ()))
-        above += found if not has_main else []
-    for block in page.blocks:
+        above += found
+    for block in blocks:
         if not block.level:
             found[-1].blocks.append(block)
             continue

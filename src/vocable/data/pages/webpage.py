@@ -74,7 +74,7 @@ class _Reader:
         self.counts: Counter[str] = Counter()  # of open elements, by name
         self.used: set[str] = set()  # anchors of sections whose heading is read
         self.pieces: list[str] = []
-        self.raw = False  # the block has preformatted text
+        self.raw = self.has_text = False  # the block has preformatted text; it has any text
         self.start = self.line_start = 0  # of the block, and of the line that was counted
         self.line = 1
         self.level = 0  # of the heading that is being read
@@ -94,7 +94,7 @@ class _Reader:
             if not self.pieces:
                 self.start = tag.at
             if text.strip():
-                self.raw |= raw
+                self.raw, self.has_text = self.raw or raw, True
             if text and (raw or self.pieces or text.strip()):
                 self.pieces.append(text)
 
@@ -107,7 +107,7 @@ class _Reader:
             self.flush()
             self.level = HEADINGS[name]
             self.anchor = tag.attributes.get("id") or self._section_anchor(top.anchor) or self.anchor
-        if name == "a" and not self._has_text() and (own := tag.attributes.get("id") or tag.attributes.get("name")):
+        if name == "a" and not self.has_text and (own := tag.attributes.get("id") or tag.attributes.get("name")):
             self.anchor = self.anchor or own
         if not top.out:
             self._mark(name, tag)
@@ -159,9 +159,6 @@ class _Reader:
         self.used.add(anchor)
         return anchor
 
-    def _has_text(self) -> bool:
-        return any(map(str.strip, self.pieces))
-
     def _break(self) -> None:
         """End the block, or in a list or table the line."""
         if not self.level and any(self.counts[name] for name in TIGHT):
@@ -188,4 +185,4 @@ class _Reader:
             anchor = self.anchor if self.level else ""
             self.blocks.append((self.open[-1].part, Block(text, self.line, self.level, anchor)))
             self.anchor = ""
-        self.pieces, self.raw, self.level, self.cells = [], False, 0, 0
+        self.pieces, self.raw, self.has_text, self.level, self.cells = [], False, False, 0, 0
