@@ -76,8 +76,11 @@ def test_the_title_of_a_page_stands_above_sections() -> None:
     assert [(part.anchor, part.path) for part in parts(with_title, "name")] == [(None, "Title"), ("a", "Title > A")]
     without = with_title._replace(title="")
     assert [part.path for part in parts(without, "name")] == ["name", "name > A"]
-    main = Page([Block("A", 1, 1), Block("text", 2)], "Title")
-    assert [part.path for part in parts(main, "name")] == ["A"]
+    for level in (1, 2):
+        one = Page([Block("A", 1, level), Block("text", 2)], "Title")
+        assert [part.path for part in parts(one, "name")] == ["A"]
+    two = Page([Block("A", 1, 2), Block("text " * 70, 2), Block("B", 3, 2)], "Title")
+    assert [part.path for part in parts(two, "name")] == ["Title > A", "Title > B"]
     assert not list(parts(Page([], "Title"), "name"))
 
 

@@ -119,6 +119,7 @@ def test_blocks() -> None:
         ("<p>a<!-- no end", "a"),
         ("<p>a<![CDATA[x]]>b<?php y ?>c", "a]]>bc".replace("]]>", "")),
         ("a <b unfinished", "a <b unfinished"),
+        ("<div class=navheader>a</div>b<div id=footer>c</div>", "b"),
         ("<a href='>'>x</a>", "x"),
         ("<noscript>a</noscript>b<svg><title>c</title></svg>", "b"),
     ],
@@ -135,6 +136,11 @@ def test_hostile_pages_take_no_longer_than_others(piece: str) -> None:
     started = time.process_time()
     web_page(piece * 30_000)
     assert time.process_time() - started < 10  # html.parser takes minutes for some
+
+
+def test_the_heading_of_a_note_begins_no_section() -> None:
+    page = "<h2>A</h2><div class='admonition note'><h3>Note</h3><p>b</p></div><h3>C</h3>"
+    assert [(block.text, block.level) for block in web_page(page).blocks] == [("A", 2), ("Note", 0), ("b", 0), ("C", 3)]
 
 
 def test_a_number_of_a_character_that_is_too_large() -> None:

@@ -90,15 +90,17 @@ def parts(page: Page, name: str) -> Iterator[Part]:
 def _sections(page: Page, name: str) -> list[_Section]:
     """Return the sections of a page; text before its main heading, such as a logo, belongs to that.
 
-    A page that begins otherwise, or has a title and no main heading, begins with a section of level 0, which stands
-    above the others.
+    A page that begins with other text, or has a title and several headings at the top but none of level 1, begins with
+    a section of level 0, which stands above the others.
     """
     found, anchors, above = list[_Section](), Anchors(), list[_Section]()
     first = next((at for at, block in enumerate(page.blocks) if block.level), 0)
     blocks = page.blocks
     if blocks and blocks[first].level == 1:
         blocks = [blocks[first], *blocks[:first], *blocks[first + 1 :]]
-    if blocks and (not blocks[0].level or (page.title and not any(block.level == 1 for block in blocks))):
+    levels = [block.level for block in blocks if block.level]
+    untitled = bool(page.title and levels) and min(levels) > 1 and levels.count(min(levels)) > 1
+    if blocks and (not blocks[0].level or untitled):
         found.append(_Section(0, page.title or name, None, 1, ()))
         above += found
     for block in blocks:

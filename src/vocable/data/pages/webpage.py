@@ -15,9 +15,11 @@ VOID_TAGS = frozenset(
 UNREAD = frozenset(["nav", "template", "svg", "noscript", "select", "button", "object"])
 CHROME = frozenset(["header", "footer", "aside"])  # left out outside the main part
 CHROME_ROLES = frozenset(["navigation", "search", "banner", "contentinfo", "complementary"])  # left out, too
-UNREAD_CLASSES = frozenset(
-    ["headerlink", "anchor-link", "permalink", "hash-link", "headeranchor", "linenos", "linenodiv"]
+UNREAD_CLASSES = frozenset(  # and ids: permanent links, numbers of lines, and chrome of DocBook, Texinfo and AsciiDoc
+    {"headerlink", "anchor-link", "permalink", "hash-link", "headeranchor", "linenos", "linenodiv"}
+    | {"navheader", "navfooter", "nav-panel", "footer"}
 )
+NOTES = frozenset(["note", "tip", "important", "warning", "caution", "danger", "admonition"])  # classes; no sections
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 PARAGRAPHS = frozenset(["p", "pre", "ul", "ol", "table", "section", "article", "main", *HEADINGS])  # end a heading
 BLOCK_TAGS = frozenset(
@@ -52,10 +54,14 @@ def _read(text: str, *, whole: bool) -> _Reader:
 
 
 class _Element(NamedTuple):
-    """An open element: `out` if its text is left out, the part of the page and the id of the section that it is in."""
+    """An open element: `out` if its text is left out, `note` if it is in a note, with its part of the page and section.
+
+    `anchor` is the id of the section.
+    """
 
     name: str
     out: bool = False
+    note: bool = False
     part: int = BODY
     anchor: str = ""
 
@@ -103,7 +109,7 @@ class _Reader:
         name, top = tag.name, self.open[-1]
         if (self.level and name in PARAGRAPHS) or (name in BLOCK_TAGS and not self.level):
             self._break()
-        if name in HEADINGS and not top.out:
+        if name in HEADINGS and not (top.out or top.note):
             self.flush()
             self.level = HEADINGS[name]
             self.anchor = tag.attributes.get("id") or self._section_anchor(top.anchor) or self.anchor
@@ -130,13 +136,14 @@ class _Reader:
 
     def _element(self, tag: Tag, above: _Element) -> _Element:
         values, name = tag.attributes, tag.name
-        role, classes = values.get("role", "").lower(), values.get("class", "").split()
+        role, classes = values.get("role", "").lower(), {*values.get("class", "").split(), values.get("id", "")}
         part = max(above.part, MAIN if name == "main" or role == "main" else ARTICLE * (name == "article"))
         hidden = "hidden" in values or values.get("aria-hidden") == "true" or not UNREAD_CLASSES.isdisjoint(classes)
         chrome = part == BODY and (name in CHROME)
         out = above.out or name in UNREAD or role in CHROME_ROLES or hidden or chrome
         anchor = values.get("id", "") if name in SECTIONS else ""
-        return _Element(name, out and not self.whole, part, anchor or above.anchor)
+        note = above.note or not NOTES.isdisjoint(classes)
+        return _Element(name, out and not self.whole, note, part, anchor or above.anchor)
 
     def end(self, name: str) -> None:
         """Close the last open element of a name, and those in it; nothing if none is open."""
