@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from vocable.training.recipe_files import recipes as recipes
     from vocable.training.stages import provenance as provenance
     from vocable.training.train import train as train
+    from vocable.tuning.tune import tune as tune
     from vocable.wackiness.ablate import ablate as ablate
     from vocable.wackiness.study import measure_wackiness as measure_wackiness
 
@@ -105,6 +106,7 @@ _NAMES = {
     "training.recipe_files": "read_recipe recipes",
     "training.stages": "provenance",
     "training.train": "train",
+    "tuning.tune": "tune",
     "wackiness.ablate": "ablate",
     "wackiness.study": "measure_wackiness",
 }

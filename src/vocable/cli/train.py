@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from annotated_types import Gt
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command
-from vocable.cli.options import Lines, Loading, Model, Output, Seed, SkipBad, keywords
+from vocable.cli.options import Corpus, Lines, Loading, Model, Output, Seed, SkipBad, keywords
 from vocable.options import Device, NegativeOptions, TestsetOptions, select
 
 Examples = Annotated[str, typer.Argument(help="Source of queries, positives, and negatives, if any.")]
@@ -33,6 +34,43 @@ def demo(
     Example: vocable demo
     """
     vo.demo(output, serve=serve)
+
+
+@command("Train", resumable=True)
+def tune(
+    model: Model,
+    corpus: Corpus,
+    output: Output,
+    minutes: Annotated[float, Gt(0), Doc("Minutes that the plan may take on this machine.")] = 60.0,
+    queries: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE", help="Queries of people: judged ones join the exam, others are learned from."
+        ),
+    ] = None,
+    judgments: Annotated[str | None, typer.Option(metavar="SOURCE", help="Judgments of the queries.")] = None,
+    teachers: Annotated[
+        Sequence[str], typer.Option("--teacher", metavar="MODEL", help="A dense or sparse encoder to learn from, too.")
+    ] = (),
+    generator: Annotated[str | None, Doc("Sequence-to-sequence model that writes further questions.")] = None,
+    seed: Seed = 0,
+    device: Device = None,
+    dry_run: Annotated[bool, Doc("Look at model, documents and machine, print the plan, and end.")] = False,
+    skip_bad: SkipBad = 0,
+) -> Outcome:
+    """Tune a model on your own documents, and measure whether it paid.
+
+    Asks questions about documents that are not learned from, before and after. The
+    output is the better model: the one before, if no difference is shown.
+    An interrupted run resumes when repeated.
+
+    Example: vocable tune vocable-mini docs/ -o my-model --minutes 30
+    """
+    report = vo.tune(**locals())
+    if dry_run:
+        return Outcome(report)
+    page = output / "index.html"
+    return Outcome(report, [output, page], f"vocable index {output} {corpus} -o my-index --bm25")
 
 
 @command("Train", resumable=True)

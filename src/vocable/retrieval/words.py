@@ -65,7 +65,7 @@ def stemmed(
     >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
     [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]
     """
-    texts, cut, dropped = as_texts(texts), stemmer_of(stemmer), _stop_words(stopwords)
+    texts, cut, dropped = as_texts(texts), stemmer_of(stemmer), stop_words(stopwords)
     found = [
         [word for word in words(text) if word not in dropped] for text in (track(texts, "words") if progress else texts)
     ]
@@ -112,7 +112,7 @@ def stemmer_of(language: str | None) -> Stemmer.Stemmer | None:
 
 
 @lru_cache
-def _stop_words(language: str | None) -> frozenset[str]:
+def stop_words(language: str | None) -> frozenset[str]:
     from bm25s.tokenization import Tokenizer  # imports numba, which not every search needs
 
     try:

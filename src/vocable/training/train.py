@@ -188,7 +188,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
         if evaluating is not None:
             evaluating.load_best(model)
         if recipe.saved.start_share:
-            _average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
+            average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
         callbacks.refuse_non_finite("training", model, settings.learning_rate)
         _report(accuracy_before, _accuracy(model.eval(), data.held_out), len(data.held_out), settings.learning_rate)
         _save(model, recipe.saved, own_lengths, work / "model")
@@ -305,7 +305,7 @@ def _report(before: float, after: float, pairs: int, rate: float) -> None:
 
 
 @torch.no_grad()
-def _average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
+def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
     """Replace the weights of `model`, in place, by their mean with the weights of `start`, which count for `share`.
 
     The mean is often better than both, above all for texts unlike the training texts (Wortsman et al. 2022, arXiv

@@ -1,0 +1,178 @@
+"""The exam of a tuning: questions about documents that no stage learns from, asked before and after.
+
+The documents of the exam are drawn by their ids. Each gives one question, of the kinds that it suits in turn, and lacks
+the words of the question in the collection that is searched. Documents that repeat passages of these are not learned
+from either. Two of the kinds, keywords and passages, are not trained: they tell what the training costs elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+
+from vocable.data import Document, Qrel, Query
+from vocable.errors import DataError
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.hybrid import evaluate_fusion
+from vocable.evaluation.quality import Evaluation, evaluate_run
+from vocable.evaluation.retrieval import Encoded, retrieve
+from vocable.evaluation.significance import mean_interval
+from vocable.retrieval.fusion import fused
+from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.words import words
+from vocable.tuning.questions import KINDS, Kind, Question, Rarity, question
+
+ASKED = "asked"  # kind of the judged queries that a caller has
+MOST_QUESTIONS, ONE_IN = 600, 5  # questions, at most, and documents for each
+FEWEST_DOCUMENTS = 300  # fewer leave an exam that can show nothing
+MEASURE, RECALL = "nDCG@10", "R@100"
+DEPTH = 100  # hits of a question
+SHINGLE = 8  # words of a passage that two documents share
+SHARED = 0.2  # share of a document's passages in the exam from which it is not learned from
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Questions over one collection, and the other documents, which may be learned from."""
+
+    dataset: Dataset
+    kinds: Mapping[str, str]  # by query id
+    training: Sequence[Document]
+
+    def by_kind(self) -> dict[str, list[str]]:
+        """Return the ids of the queries of each kind."""
+        found: dict[str, list[str]] = {}
+        for query, kind in self.kinds.items():
+            found.setdefault(kind, []).append(query)
+        return found
+
+
+def distinct(documents: Iterable[Document]) -> tuple[list[Document], int]:
+    """Return the documents whose words are not those of an earlier one, and the number of the others.
+
+    >>> [one.id for one in distinct([Document("a", "A cat."), Document("b", "a  cat"), Document("c", "")])[0]]
+    ['a']
+    """
+    kept: dict[bytes, Document] = {}
+    count = 0
+    for document in documents:
+        count += 1
+        if found := words(document.full, letters=True):
+            kept.setdefault(blake2b(" ".join(found).encode(), digest_size=16).digest(), document)
+    return [*kept.values()], count - len(kept)
+
+
+def check_count(documents: Sequence[Document]) -> None:
+    """Raise `DataError` for too few documents."""
+    if len(documents) < FEWEST_DOCUMENTS:
+        few = f"{len(documents):,} distinct documents: a tuning and its exam need {FEWEST_DOCUMENTS:,}"
+        raise DataError(f"{few}; the model as it is, with BM25 beside it, serves small collections well")
+
+
+def make_exam(
+    documents: Sequence[Document], rarity: Rarity, seed: int, asked: Sequence[Query] = (), judged: Sequence[Qrel] = ()
+) -> Exam:
+    """Ask about some of the documents, and return them without the questions, and the others to learn from.
+
+    Args:
+        documents: distinct ones.
+        asked, judged: queries of people and their judgments, a kind of the exam of its own.
+
+    Raises `DataError` if the documents suit no question.
+    """
+    replaced: dict[int, Document] = {}
+    queries, judgments, kinds = list[Query](), list[Qrel](), dict[str, str]()
+    for row, found in _questions(documents, rarity, seed, min(MOST_QUESTIONS, len(documents) // ONE_IN)):
+        replaced[row], name = found.document, f"{found.kind}-{row}"
+        queries.append(Query(name, found.query))
+        judgments.append(Qrel(name, found.document.id, 1))
+        kinds[name] = found.kind
+    if not queries:
+        raise DataError("no document suits a question: they have too few words")
+    for query in asked:
+        queries.append(Query(f"{ASKED}-{query.id}", query.text))
+        kinds[f"{ASKED}-{query.id}"] = ASKED
+    judgments += [one._replace(query_id=f"{ASKED}-{one.query_id}") for one in judged]
+    searched = [replaced.get(row, document) for row, document in enumerate(documents)]
+    dataset = Dataset("exam", searched, queries, judgments)
+    return Exam(dataset, kinds, _unseen(documents, replaced))
+
+
+def _digest(seed: int, name: str) -> bytes:
+    return blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
+
+
+def _questions(documents: Sequence[Document], rarity: Rarity, seed: int, count: int) -> Iterator[tuple[int, Question]]:
+    """Yield `count` questions and the rows of their documents, each of the kind that was asked least so far."""
+    asked: Counter[Kind] = Counter()
+    for row in sorted(range(len(documents)), key=lambda row: _digest(seed, documents[row].id)):
+        if asked.total() == count:
+            return
+        for kind in sorted(KINDS, key=lambda one: asked[one]):
+            if (found := question(documents[row], kind, rarity, seed)) is not None:
+                asked[kind] += 1
+                yield row, found
+                break
+
+
+def _unseen(documents: Sequence[Document], replaced: Mapping[int, Document]) -> list[Document]:
+    """Return the documents that neither are in `replaced` nor repeat passages of those."""
+    held = {one for row in replaced for one in _passages(documents[row].full)}
+    unseen = []
+    for row, document in enumerate(documents):
+        if row not in replaced:
+            passages = _passages(document.full)
+            if sum(one in held for one in passages) <= SHARED * len(passages):
+                unseen.append(document)
+    return unseen
+
+
+def _passages(text: str) -> set[str]:
+    """Return the runs of eight words of a text; a shorter text is one."""
+    found = words(text, letters=True)
+    return {" ".join(found[i : i + SHINGLE]) for i in range(max(1, len(found) - SHINGLE + 1))}
+
+
+class Answers(NamedTuple):
+    """The evaluations of a model's answers to all questions, alone and fused with BM25."""
+
+    alone: Evaluation
+    hybrid: Evaluation
+
+
+def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> Answers:
+    """Search the encoded collection of the exam, alone and fused with BM25's ranking of it."""
+    measures = [MEASURE, RECALL]
+    found = retrieve(encoded, k=DEPTH)
+    fuse: Callable[[int], Ranking] = partial(
+        fused, {"sparse": found.ranking, "bm25": lexical}, {"sparse": 1.0, "bm25": 1.0}, "weighted"
+    )
+    alone = evaluate_run("alone", found, exam.dataset, measures)
+    return Answers(alone, evaluate_fusion("hybrid", fuse, exam.dataset, measures))
+
+
+@dataclass(frozen=True)
+class Change:
+    """The mean of a measure before and after, and the 95 % confidence interval of the mean difference."""
+
+    queries: int
+    before: float
+    after: float
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        return self.after - self.before
+
+
+def change(before: Evaluation, after: Evaluation, queries: Sequence[str], measure: str = MEASURE) -> Change:
+    """Compare two evaluations on these queries; the interval is Student's, of the paired differences."""
+    first, second = before.per_query[measure], after.per_query[measure]
+    low, high = mean_interval({one: second[one] - first[one] for one in queries})
+    means = [sum(values[one] for one in queries) / len(queries) for values in (first, second)]
+    return Change(len(queries), means[0], means[1], low, high)

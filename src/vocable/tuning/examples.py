@@ -1,0 +1,80 @@
+"""Training examples of a tuning: questions about documents, made, asked by people, or written by a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vocable.data import Document, Example, Query
+from vocable.evaluation.expanders import generate, load_generator
+from vocable.evaluation.retrieval import Encoded
+from vocable.retrieval.bm25 import BM25Index
+from vocable.retrieval.exact_index import ExactIndex
+from vocable.retrieval.fusion import weighted
+from vocable.retrieval.ranking import Ranking
+from vocable.tuning.questions import Kind, Rarity, question
+
+LEARNED: tuple[Kind, ...] = ("title", "sentence")  # with keywords the hybrid lost what the model gained (docs/tune.md)
+QUESTIONS = 4  # of a document and kind, at most
+NEW_TOKENS, TOP_K, PROMPT_TOKENS = 32, 10, 384  # of a written question
+ROUND_TRIP = 10  # rank at which a written question finds its document
+DEPTH = 100
+
+
+def made_examples(documents: Sequence[Document], rarity: Rarity, seed: int, count: int) -> list[Example]:
+    """Return at most `count` examples with different queries: each document in turn gives a title or a sentence."""
+    found: dict[str, Example] = {}
+    rng = np.random.default_rng(seed)
+    for number in range(QUESTIONS * len(LEARNED)):
+        for row in rng.permutation(len(documents)).tolist():
+            made = question(documents[row], LEARNED[(row + number) % len(LEARNED)], rarity, seed + number)
+            if made is not None and made.query not in found:
+                found[made.query] = Example(made.query, made.document.full)
+                if len(found) == count:
+                    return [*found.values()]
+    return [*found.values()]
+
+
+def asked_examples(queries: Sequence[Query], collection: Encoded, learned: Sequence[Document]) -> list[Example]:
+    """Return examples of the queries for which the model and BM25 rank the same document first.
+
+    Only documents to be `learned` from count.
+    """
+    texts = [query.text for query in queries]
+    rankings = _rankings(texts, collection, learned, 1)
+    pairs = zip(texts, *(ranking.rows[:, 0].tolist() for ranking in rankings), strict=True)
+    documents = collection.dataset.documents
+    return [Example(text, documents[one].full) for text, one, other in pairs if one == other >= 0]
+
+
+def written_examples(
+    generator: str, documents: Sequence[Document], collection: Encoded, count: int, seed: int, device: str | None
+) -> list[Example]:
+    """Return examples of the questions that a sequence-to-sequence model writes about `count` of the documents.
+
+    A question stays if model and BM25, fused, find its document among the first ten.
+    """
+    rows = np.random.default_rng(seed).permutation(len(documents))[:count].tolist()
+    chosen = [documents[row] for row in rows]
+    options = {"new_tokens": NEW_TOKENS, "top_k": TOP_K, "max_length": PROMPT_TOKENS, "seed": seed}
+    written = generate(load_generator(generator, "seq2seq", device), [one.full for one in chosen], **options)
+    pairs = [(text, document) for [text], document in zip(written, chosen, strict=True) if text]
+    place = {document.id: row for row, document in enumerate(collection.dataset.documents)}
+    fused = weighted(_rankings([text for text, _ in pairs], collection, documents, DEPTH), [1, 1], depth=ROUND_TRIP)
+    return [
+        Example(text, document.full)
+        for (text, document), hits in zip(pairs, fused.rows.tolist(), strict=True)
+        if place[document.id] in hits
+    ]
+
+
+def _rankings(texts: Sequence[str], collection: Encoded, learned: Sequence[Document], k: int) -> list[Ranking]:
+    """Return the rankings of the documents to be learned from, by the model and by BM25."""
+    documents, ids = collection.dataset.documents, {document.id for document in learned}
+    allowed = np.array([document.id in ids for document in documents])
+    assert collection.encoder is not None
+    return [
+        ExactIndex(collection.documents).search(collection.encoder.encode(list(texts)), k, allowed=allowed),
+        BM25Index([document.full for document in documents]).search(list(texts), k, allowed=allowed),
+    ]

@@ -1,0 +1,167 @@
+"""The plan of a tuning: a look at model and documents, the speed of this machine, and the steps that fit the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil
+from statistics import median
+from time import perf_counter
+
+import torch
+from sentence_transformers import SparseEncoder
+from transformers import PreTrainedTokenizerBase
+
+from vocable.data import Document
+from vocable.encoder.cpu import in_bfloat16
+from vocable.encoder.fuse import splade_modules
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.errors import ArgumentError, ModelError
+from vocable.evaluation.cost import spread
+from vocable.retrieval.words import words
+from vocable.tables import Table, Tabled
+from vocable.training.micro_batches import embedded
+from vocable.tuning.recipe import BATCH, DOCUMENT_LENGTH, QUERY_LENGTH
+
+LARGEST_PIECES = 1.8  # pieces of a word; English has 1.1 to 1.4 in an English vocabulary, German 2.5, Spanish 2.0
+LARGEST_UNKNOWN = 0.1  # share of unknown pieces
+SAMPLE = 256  # texts of the look at the vocabulary
+SPEED_TEXTS, ROUNDS = 32, 3  # of the measured speed
+RESERVE = 0.85  # share of the minutes that is planned
+COLLECTION, FEWEST_SEARCHED = 20_000, 2_000  # documents of the exam's collection
+PASSES = 2  # over the collection: by the model before and after
+CONTROL = 1_300  # texts of the control, encoded as often
+ENCODED = 0.4  # share of the time for these passes, at most
+STEPS = (10, 250)  # fewest and most of the training
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The documents, and their words in the pieces of a model's vocabulary."""
+
+    documents: int
+    repeated: int  # documents with the words of an earlier one, or without words
+    words: float  # of a document, median
+    pieces_per_word: float
+    unknown: float  # share of the pieces
+
+
+def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrainedTokenizerBase) -> Reading:
+    """Measure how well the vocabulary knows the words of evenly spread documents."""
+    sample = [documents[row].full for row in spread(len(documents), SAMPLE)]
+    found = [word for text in sample for word in words(text, letters=True) if any(map(str.isalpha, word))]
+    pieces = [piece for word in found for piece in tokenizer.tokenize(word)]
+    return Reading(
+        documents=len(documents) + repeated,
+        repeated=repeated,
+        words=median(len(text.split()) for text in sample) if sample else 0,
+        pieces_per_word=len(pieces) / max(1, len(found)),
+        unknown=sum(piece == tokenizer.unk_token for piece in pieces) / max(1, len(pieces)),
+    )
+
+
+def check_vocabulary(name: str, reading: Reading) -> None:
+    """Raise `ModelError` if the documents are in another language than the vocabulary."""
+    if reading.unknown > LARGEST_UNKNOWN or reading.pieces_per_word > LARGEST_PIECES:
+        figures = f"{reading.pieces_per_word:.1f} pieces a word, {reading.unknown:.0%} unknown"
+        raise ModelError(
+            f"{name}: its vocabulary is not that of these documents ({figures}): tune a model of their language, or "
+            "give this one another vocabulary first (vocable train-vocabulary, vocable transfer)"
+        )
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Speed of this machine with a model and texts like those of the collection."""
+
+    texts_per_second: float  # of encoding documents
+    seconds_per_step: float  # of the training
+
+
+def measure_speed(model: SparseEncoder, documents: Sequence[Document]) -> Speed:
+    """Time the encoding of documents, and a forward and backward pass over a batch of the training."""
+    texts = [documents[row].full for row in spread(len(documents), SPEED_TEXTS)]
+    encoder = TextEncoder(model, "document")
+    # The fastest of several rounds: the first one makes what later ones find, and others work on the machine, too.
+    rates = [len(texts) / _seconds(lambda: encoder.encode(texts)) for _ in range(ROUNDS)]
+    batch = [texts[row % len(texts)] for row in range(BATCH)]
+    seconds = [_pass(model, batch) for _ in range(ROUNDS)]
+    return Speed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * min(seconds))  # queries are shorter
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
+
+
+def _pass(model: SparseEncoder, texts: list[str]) -> float:
+    """Return the seconds of a forward and backward pass over texts."""
+    transformer = splade_modules(model)[-1][0]
+    lengths = transformer.document_length
+    transformer.document_length = DOCUMENT_LENGTH
+    try:
+        tokens = model.preprocess(texts, task="document")
+        tokens = {name: one.to(model.device) if isinstance(one, torch.Tensor) else one for name, one in tokens.items()}
+        start = perf_counter()
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16("auto", model.device)):
+            [vectors] = embedded(model, [tokens])
+        vectors.float().sum().backward()
+        if model.device.type == "cuda":
+            torch.cuda.synchronize(model.device)
+        return perf_counter() - start
+    finally:
+        transformer.document_length = lengths
+        model.zero_grad(set_to_none=True)
+
+
+@dataclass(frozen=True)
+class Plan(Tabled):
+    """The plan of a tuning. It is made once: a run that resumes keeps it, whatever the machine does meanwhile."""
+
+    reading: Reading
+    speed: Speed
+    collection: int  # documents of the exam's collection, and to learn from
+    minutes: float
+    steps: int  # of the training, if there are enough questions
+
+    @property
+    def expected_minutes(self) -> float:
+        """The minutes that encoding and training take at the measured speed."""
+        return (_encoding(self.collection, self.speed) + self.steps * self.speed.seconds_per_step) / 60
+
+    def table(self) -> Table:
+        """Return the figures of the documents, of the machine and of the work."""
+        reading, speed = self.reading, self.speed
+        rows = [
+            ["documents", f"{reading.documents:,}, {reading.repeated:,} of them repeated or empty"],
+            ["words of a document", f"{reading.words:.0f}, median"],
+            ["pieces of a word", f"{reading.pieces_per_word:.2f}, {reading.unknown:.1%} unknown"],
+            ["speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"],
+            ["encoding", f"{self.collection:,} documents and a control, before and after"],
+            ["training", f"{self.steps:,} steps of {BATCH} questions, at most"],
+            ["time", f"about {max(1, self.expected_minutes):.0f} of {self.minutes:g} minutes"],
+        ]
+        return Table("plan", ["", "figure"], rows)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plan as JSON values."""
+        return asdict(self) | {"expected_minutes": self.expected_minutes}
+
+
+def make_plan(reading: Reading, speed: Speed, minutes: float) -> Plan:
+    """Return the plan for documents on a machine; raise `ArgumentError` if the minutes are too few."""
+    budget, distinct = minutes * 60 * RESERVE, reading.documents - reading.repeated
+    affordable = int(ENCODED * budget * speed.texts_per_second / PASSES) - CONTROL
+    collection = min(distinct, COLLECTION, max(FEWEST_SEARCHED, affordable))
+    encoding = _encoding(collection, speed)
+    steps = min(int((budget - encoding) / speed.seconds_per_step), STEPS[1])
+    if steps < STEPS[0]:
+        needed = (encoding + STEPS[0] * speed.seconds_per_step) / RESERVE / 60
+        raise ArgumentError(f"minutes must be at least {ceil(needed)} on this machine, not {minutes:g}")
+    return Plan(reading, speed, collection, minutes, steps)
+
+
+def _encoding(collection: int, speed: Speed) -> float:
+    """Return the seconds of encoding the collection and the control, before and after."""
+    return PASSES * (collection + CONTROL) / speed.texts_per_second

@@ -1,0 +1,82 @@
+"""The recipe of a tuning, scaled to the scores and weights of the model.
+
+Its temperature and regularizers were chosen for the built-in model, and suit scores of one size: they are scaled by the
+scores and vectors of the model before the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+EXAMPLES = "examples.jsonl"  # in the folder of a tuning
+BATCH, QUERY_LENGTH, DOCUMENT_LENGTH = 96, 64, 128
+LEARNING_RATE = 1e-4
+TEMPERATURE = 0.75  # standard deviations of a query's scores
+QUERY_COST, DOCUMENT_COST = 0.03, 0.033  # weight of the regularizer times the FLOPS before the training
+START_SHARE = 0.5  # of the weights before: the mean forgets less and gains more on queries of people
+TEACHER_TEMPERATURE = 0.3  # standard deviations of the mean of the teachers' scores
+SAVE_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The size of a model's scores and vectors on its documents."""
+
+    score_spread: float  # standard deviation of a query's scores over documents, mean over queries
+    query_flops: float  # sum over terms of the squared mean weight
+    document_flops: float
+
+
+def measure_scale(queries: csr_array, documents: csr_array) -> Scale:
+    """Return the scale of the vectors of queries [q, v] and documents [n, v].
+
+    >>> scale = measure_scale(csr_array(np.array([[1.0, 0.0]])), csr_array(np.array([[2.0, 0.0], [4.0, 2.0]])))
+    >>> scale.score_spread, scale.query_flops, scale.document_flops  # scores 2 and 4, mean weights 3 and 1
+    (1.0, 1.0, 10.0)
+    """
+    scores = (queries @ documents.T).toarray()
+    return Scale(float(scores.std(axis=1).mean()), _flops(queries), _flops(documents))
+
+
+def _flops(vectors: csr_array) -> float:
+    return float(np.square(np.asarray(vectors.mean(axis=0))).sum())
+
+
+def recipe(model: str, scale: Scale, steps: int, teachers: Sequence[str], seed: int, dtype: str) -> dict[str, Any]:
+    """Return the keys of a recipe: contrastive in-batch training and, with teachers, their distributions."""
+    temperature = _rounded(TEMPERATURE * scale.score_spread)
+    losses: list[dict[str, Any]] = [{"name": "info_nce", "temperature": temperature}]
+    training: dict[str, Any] = {
+        "steps": steps,
+        "batch_size": BATCH,
+        "query_length": QUERY_LENGTH,
+        "document_length": DOCUMENT_LENGTH,
+        "learning_rate": LEARNING_RATE,
+        "losses": losses,
+        "regularizers": {
+            "query": _rounded(QUERY_COST / scale.query_flops),
+            "document": _rounded(DOCUMENT_COST / scale.document_flops),
+        },
+        "save_every": SAVE_EVERY,
+    }
+    if teachers:
+        losses.append({"name": "kl", "temperature": temperature, "teacher_temperature": TEACHER_TEMPERATURE})
+        training["teacher"] = {"models": [*teachers]}
+    return {
+        "about": "Made by vocable tune.",
+        "model": model,
+        "seed": seed,
+        "data": {"examples": [EXAMPLES], "held_out": 0},
+        "training": training,
+        "saved": {"start_share": START_SHARE, "dtype": dtype},
+    }
+
+
+def _rounded(value: float) -> float:
+    """Return a value with three digits, as a recipe shows it."""
+    return float(f"{value:.3g}")

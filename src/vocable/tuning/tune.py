@@ -1,0 +1,278 @@
+"""The verb `tune`: a better model for one's own documents, or the plain answer that it would not pay.
+
+The work folder OUTPUT.partial has the plan, the vectors of both models, the examples, the recipe and the trained model.
+Each is made once, and found again when an interrupted command is repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Literal
+
+import torch
+import yaml
+from annotated_types import Gt
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document, Example, Qrel, Query, pydocs, read_corpus, read_judgments, read_queries
+from vocable.data.bad_lines import tolerant
+from vocable.encoder.fuse import splade_modules
+from vocable.encoder.graph import refuse_exported
+from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.errors import ArgumentError, CollapseError, DataError
+from vocable.evaluation.cost import spread
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.quality import Evaluation, evaluate_run
+from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically
+from vocable.fingerprint import settings_of
+from vocable.options import CountOrZero, checked
+from vocable.progress import track
+from vocable.retrieval.ranking import Ranking
+from vocable.storage import RECIPE as TRAINING_SETTINGS
+from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
+from vocable.training.recipe_files import load_yaml, make_recipe
+from vocable.training.train import train
+from vocable.tuning.exam import DEPTH, MEASURE, answer, change, check_count, distinct, make_exam
+from vocable.tuning.examples import asked_examples, made_examples, written_examples
+from vocable.tuning.plan import Plan, check_vocabulary, make_plan, measure_speed, read_words
+from vocable.tuning.questions import Rarity
+from vocable.tuning.recipe import BATCH, DOCUMENT_LENGTH, EXAMPLES, QUERY_LENGTH, Scale, measure_scale, recipe
+from vocable.tuning.report import REPORT, TuningReport, changes, judge, write_report
+
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)
+
+PLAN, RECIPE = "plan.json", "recipe.yaml"
+BEFORE, AFTER, TRAINED, RESULT = "before", "after", "trained", "model"  # folders of the work
+SCALE_TEXTS = 256  # questions and documents whose scores are measured
+FULL_BATCHES = 0.97  # share of the questions: a batch has no text twice, so that the last ones stay incomplete
+
+
+@tolerant
+@checked
+def tune(
+    model: str | Path,
+    corpus: str | Path,
+    output: str | Path,
+    *,
+    minutes: Annotated[float, Gt(0)] = 60.0,
+    queries: str | Path | None = None,
+    judgments: str | Path | None = None,
+    teachers: Sequence[str] = (),
+    generator: str | None = None,
+    seed: CountOrZero = 0,
+    device: str | None = None,
+    dry_run: bool = False,
+    skip_bad: CountOrZero = 0,
+) -> TuningReport | Plan:
+    """Tune a model on one's own documents, and measure before and after whether it paid.
+
+    Questions about documents that are not learned from are asked before and after. The output is the better of the two
+    models: if no difference is shown, the model as it was. An interrupted run resumes when repeated.
+
+    Args:
+        model: a name, as for `vocable.load`, of a model with weights.
+        corpus: source of the documents, such as a folder of Markdown files.
+        output: output folder (written atomically): the model, index.html, report.json, recipe.yaml, examples.jsonl.
+        minutes: time that the plan may take on this machine.
+        queries: source of queries of people. Those with judgments join the exam; those without are learned from where
+            the model and BM25 find the same document first.
+        judgments: source of judgments of the queries.
+        teachers: dense or sparse encoders to learn from, besides the questions' own documents.
+        generator: a sequence-to-sequence model that writes further questions about documents.
+        seed: seed of questions and training.
+        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
+        dry_run: only look, and return the plan.
+        skip_bad: bad lines in the sources to leave out.
+
+    Returns:
+        the report; with `dry_run` the plan.
+
+    Raises:
+        ArgumentError: too few minutes, or the output exists and is something else.
+        DataError: a source cannot be read, or has fewer than 300 distinct documents.
+        ModelError: no such model, or its vocabulary is of another language.
+    """
+    settings = settings_of(tune, locals(), without=("dry_run", "minutes"))
+    if not dry_run and finished(output, settings):
+        return read_record(Path(output) / REPORT, TuningReport)
+    name, start = str(model), load_sparse_encoder(model, device=device)
+    refuse_exported(start)
+    documents, repeated = distinct(track(read_corpus(corpus), "documents"))
+    if dry_run:
+        return _plan(name, start, documents, repeated, minutes)
+    with resumable(output, settings) as work:
+        began = perf_counter()
+        if not (work / PLAN).exists():
+            write_record(work / PLAN, _plan(name, start, documents, repeated, minutes))
+        plan = read_record(work / PLAN, Plan)
+        for line in str(plan).splitlines():
+            logger.info("%s", line)
+        documents = [documents[row] for row in spread(len(documents), plan.collection)]
+        asked, judged = _asked(queries, judgments, {document.id for document in documents})
+        tuning = Tuning(name, start, documents, work, plan, seed, device, asked, judged)
+        trained = tuning.train(output, list(teachers), generator)
+        report = tuning.compare(trained)
+        report = replace(report, corpus=str(corpus), minutes=(perf_counter() - began) / 60, output=Path(output))
+        tuning.assemble(report, trained)
+        finish(work, output, work / RESULT)
+    return report
+
+
+def _plan(name: str, model: SparseEncoder, documents: Sequence[Document], repeated: int, minutes: float) -> Plan:
+    check_count(documents)
+    reading = read_words(documents, repeated, splade_modules(model)[-1][0].tokenizer)
+    check_vocabulary(name, reading)
+    return make_plan(reading, measure_speed(model, documents), minutes)
+
+
+def _asked(
+    queries: str | Path | None, judgments: str | Path | None, documents: Collection[str]
+) -> tuple[list[Query], list[Qrel]]:
+    """Return the queries of people, and their judgments of documents of the collection."""
+    if queries is None:
+        if judgments is not None:
+            raise ArgumentError("judgments goes with queries")
+        return [], []
+    judged = [] if judgments is None else [one for one in read_judgments(judgments) if one.doc_id in documents]
+    return list(read_queries(queries)), judged
+
+
+class Tuning:
+    """The stages of one tuning in a work folder; each is carried out once, and found again after an interruption."""
+
+    def __init__(
+        self,
+        name: str,
+        start: SparseEncoder,
+        documents: Sequence[Document],
+        work: Path,
+        plan: Plan,
+        seed: int,
+        device: str | None,
+        asked: Sequence[Query],
+        judged: Sequence[Qrel],
+    ) -> None:
+        self.name, self.start, self.work, self.plan, self.seed, self.device = name, start, work, plan, seed, device
+        self.rarity = Rarity(document.full for document in documents)
+        known = {one.query_id for one in judged}
+        self.log = [query for query in asked if query.id not in known]  # to learn from
+        self.exam = make_exam(documents, self.rarity, seed, [one for one in asked if one.id in known], judged)
+        self.lexical: Ranking = retrieve_lexically(self.exam.dataset, k=DEPTH).ranking
+
+    @cached_property
+    def collection(self) -> Encoded:
+        """The collection of the exam as the model before encodes it."""
+        return self._encoded(self.start, BEFORE)
+
+    def _encoded(self, model: SparseEncoder, folder: str) -> Encoded:
+        """Encode the collection of the exam; the vectors are kept in a folder of the work."""
+        return encode_dataset(model, self.exam.dataset, keep=self.work / folder, name=folder, title=f"model {folder}")
+
+    def train(self, output: str | Path, teachers: Sequence[str], generator: str | None) -> SparseEncoder | None:
+        """Train the model; return None if the training collapsed."""
+        if not (self.work / RECIPE).exists():
+            examples = self._examples(generator)
+            with replacing(self.work / EXAMPLES) as file:
+                file.writelines(example.line for example in examples)
+            steps = min(self.plan.steps, int(FULL_BATCHES * len(examples)) // BATCH)
+            if steps < 1:
+                raise DataError(f"the documents give {len(examples):,} questions, and a step needs {BATCH}")
+            values = recipe(self.name, self._scale(examples), steps, teachers, self.seed, _stored_type(self.start))
+            with replacing(self.work / RECIPE) as file:
+                file.write(yaml.safe_dump({**values, "data_folder": str(output)}, sort_keys=False).encode())
+        try:
+            train(make_recipe(self.recipe | {"data_folder": str(self.work)}), self.work / TRAINED)
+        except CollapseError as error:
+            logger.warning("%s", error)
+            return None
+        return load_sparse_encoder(self.work / TRAINED, device=self.device)
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe of the training, as it is kept with the model."""
+        values: dict[str, Any] = load_yaml((self.work / RECIPE).read_text(encoding="utf-8"), RECIPE)
+        return values
+
+    def _examples(self, generator: str | None) -> list[Example]:
+        """Return the examples to learn from: queries of people first, then written and made questions."""
+        learned, count = self.exam.training, ceil(self.plan.steps * BATCH / FULL_BATCHES)
+        examples = asked_examples(self.log, self.collection, learned) if self.log else []
+        if generator is not None:
+            examples += written_examples(generator, learned, self.collection, count // 2, self.seed, self.device)
+        examples += made_examples(learned, self.rarity, self.seed, count)
+        return [*{example.query: example for example in reversed(examples)}.values()][::-1][:count]
+
+    def _scale(self, examples: Sequence[Example]) -> Scale:
+        """Measure the scores of the model before on some of the examples."""
+        some = [examples[row] for row in spread(len(examples), SCALE_TEXTS)]
+        queries = TextEncoder(self.start, "query", max_length=QUERY_LENGTH).encode([one.query for one in some])
+        documents = TextEncoder(self.start, "document", max_length=DOCUMENT_LENGTH)
+        return measure_scale(queries, documents.encode([one.positive for one in some]))
+
+    def compare(self, trained: SparseEncoder | None) -> TuningReport:
+        """Ask both models the questions of the exam and those of the control."""
+        collections = [self.collection] + ([] if trained is None else [self._encoded(trained, AFTER)])
+        before, after = (answer(one, self.lexical, self.exam) for one in (collections[0], collections[-1]))
+        found = changes(before, after, self.exam)
+        verdict, reason = judge(found)
+        if trained is None:
+            verdict, reason = "no difference", "the training collapsed; the model stays as it was"
+        models = {BEFORE: self.start, AFTER: trained or self.start}
+        first, second = (self._control(model, folder) for folder, model in models.items())
+        return TuningReport(
+            model=self.name,
+            corpus="",
+            verdict=verdict,
+            reason=reason,
+            alone=found["alone"],
+            hybrid=found["hybrid"],
+            recall=found["recall"],
+            control=change(first, second, list(first.per_query[MEASURE])),
+            costs=[one.cost for one in (before.alone, after.alone) if one.cost is not None],
+            plan=self.plan,
+            examples=sum(1 for _ in (self.work / EXAMPLES).open("rb")),
+            steps=self.recipe["training"]["steps"],
+            minutes=0.0,
+        )
+
+    def _control(self, model: SparseEncoder, folder: str) -> Evaluation:
+        dataset = control()
+        encoded = encode_dataset(model, dataset, keep=self.work / f"control-{folder}", name=folder, title="control")
+        return evaluate_run(folder, retrieve(encoded, k=DEPTH), dataset, [MEASURE])
+
+    def assemble(self, report: TuningReport, trained: SparseEncoder | None) -> None:
+        """Make the result of the work: the better model, the report, the recipe, and the examples."""
+        result = self.work / RESULT
+        if result.exists():
+            shutil.rmtree(result)
+        if report.verdict == "better" and trained is not None:
+            shutil.copytree(self.work / TRAINED, result)
+            (result / TRAINING_SETTINGS).unlink()
+        else:
+            self.start.to(getattr(torch, _stored_type(self.start)))
+            save_model(self.start, result)
+        for file in (RECIPE, EXAMPLES):
+            shutil.copy(self.work / file, result / file)
+        write_report(result, report, self.recipe)
+
+
+def _stored_type(model: SparseEncoder) -> Literal["float32", "bfloat16"]:
+    """Return the smaller number type that holds the weights of a model exactly."""
+    exact = all(torch.equal(one.bfloat16().to(one.dtype), one) for one in model.parameters())
+    return "bfloat16" if exact else "float32"
+
+
+def control() -> Dataset:
+    """Return the built-in collection: half of the docstrings of the known-item test, without their first sentences."""
+    items = [item for item in pydocs.known_items() if item.split == "test"][::2]
+    documents, queries = [Document(one.id, one.rest) for one in items], [Query(one.id, one.sentence) for one in items]
+    return Dataset("control", documents, queries, [Qrel(one.id, one.id, 1) for one in items])
