@@ -63,6 +63,7 @@ NAMES = [
     "train_tokenizer",
     "train_vocabulary",
     "transfer",
+    "tune",
     "tune_threads",
     "unfuse",
     "weighted",

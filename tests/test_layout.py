@@ -46,6 +46,7 @@ LEVELS = [
     {"adapt"},
     {"wackiness"},
     {"training"},
+    {"tuning"},
     {"analysis"},
     {"service", "integrations"},
     {"__init__"},

@@ -17,7 +17,7 @@ from vocable.cli.command import COMMANDS
 READING = {
     *("ablate", "add", "analyze-logits", "calibrate", "check-engine", "encode", "evaluate", "expand-vocabulary"),
     *("export-model", "index", "inspect", "make-inference-free", "make-testset", "measure-wackiness", "mine"),
-    *("pretrain", "prune", "rescale", "search", "select", "teacher-scores", "train-vocabulary", "transfer"),
+    *("pretrain", "prune", "rescale", "search", "select", "teacher-scores", "train-vocabulary", "transfer", "tune"),
 }
 
 

@@ -14,6 +14,7 @@ import vocable as vo
 from vocable.cli.command import Outcome, command
 from vocable.cli.options import Corpus, Lines, Loading, Model, Output, Seed, SkipBad, keywords
 from vocable.options import Device, NegativeOptions, TestsetOptions, select
+from vocable.tuning.sources import TuningSources
 
 Examples = Annotated[str, typer.Argument(help="Source of queries, positives, and negatives, if any.")]
 
@@ -42,23 +43,13 @@ def tune(
     corpus: Corpus,
     output: Output,
     minutes: Annotated[float, Gt(0), Doc("Minutes that the plan may take on this machine.")] = 60.0,
-    queries: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SOURCE", help="Queries of people: judged ones join the exam, others are learned from."
-        ),
-    ] = None,
-    judgments: Annotated[str | None, typer.Option(metavar="SOURCE", help="Judgments of the queries.")] = None,
-    teachers: Annotated[
-        Sequence[str], typer.Option("--teacher", metavar="MODEL", help="A dense or sparse encoder to learn from, too.")
-    ] = (),
-    generator: Annotated[str | None, Doc("Sequence-to-sequence model that writes further questions.")] = None,
     seed: Seed = 0,
     device: Device = None,
     dry_run: Annotated[bool, Doc("Look at model, documents and machine, print the plan, and end.")] = False,
     skip_bad: SkipBad = 0,
+    **sources: Unpack[TuningSources],
 ) -> Outcome:
-    """Tune a model on your own documents, and measure whether it paid.
+    """Tune a model on your own documents, with proof.
 
     Asks questions about documents that are not learned from, before and after. The
     output is the better model: the one before, if no difference is shown.
@@ -66,7 +57,9 @@ def tune(
 
     Example: vocable tune vocable-mini docs/ -o my-model --minutes 30
     """
-    report = vo.tune(**locals())
+    report = vo.tune(
+        model, corpus, output, minutes=minutes, seed=seed, device=device, dry_run=dry_run, skip_bad=skip_bad, **sources
+    )
     if dry_run:
         return Outcome(report)
     page = output / "index.html"

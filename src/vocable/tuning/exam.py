@@ -8,13 +8,13 @@ from either. Two of the kinds, keywords and passages, are not trained: they tell
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
-from vocable.data import Document, Qrel, Query
+from vocable.data import Document, Qrel, Query, read_judgments, read_queries
 from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import evaluate_fusion
@@ -24,15 +24,16 @@ from vocable.evaluation.significance import mean_interval
 from vocable.retrieval.fusion import fused
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.words import words
-from vocable.tuning.questions import KINDS, Kind, Question, Rarity, question
+from vocable.tuning.questions import QUESTION_KINDS, Kind, Question, Rarity, question
+from vocable.tuning.sources import TuningSources
 
 ASKED = "asked"  # kind of the judged queries that a caller has
 MOST_QUESTIONS, ONE_IN = 600, 5  # questions, at most, and documents for each
 FEWEST_DOCUMENTS = 300  # fewer leave an exam that can show nothing
-MEASURE, RECALL = "nDCG@10", "R@100"
-DEPTH = 100  # hits of a question
-SHINGLE = 8  # words of a passage that two documents share
-SHARED = 0.2  # share of a document's passages in the exam from which it is not learned from
+EXAM_MEASURE, EXAM_RECALL = "nDCG@10", "R@100"
+EXAM_DEPTH = 100  # hits of a question
+PASSAGE_LENGTH = 8  # words of a passage that two documents share
+SHARED_PASSAGES = 0.2  # share of a document's passages in the exam from which it is not learned from
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _questions(documents: Sequence[Document], rarity: Rarity, seed: int, count: 
     for row in sorted(range(len(documents)), key=lambda row: _digest(seed, documents[row].id)):
         if asked.total() == count:
             return
-        for kind in sorted(KINDS, key=lambda one: asked[one]):
+        for kind in sorted(QUESTION_KINDS, key=lambda one: asked[one]):
             if (found := question(documents[row], kind, rarity, seed)) is not None:
                 asked[kind] += 1
                 yield row, found
@@ -126,7 +127,7 @@ def _unseen(documents: Sequence[Document], replaced: Mapping[int, Document]) -> 
     for row, document in enumerate(documents):
         if row not in replaced:
             passages = _passages(document.full)
-            if sum(one in held for one in passages) <= SHARED * len(passages):
+            if sum(one in held for one in passages) <= SHARED_PASSAGES * len(passages):
                 unseen.append(document)
     return unseen
 
@@ -134,25 +135,46 @@ def _unseen(documents: Sequence[Document], replaced: Mapping[int, Document]) -> 
 def _passages(text: str) -> set[str]:
     """Return the runs of eight words of a text; a shorter text is one."""
     found = words(text, letters=True)
-    return {" ".join(found[i : i + SHINGLE]) for i in range(max(1, len(found) - SHINGLE + 1))}
+    return {" ".join(found[i : i + PASSAGE_LENGTH]) for i in range(max(1, len(found) - PASSAGE_LENGTH + 1))}
 
 
-class Answers(NamedTuple):
+class AskedQueries(NamedTuple):
+    """Queries of people: those with judgments, the judgments, and the queries without."""
+
+    judged: list[Query]
+    judgments: list[Qrel]
+    unjudged: list[Query]
+
+
+def read_asked(sources: TuningSources, documents: Collection[str]) -> AskedQueries:
+    """Read the queries of people, and the judgments of these documents; judgments of other documents are left out."""
+    place, judged_by = sources.get("queries"), sources.get("judgments")
+    queries = [] if place is None else list(read_queries(place))
+    judgments = [] if judged_by is None else [one for one in read_judgments(judged_by) if one.doc_id in documents]
+    known = {one.query_id for one in judgments if one.relevance > 0} & {query.id for query in queries}
+    return AskedQueries(
+        [query for query in queries if query.id in known],
+        [one for one in judgments if one.query_id in known],
+        [query for query in queries if query.id not in known],
+    )
+
+
+class ExamAnswers(NamedTuple):
     """The evaluations of a model's answers to all questions, alone and fused with BM25."""
 
     alone: Evaluation
     hybrid: Evaluation
 
 
-def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> Answers:
+def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> ExamAnswers:
     """Search the encoded collection of the exam, alone and fused with BM25's ranking of it."""
-    measures = [MEASURE, RECALL]
-    found = retrieve(encoded, k=DEPTH)
+    measures = [EXAM_MEASURE, EXAM_RECALL]
+    found = retrieve(encoded, k=EXAM_DEPTH)
     fuse: Callable[[int], Ranking] = partial(
         fused, {"sparse": found.ranking, "bm25": lexical}, {"sparse": 1.0, "bm25": 1.0}, "weighted"
     )
     alone = evaluate_run("alone", found, exam.dataset, measures)
-    return Answers(alone, evaluate_fusion("hybrid", fuse, exam.dataset, measures))
+    return ExamAnswers(alone, evaluate_fusion("hybrid", fuse, exam.dataset, measures))
 
 
 @dataclass(frozen=True)
@@ -170,7 +192,7 @@ class Change:
         return self.after - self.before
 
 
-def change(before: Evaluation, after: Evaluation, queries: Sequence[str], measure: str = MEASURE) -> Change:
+def change(before: Evaluation, after: Evaluation, queries: Sequence[str], measure: str = EXAM_MEASURE) -> Change:
     """Compare two evaluations on these queries; the interval is Student's, of the paired differences."""
     first, second = before.per_query[measure], after.per_query[measure]
     low, high = mean_interval({one: second[one] - first[one] for one in queries})

@@ -13,22 +13,25 @@ from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.fusion import weighted
 from vocable.retrieval.ranking import Ranking
+from vocable.tuning.exam import EXAM_DEPTH
 from vocable.tuning.questions import Kind, Rarity, question
 
-LEARNED: tuple[Kind, ...] = ("title", "sentence")  # with keywords the hybrid lost what the model gained (docs/tune.md)
-QUESTIONS = 4  # of a document and kind, at most
-NEW_TOKENS, TOP_K, PROMPT_TOKENS = 32, 10, 384  # of a written question
+LEARNED_KINDS: tuple[Kind, ...] = (
+    "title",
+    "sentence",
+)  # with keywords the hybrid lost what the model gained (docs/tune.md)
+QUESTIONS_PER_DOCUMENT = 4  # of a document and kind, at most
+QUESTION_TOKENS, SAMPLED_TOKENS, PROMPT_TOKENS = 32, 10, 384  # of a written question
 ROUND_TRIP = 10  # rank at which a written question finds its document
-DEPTH = 100
 
 
 def made_examples(documents: Sequence[Document], rarity: Rarity, seed: int, count: int) -> list[Example]:
     """Return at most `count` examples with different queries: each document in turn gives a title or a sentence."""
     found: dict[str, Example] = {}
     rng = np.random.default_rng(seed)
-    for number in range(QUESTIONS * len(LEARNED)):
+    for number in range(QUESTIONS_PER_DOCUMENT * len(LEARNED_KINDS)):
         for row in rng.permutation(len(documents)).tolist():
-            made = question(documents[row], LEARNED[(row + number) % len(LEARNED)], rarity, seed + number)
+            made = question(documents[row], LEARNED_KINDS[(row + number) % len(LEARNED_KINDS)], rarity, seed + number)
             if made is not None and made.query not in found:
                 found[made.query] = Example(made.query, made.document.full)
                 if len(found) == count:
@@ -57,11 +60,13 @@ def written_examples(
     """
     rows = np.random.default_rng(seed).permutation(len(documents))[:count].tolist()
     chosen = [documents[row] for row in rows]
-    options = {"new_tokens": NEW_TOKENS, "top_k": TOP_K, "max_length": PROMPT_TOKENS, "seed": seed}
+    options = {"new_tokens": QUESTION_TOKENS, "top_k": SAMPLED_TOKENS, "max_length": PROMPT_TOKENS, "seed": seed}
     written = generate(load_generator(generator, "seq2seq", device), [one.full for one in chosen], **options)
     pairs = [(text, document) for [text], document in zip(written, chosen, strict=True) if text]
     place = {document.id: row for row, document in enumerate(collection.dataset.documents)}
-    fused = weighted(_rankings([text for text, _ in pairs], collection, documents, DEPTH), [1, 1], depth=ROUND_TRIP)
+    fused = weighted(
+        _rankings([text for text, _ in pairs], collection, documents, EXAM_DEPTH), [1, 1], depth=ROUND_TRIP
+    )
     return [
         Example(text, document.full)
         for (text, document), hits in zip(pairs, fused.rows.tolist(), strict=True)

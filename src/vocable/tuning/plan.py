@@ -21,18 +21,18 @@ from vocable.evaluation.cost import spread
 from vocable.retrieval.words import words
 from vocable.tables import Table, Tabled
 from vocable.training.micro_batches import embedded
-from vocable.tuning.recipe import BATCH, DOCUMENT_LENGTH, QUERY_LENGTH
+from vocable.tuning.recipe import DOCUMENT_LENGTH, QUERY_LENGTH, QUESTIONS_PER_STEP
 
 LARGEST_PIECES = 1.8  # pieces of a word; English has 1.1 to 1.4 in an English vocabulary, German 2.5, Spanish 2.0
 LARGEST_UNKNOWN = 0.1  # share of unknown pieces
-SAMPLE = 256  # texts of the look at the vocabulary
+VOCABULARY_TEXTS = 256  # texts of the look at the vocabulary
 SPEED_TEXTS, ROUNDS = 32, 3  # of the measured speed
 RESERVE = 0.85  # share of the minutes that is planned
-COLLECTION, FEWEST_SEARCHED = 20_000, 2_000  # documents of the exam's collection
+MOST_SEARCHED, FEWEST_SEARCHED = 20_000, 2_000  # documents of the exam's collection
 PASSES = 2  # over the collection: by the model before and after
-CONTROL = 1_300  # texts of the control, encoded as often
+CONTROL_TEXTS = 1_300  # texts of the control, encoded as often
 ENCODED = 0.4  # share of the time for these passes, at most
-STEPS = (10, 250)  # fewest and most of the training
+TRAINING_STEPS = (10, 250)  # fewest and most of the training
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Reading:
 
 def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrainedTokenizerBase) -> Reading:
     """Measure how well the vocabulary knows the words of evenly spread documents."""
-    sample = [documents[row].full for row in spread(len(documents), SAMPLE)]
+    sample = [documents[row].full for row in spread(len(documents), VOCABULARY_TEXTS)]
     found = [word for text in sample for word in words(text, letters=True) if any(map(str.isalpha, word))]
     pieces = [piece for word in found for piece in tokenizer.tokenize(word)]
     return Reading(
@@ -71,22 +71,22 @@ def check_vocabulary(name: str, reading: Reading) -> None:
 
 
 @dataclass(frozen=True)
-class Speed:
+class TuningSpeed:
     """Speed of this machine with a model and texts like those of the collection."""
 
     texts_per_second: float  # of encoding documents
     seconds_per_step: float  # of the training
 
 
-def measure_speed(model: SparseEncoder, documents: Sequence[Document]) -> Speed:
+def measure_speed(model: SparseEncoder, documents: Sequence[Document]) -> TuningSpeed:
     """Time the encoding of documents, and a forward and backward pass over a batch of the training."""
     texts = [documents[row].full for row in spread(len(documents), SPEED_TEXTS)]
     encoder = TextEncoder(model, "document")
     # The fastest of several rounds: the first one makes what later ones find, and others work on the machine, too.
     rates = [len(texts) / _seconds(lambda: encoder.encode(texts)) for _ in range(ROUNDS)]
-    batch = [texts[row % len(texts)] for row in range(BATCH)]
+    batch = [texts[row % len(texts)] for row in range(QUESTIONS_PER_STEP)]
     seconds = [_pass(model, batch) for _ in range(ROUNDS)]
-    return Speed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * min(seconds))  # queries are shorter
+    return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * min(seconds))  # queries are shorter
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -120,7 +120,7 @@ class Plan(Tabled):
     """The plan of a tuning. It is made once: a run that resumes keeps it, whatever the machine does meanwhile."""
 
     reading: Reading
-    speed: Speed
+    speed: TuningSpeed
     collection: int  # documents of the exam's collection, and to learn from
     minutes: float
     steps: int  # of the training, if there are enough questions
@@ -139,7 +139,7 @@ class Plan(Tabled):
             ["pieces of a word", f"{reading.pieces_per_word:.2f}, {reading.unknown:.1%} unknown"],
             ["speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"],
             ["encoding", f"{self.collection:,} documents and a control, before and after"],
-            ["training", f"{self.steps:,} steps of {BATCH} questions, at most"],
+            ["training", f"{self.steps:,} steps of {QUESTIONS_PER_STEP} questions, at most"],
             ["time", f"about {max(1, self.expected_minutes):.0f} of {self.minutes:g} minutes"],
         ]
         return Table("plan", ["", "figure"], rows)
@@ -149,19 +149,19 @@ class Plan(Tabled):
         return asdict(self) | {"expected_minutes": self.expected_minutes}
 
 
-def make_plan(reading: Reading, speed: Speed, minutes: float) -> Plan:
+def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
     """Return the plan for documents on a machine; raise `ArgumentError` if the minutes are too few."""
     budget, distinct = minutes * 60 * RESERVE, reading.documents - reading.repeated
-    affordable = int(ENCODED * budget * speed.texts_per_second / PASSES) - CONTROL
-    collection = min(distinct, COLLECTION, max(FEWEST_SEARCHED, affordable))
+    affordable = int(ENCODED * budget * speed.texts_per_second / PASSES) - CONTROL_TEXTS
+    collection = min(distinct, MOST_SEARCHED, max(FEWEST_SEARCHED, affordable))
     encoding = _encoding(collection, speed)
-    steps = min(int((budget - encoding) / speed.seconds_per_step), STEPS[1])
-    if steps < STEPS[0]:
-        needed = (encoding + STEPS[0] * speed.seconds_per_step) / RESERVE / 60
+    steps = min(int((budget - encoding) / speed.seconds_per_step), TRAINING_STEPS[1])
+    if steps < TRAINING_STEPS[0]:
+        needed = (encoding + TRAINING_STEPS[0] * speed.seconds_per_step) / RESERVE / 60
         raise ArgumentError(f"minutes must be at least {ceil(needed)} on this machine, not {minutes:g}")
     return Plan(reading, speed, collection, minutes, steps)
 
 
-def _encoding(collection: int, speed: Speed) -> float:
+def _encoding(collection: int, speed: TuningSpeed) -> float:
     """Return the seconds of encoding the collection and the control, before and after."""
-    return PASSES * (collection + CONTROL) / speed.texts_per_second
+    return PASSES * (collection + CONTROL_TEXTS) / speed.texts_per_second

@@ -17,14 +17,14 @@ from vocable.data import Document
 from vocable.retrieval.words import stop_words, words
 
 Kind: TypeAlias = Literal["title", "keywords", "sentence", "passage"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+QUESTION_KINDS: tuple[Kind, ...] = get_args(Kind)
 TITLE_WORDS = (2, 25)  # fewest and most words of a title that is a question
 KEYWORDS = (2, 5)  # words of a keyword query
-SENTENCE_WORDS = (4, 50)  # of a query of one or two sentences
+QUESTION_WORDS = (4, 50)  # of a query of one or two sentences
 PASSAGE_WORDS = (25, 80)  # of a query of the length of an abstract, at most half of the text
-REST_WORDS = 8  # words that a document keeps at least
-NUMBER = re.compile(r"[\d_]+")
-BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
+KEPT_WORDS = 8  # words that a document keeps at least
+DIGITS = re.compile(r"[\d_]+")
+SENTENCE_BREAKS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
 
 
 class Question(NamedTuple):
@@ -77,7 +77,7 @@ def _title(document: Document, rarity: Rarity, rng: Random) -> Question | None:
 def _keywords(document: Document, rarity: Rarity, rng: Random) -> Question | None:
     counts: dict[str, int] = {}
     for word in words(document.full):
-        if word not in stop_words("en") and not NUMBER.fullmatch(word):
+        if word not in stop_words("en") and not DIGITS.fullmatch(word):
             counts[word] = counts.get(word, 0) + 1
     if len(counts) < KEYWORDS[0]:
         return None
@@ -89,10 +89,10 @@ def _keywords(document: Document, rarity: Rarity, rng: Random) -> Question | Non
 
 
 def _sentence(document: Document, rarity: Rarity, rng: Random) -> Question | None:
-    sentences = [one for one in BETWEEN_SENTENCES.split(document.text) if one.strip()]
+    sentences = [one for one in SENTENCE_BREAKS.split(document.text) if one.strip()]
     count, first = rng.choice((1, 1, 2)), rng.choice((0, rng.randrange(max(1, len(sentences)))))
     query, rest = " ".join(sentences[first : first + count]), " ".join(sentences[:first] + sentences[first + count :])
-    if not SENTENCE_WORDS[0] <= len(query.split()) <= SENTENCE_WORDS[1] or _few(rest):
+    if not QUESTION_WORDS[0] <= len(query.split()) <= QUESTION_WORDS[1] or _few(rest):
         return None
     return Question("sentence", query, document._replace(text=rest))
 
@@ -108,7 +108,7 @@ def _passage(document: Document, rarity: Rarity, rng: Random) -> Question | None
 
 
 def _few(text: str) -> bool:
-    return len(text.split(maxsplit=REST_WORDS)) < REST_WORDS
+    return len(text.split(maxsplit=KEPT_WORDS)) < KEPT_WORDS
 
 
 _MAKERS = {"title": _title, "keywords": _keywords, "sentence": _sentence, "passage": _passage}

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-EXAMPLES = "examples.jsonl"  # in the folder of a tuning
-BATCH, QUERY_LENGTH, DOCUMENT_LENGTH = 96, 64, 128
+EXAMPLES_FILE = "examples.jsonl"  # in the folder of a tuning
+QUESTIONS_PER_STEP, QUERY_LENGTH, DOCUMENT_LENGTH = 96, 64, 128
 LEARNING_RATE = 1e-4
 TEMPERATURE = 0.75  # standard deviations of a query's scores
 QUERY_COST, DOCUMENT_COST = 0.03, 0.033  # weight of the regularizer times the FLOPS before the training
@@ -53,7 +53,7 @@ def recipe(model: str, scale: Scale, steps: int, teachers: Sequence[str], seed: 
     losses: list[dict[str, Any]] = [{"name": "info_nce", "temperature": temperature}]
     training: dict[str, Any] = {
         "steps": steps,
-        "batch_size": BATCH,
+        "batch_size": QUESTIONS_PER_STEP,
         "query_length": QUERY_LENGTH,
         "document_length": DOCUMENT_LENGTH,
         "learning_rate": LEARNING_RATE,
@@ -71,7 +71,7 @@ def recipe(model: str, scale: Scale, steps: int, teachers: Sequence[str], seed: 
         "about": "Made by vocable tune.",
         "model": model,
         "seed": seed,
-        "data": {"examples": [EXAMPLES], "held_out": 0},
+        "data": {"examples": [EXAMPLES_FILE], "held_out": 0},
         "training": training,
         "saved": {"start_share": START_SHARE, "dtype": dtype},
     }

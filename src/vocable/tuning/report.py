@@ -11,13 +11,13 @@ from vocable.evaluation.cost import Cost, cost_columns
 from vocable.html import Section, settings_section, write_page
 from vocable.storage import write_record
 from vocable.tables import Table, Tabled
-from vocable.tuning.exam import ASKED, MEASURE, RECALL, Answers, Change, Exam, change
+from vocable.tuning.exam import ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
 from vocable.tuning.plan import Plan
 
 Verdict: TypeAlias = Literal["better", "no difference", "worse"]
 ENOUGH_ASKED = 50  # judged queries of people that decide alone
 REPORT = "report.json"
-ALL = "all"
+ALL_QUESTIONS = "all"
 ABOUT = {
     "title": "the title of a document, which it then lacks",
     "keywords": "two to five of its words, not trained",
@@ -69,9 +69,9 @@ class TuningReport(Tabled):
                 cell for one in (alone, hybrid) for cell in (f"{one.before:.3f}", f"{one.after:.3f}", interval(one))
             ]
             rows.append([kind, str(alone.queries), *cells])
-        recall = self.recall[ALL]
-        note = f"{RECALL} of all, alone: {recall.before:.3f} before, {recall.after:.3f} after, {interval(recall)}"
-        return Table(f"{MEASURE} of questions about documents not learned from", header, rows, (1, 3, 3), [note])
+        recall = self.recall[ALL_QUESTIONS]
+        note = f"{EXAM_RECALL} of all, alone: {recall.before:.3f} before, {recall.after:.3f} after, {interval(recall)}"
+        return Table(f"{EXAM_MEASURE} of questions about documents not learned from", header, rows, (1, 3, 3), [note])
 
     def cost_table(self) -> Table:
         """Return the costs before and after."""
@@ -84,7 +84,7 @@ class TuningReport(Tabled):
         notes = []
         if self.control is not None:
             before, after, apart = _cells(self.control)
-            notes.append(f"control, Python's documentation: {MEASURE} {before} before, {after} after, {apart}")
+            notes.append(f"control, Python's documentation: {EXAM_MEASURE} {before} before, {after} after, {apart}")
         notes.append(f"{self.examples:,} questions learned from in {self.steps:,} steps; {self.minutes:.0f} minutes")
         return notes
 
@@ -106,15 +106,15 @@ def interval(one: Change) -> str:
     return f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"
 
 
-def changes(before: Answers, after: Answers, exam: Exam) -> dict[str, dict[str, Change]]:
+def changes(before: ExamAnswers, after: ExamAnswers, exam: Exam) -> dict[str, dict[str, Change]]:
     """Return the changes `alone`, `hybrid` and `recall`, each by kind of question and of all."""
     kinds = exam.by_kind()
     made = {kind: some for kind, some in kinds.items() if kind != ASKED}
-    groups = {**kinds, ALL: [query for some in made.values() for query in some]}
+    groups = {**kinds, ALL_QUESTIONS: [query for some in made.values() for query in some]}
     return {
         "alone": {kind: change(before.alone, after.alone, some) for kind, some in groups.items()},
         "hybrid": {kind: change(before.hybrid, after.hybrid, some) for kind, some in groups.items()},
-        "recall": {kind: change(before.alone, after.alone, some, RECALL) for kind, some in groups.items()},
+        "recall": {kind: change(before.alone, after.alone, some, EXAM_RECALL) for kind, some in groups.items()},
     }
 
 
@@ -124,9 +124,9 @@ def judge(found: Mapping[str, Mapping[str, Change]]) -> tuple[Verdict, str]:
     Better means that the interval of the difference lies above 0 alone, and not below 0 in the hybrid.
     """
     asked = found["alone"].get(ASKED)
-    kind = ASKED if asked is not None and asked.queries >= ENOUGH_ASKED else ALL
+    kind = ASKED if asked is not None and asked.queries >= ENOUGH_ASKED else ALL_QUESTIONS
     alone, hybrid = found["alone"][kind], found["hybrid"][kind]
-    figures = f"{MEASURE} {interval(alone)} alone, {interval(hybrid)} with BM25"
+    figures = f"{EXAM_MEASURE} {interval(alone)} alone, {interval(hybrid)} with BM25"
     if alone.high < 0 or hybrid.high < 0:
         return "worse", f"{figures}; the model stays as it was"
     if alone.low > 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import ceil
@@ -20,14 +20,15 @@ import torch
 import yaml
 from annotated_types import Gt
 from sentence_transformers import SparseEncoder
+from typing_extensions import Unpack
 
-from vocable.data import Document, Example, Qrel, Query, pydocs, read_corpus, read_judgments, read_queries
+from vocable.data import Document, Example, Qrel, Query, pydocs, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, CollapseError, DataError
+from vocable.errors import CollapseError, DataError
 from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
@@ -40,18 +41,37 @@ from vocable.storage import RECIPE as TRAINING_SETTINGS
 from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
 from vocable.training.recipe_files import load_yaml, make_recipe
 from vocable.training.train import train
-from vocable.tuning.exam import DEPTH, MEASURE, answer, change, check_count, distinct, make_exam
+from vocable.tuning.exam import (
+    EXAM_DEPTH,
+    EXAM_MEASURE,
+    AskedQueries,
+    answer,
+    change,
+    check_count,
+    distinct,
+    make_exam,
+    read_asked,
+)
 from vocable.tuning.examples import asked_examples, made_examples, written_examples
 from vocable.tuning.plan import Plan, check_vocabulary, make_plan, measure_speed, read_words
 from vocable.tuning.questions import Rarity
-from vocable.tuning.recipe import BATCH, DOCUMENT_LENGTH, EXAMPLES, QUERY_LENGTH, Scale, measure_scale, recipe
+from vocable.tuning.recipe import (
+    DOCUMENT_LENGTH,
+    EXAMPLES_FILE,
+    QUERY_LENGTH,
+    QUESTIONS_PER_STEP,
+    Scale,
+    measure_scale,
+    recipe,
+)
 from vocable.tuning.report import REPORT, TuningReport, changes, judge, write_report
+from vocable.tuning.sources import TuningSources
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)
 
-PLAN, RECIPE = "plan.json", "recipe.yaml"
-BEFORE, AFTER, TRAINED, RESULT = "before", "after", "trained", "model"  # folders of the work
+PLAN_FILE, RECIPE_FILE = "plan.json", "recipe.yaml"
+BEFORE, AFTER, TRAINED, TUNED = "before", "after", "trained", "model"  # folders of the work
 SCALE_TEXTS = 256  # questions and documents whose scores are measured
 FULL_BATCHES = 0.97  # share of the questions: a batch has no text twice, so that the last ones stay incomplete
 
@@ -64,14 +84,11 @@ def tune(
     output: str | Path,
     *,
     minutes: Annotated[float, Gt(0)] = 60.0,
-    queries: str | Path | None = None,
-    judgments: str | Path | None = None,
-    teachers: Sequence[str] = (),
-    generator: str | None = None,
     seed: CountOrZero = 0,
     device: str | None = None,
     dry_run: bool = False,
     skip_bad: CountOrZero = 0,
+    **sources: Unpack[TuningSources],
 ) -> TuningReport | Plan:
     """Tune a model on one's own documents, and measure before and after whether it paid.
 
@@ -83,15 +100,11 @@ def tune(
         corpus: source of the documents, such as a folder of Markdown files.
         output: output folder (written atomically): the model, index.html, report.json, recipe.yaml, examples.jsonl.
         minutes: time that the plan may take on this machine.
-        queries: source of queries of people. Those with judgments join the exam; those without are learned from where
-            the model and BM25 find the same document first.
-        judgments: source of judgments of the queries.
-        teachers: dense or sparse encoders to learn from, besides the questions' own documents.
-        generator: a sequence-to-sequence model that writes further questions about documents.
         seed: seed of questions and training.
         device: device of the models, as cpu, cuda or cuda:1; by default the best available.
         dry_run: only look, and return the plan.
         skip_bad: bad lines in the sources to leave out.
+        sources: the fields of `vocable.tuning.sources.TuningSources`.
 
     Returns:
         the report; with `dry_run` the plan.
@@ -111,19 +124,19 @@ def tune(
         return _plan(name, start, documents, repeated, minutes)
     with resumable(output, settings) as work:
         began = perf_counter()
-        if not (work / PLAN).exists():
-            write_record(work / PLAN, _plan(name, start, documents, repeated, minutes))
-        plan = read_record(work / PLAN, Plan)
+        if not (work / PLAN_FILE).exists():
+            write_record(work / PLAN_FILE, _plan(name, start, documents, repeated, minutes))
+        plan = read_record(work / PLAN_FILE, Plan)
         for line in str(plan).splitlines():
             logger.info("%s", line)
         documents = [documents[row] for row in spread(len(documents), plan.collection)]
-        asked, judged = _asked(queries, judgments, {document.id for document in documents})
-        tuning = Tuning(name, start, documents, work, plan, seed, device, asked, judged)
-        trained = tuning.train(output, list(teachers), generator)
+        asked = read_asked(sources, {document.id for document in documents})
+        tuning = Tuning(name, start, documents, asked, work, plan, seed)
+        trained = tuning.train(output, sources)
         report = tuning.compare(trained)
         report = replace(report, corpus=str(corpus), minutes=(perf_counter() - began) / 60, output=Path(output))
         tuning.assemble(report, trained)
-        finish(work, output, work / RESULT)
+        finish(work, output, work / TUNED)
     return report
 
 
@@ -134,18 +147,6 @@ def _plan(name: str, model: SparseEncoder, documents: Sequence[Document], repeat
     return make_plan(reading, measure_speed(model, documents), minutes)
 
 
-def _asked(
-    queries: str | Path | None, judgments: str | Path | None, documents: Collection[str]
-) -> tuple[list[Query], list[Qrel]]:
-    """Return the queries of people, and their judgments of documents of the collection."""
-    if queries is None:
-        if judgments is not None:
-            raise ArgumentError("judgments goes with queries")
-        return [], []
-    judged = [] if judgments is None else [one for one in read_judgments(judgments) if one.doc_id in documents]
-    return list(read_queries(queries)), judged
-
-
 class Tuning:
     """The stages of one tuning in a work folder; each is carried out once, and found again after an interruption."""
 
@@ -154,19 +155,16 @@ class Tuning:
         name: str,
         start: SparseEncoder,
         documents: Sequence[Document],
+        asked: AskedQueries,
         work: Path,
         plan: Plan,
         seed: int,
-        device: str | None,
-        asked: Sequence[Query],
-        judged: Sequence[Qrel],
     ) -> None:
-        self.name, self.start, self.work, self.plan, self.seed, self.device = name, start, work, plan, seed, device
+        self.name, self.start, self.work, self.plan, self.seed = name, start, work, plan, seed
+        self.device, self.log = str(start.device), asked.unjudged
         self.rarity = Rarity(document.full for document in documents)
-        known = {one.query_id for one in judged}
-        self.log = [query for query in asked if query.id not in known]  # to learn from
-        self.exam = make_exam(documents, self.rarity, seed, [one for one in asked if one.id in known], judged)
-        self.lexical: Ranking = retrieve_lexically(self.exam.dataset, k=DEPTH).ranking
+        self.exam = make_exam(documents, self.rarity, seed, asked.judged, asked.judgments)
+        self.lexical: Ranking = retrieve_lexically(self.exam.dataset, k=EXAM_DEPTH).ranking
 
     @cached_property
     def collection(self) -> Encoded:
@@ -177,17 +175,21 @@ class Tuning:
         """Encode the collection of the exam; the vectors are kept in a folder of the work."""
         return encode_dataset(model, self.exam.dataset, keep=self.work / folder, name=folder, title=f"model {folder}")
 
-    def train(self, output: str | Path, teachers: Sequence[str], generator: str | None) -> SparseEncoder | None:
+    def train(self, output: str | Path, sources: TuningSources) -> SparseEncoder | None:
         """Train the model; return None if the training collapsed."""
-        if not (self.work / RECIPE).exists():
-            examples = self._examples(generator)
-            with replacing(self.work / EXAMPLES) as file:
+        if not (self.work / RECIPE_FILE).exists():
+            examples = self._examples(sources.get("generator"))
+            with replacing(self.work / EXAMPLES_FILE) as file:
                 file.writelines(example.line for example in examples)
-            steps = min(self.plan.steps, int(FULL_BATCHES * len(examples)) // BATCH)
+            steps = min(self.plan.steps, int(FULL_BATCHES * len(examples)) // QUESTIONS_PER_STEP)
             if steps < 1:
-                raise DataError(f"the documents give {len(examples):,} questions, and a step needs {BATCH}")
-            values = recipe(self.name, self._scale(examples), steps, teachers, self.seed, _stored_type(self.start))
-            with replacing(self.work / RECIPE) as file:
+                raise DataError(
+                    f"the documents give {len(examples):,} questions, and a step needs {QUESTIONS_PER_STEP}"
+                )
+            values = recipe(
+                self.name, self._scale(examples), steps, sources.get("teacher", ()), self.seed, _stored_type(self.start)
+            )
+            with replacing(self.work / RECIPE_FILE) as file:
                 file.write(yaml.safe_dump({**values, "data_folder": str(output)}, sort_keys=False).encode())
         try:
             train(make_recipe(self.recipe | {"data_folder": str(self.work)}), self.work / TRAINED)
@@ -199,12 +201,12 @@ class Tuning:
     @cached_property
     def recipe(self) -> dict[str, Any]:
         """The recipe of the training, as it is kept with the model."""
-        values: dict[str, Any] = load_yaml((self.work / RECIPE).read_text(encoding="utf-8"), RECIPE)
+        values: dict[str, Any] = load_yaml((self.work / RECIPE_FILE).read_text(encoding="utf-8"), RECIPE_FILE)
         return values
 
     def _examples(self, generator: str | None) -> list[Example]:
         """Return the examples to learn from: queries of people first, then written and made questions."""
-        learned, count = self.exam.training, ceil(self.plan.steps * BATCH / FULL_BATCHES)
+        learned, count = self.exam.training, ceil(self.plan.steps * QUESTIONS_PER_STEP / FULL_BATCHES)
         examples = asked_examples(self.log, self.collection, learned) if self.log else []
         if generator is not None:
             examples += written_examples(generator, learned, self.collection, count // 2, self.seed, self.device)
@@ -236,10 +238,10 @@ class Tuning:
             alone=found["alone"],
             hybrid=found["hybrid"],
             recall=found["recall"],
-            control=change(first, second, list(first.per_query[MEASURE])),
+            control=change(first, second, list(first.per_query[EXAM_MEASURE])),
             costs=[one.cost for one in (before.alone, after.alone) if one.cost is not None],
             plan=self.plan,
-            examples=sum(1 for _ in (self.work / EXAMPLES).open("rb")),
+            examples=sum(1 for _ in (self.work / EXAMPLES_FILE).open("rb")),
             steps=self.recipe["training"]["steps"],
             minutes=0.0,
         )
@@ -247,11 +249,11 @@ class Tuning:
     def _control(self, model: SparseEncoder, folder: str) -> Evaluation:
         dataset = control()
         encoded = encode_dataset(model, dataset, keep=self.work / f"control-{folder}", name=folder, title="control")
-        return evaluate_run(folder, retrieve(encoded, k=DEPTH), dataset, [MEASURE])
+        return evaluate_run(folder, retrieve(encoded, k=EXAM_DEPTH), dataset, [EXAM_MEASURE])
 
     def assemble(self, report: TuningReport, trained: SparseEncoder | None) -> None:
         """Make the result of the work: the better model, the report, the recipe, and the examples."""
-        result = self.work / RESULT
+        result = self.work / TUNED
         if result.exists():
             shutil.rmtree(result)
         if report.verdict == "better" and trained is not None:
@@ -260,7 +262,7 @@ class Tuning:
         else:
             self.start.to(getattr(torch, _stored_type(self.start)))
             save_model(self.start, result)
-        for file in (RECIPE, EXAMPLES):
+        for file in (RECIPE_FILE, EXAMPLES_FILE):
             shutil.copy(self.work / file, result / file)
         write_report(result, report, self.recipe)
 
