@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 from vocable.data.kinds import Row
 from vocable.data.lines import BYTE_ORDER_MARK, line_limit
-from vocable.data.pages.blocks import Block, Page
-from vocable.data.pages.front_matter import FrontMatterError
+from vocable.data.pages.blocks import Block, Page, PageError
 from vocable.data.pages.markdown import markdown_page
 from vocable.data.pages.rest import rest_page
 from vocable.data.pages.sections import BETWEEN, parts
@@ -90,10 +89,7 @@ def _file_items(folder: Path, file: str) -> Iterator[FolderItem]:
     shown = _shown(str(path))
     try:
         page = READERS[path.suffix.lower()](_text(path))
-    except FrontMatterError as error:
-        yield FolderItem(shown, error.line, fault=str(error))
-        return
-    except _UnreadableError as error:
+    except PageError as error:
         yield FolderItem(shown, error.line, fault=str(error))
         return
     except OSError as error:
@@ -111,29 +107,21 @@ def _file_items(folder: Path, file: str) -> Iterator[FolderItem]:
         yield FolderItem(shown, part.line, {**row, "text": part.text, "fields": fields})
 
 
-class _UnreadableError(MalformedError):
-    """A file is not text; `line` is the line in the file."""
-
-    def __init__(self, message: str, line: int) -> None:
-        super().__init__(message)
-        self.line = line
-
-
 def _text(path: Path) -> str:
-    """Return the text of a file, with line ends \\n and without a byte-order mark."""
+    """Return the text of a file, with line ends \\n and without a byte-order mark; `PageError` if it is none."""
     limit = line_limit()
     with path.open("rb") as file:
         raw = file.read(limit.bytes + 1)
     if len(raw) > limit.bytes:
-        raise _UnreadableError(f"a file of more than {limit.megabytes} MB: divide it, or set {limit.variable}", 1)
+        raise PageError(f"a file of more than {limit.megabytes} MB: divide it, or set {limit.variable}", 1)
     raw = raw.removeprefix(BYTE_ORDER_MARK)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise _UnreadableError(f"not UTF-8 (a byte is 0x{raw[error.start]:02x})", line) from error
+        raise PageError(f"not UTF-8 (a byte is 0x{raw[error.start]:02x})", line) from error
     if (zero := text.find("\0")) >= 0:
-        raise _UnreadableError("not text (a zero byte)", text.count("\n", 0, zero) + 1)
+        raise PageError("not text (a zero byte)", text.count("\n", 0, zero) + 1)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

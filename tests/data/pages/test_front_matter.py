@@ -4,7 +4,8 @@ import datetime
 
 import pytest
 
-from vocable.data.pages.front_matter import FrontMatterError, front_matter
+from vocable.data.pages.blocks import PageError
+from vocable.data.pages.front_matter import front_matter
 
 
 def test_fields() -> None:
@@ -40,6 +41,6 @@ def test_empty_front_matter(text: str) -> None:
     ],
 )
 def test_front_matter_that_is_not_yaml(values: str, line: int, fact: str) -> None:
-    with pytest.raises(FrontMatterError, match=fact) as error:
+    with pytest.raises(PageError, match=fact) as error:
         front_matter(f"---\n{values}\n---\n")
     assert error.value.line == line

@@ -7,6 +7,16 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from vocable.data.records import MalformedError
+
+
+class PageError(MalformedError):
+    """A file is no page that can be read; `line` is the line in the file."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
 
 class Block(NamedTuple):
     """A heading, a paragraph, a list, a table or code, as text.

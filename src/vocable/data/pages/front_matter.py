@@ -7,17 +7,9 @@ from typing import Any
 
 import yaml
 
-from vocable.data.records import MalformedError
+from vocable.data.pages.blocks import PageError
 
 FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?\n)?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-
-
-class FrontMatterError(MalformedError):
-    """Front matter is not YAML; `line` is the line in the file."""
-
-    def __init__(self, message: str, line: int) -> None:
-        super().__init__(message)
-        self.line = line
 
 
 class _Loader(yaml.SafeLoader):  # the loader of libyaml may overflow the stack
@@ -38,7 +30,7 @@ def front_matter(text: str) -> tuple[dict[str, Any], int]:
     ({'tags': ['a', 'b']}, 21)
 
     Raises:
-        FrontMatterError: the front matter is not YAML.
+        PageError: the front matter is not YAML.
     """
     found = FRONT_MATTER.match(text)
     if found is None:
@@ -47,9 +39,9 @@ def front_matter(text: str) -> tuple[dict[str, Any], int]:
         values = yaml.load(found[1] or "", _Loader)
     except yaml.MarkedYAMLError as error:
         line = 2 + (error.problem_mark.line if error.problem_mark else 0)
-        raise FrontMatterError(f"front matter is not YAML: {error.problem}", line) from error
+        raise PageError(f"front matter is not YAML: {error.problem}", line) from error
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:  # a date such as 2024-02-31
-        raise FrontMatterError(f"front matter is not YAML: {' '.join(str(error).split())[:100]}", 2) from error
+        raise PageError(f"front matter is not YAML: {' '.join(str(error).split())[:100]}", 2) from error
     if values is None or isinstance(values, dict):
         return {str(name): value for name, value in (values or {}).items()}, found.end()
     return {}, 0

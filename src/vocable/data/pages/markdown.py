@@ -31,7 +31,7 @@ def markdown_page(text: str) -> Page:
     """Return the page of a Markdown text with its front matter, of which a title is the page's.
 
     Raises:
-        FrontMatterError: the front matter is not YAML.
+        PageError: the front matter is not YAML.
     """
     fields, start = front_matter(text)
     tokens = _parser().parse(text[start:])
