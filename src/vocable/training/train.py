@@ -294,6 +294,8 @@ def _accuracy(model: SparseEncoder, pairs: Dataset) -> float:
 
 def _report(before: float, after: float, pairs: int, rate: float) -> None:
     """Log the accuracy on held-out `pairs` before and after a training at this rate, if there are enough pairs."""
+    if not pairs:  # none were to be held out
+        return
     if pairs < ENOUGH_PAIRS:
         logger.info("no accuracy: %d examples are held out, and %d are needed", pairs, ENOUGH_PAIRS)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
@@ -21,6 +22,9 @@ from vocable.evaluation.cost import spread
 from vocable.retrieval.words import words
 from vocable.tables import Table, Tabled
 from vocable.training.micro_batches import embedded
+from vocable.tuning.exam import ONE_IN
+from vocable.tuning.examples import made_examples
+from vocable.tuning.questions import Rarity
 from vocable.tuning.recipe import DOCUMENT_LENGTH, QUERY_LENGTH, QUESTIONS_PER_STEP
 
 LARGEST_PIECES = 1.8  # pieces of a word; English has 1.1 to 1.4 in an English vocabulary, German 2.5, Spanish 2.0
@@ -32,7 +36,8 @@ MOST_SEARCHED, FEWEST_SEARCHED = 20_000, 2_000  # documents of the exam's collec
 PASSES = 2  # over the collection: by the model before and after
 CONTROL_TEXTS = 1_300  # texts of the control, encoded as often
 ENCODED = 0.4  # share of the time for these passes, at most
-TRAINING_STEPS = (10, 250)  # fewest and most of the training
+FEWEST_STEPS, TRAINING_STEPS = 10, 250  # fewest, if there are questions for them, and most
+FULL_BATCHES = 0.97  # share of the questions: a batch has no text twice, and incomplete ones are left out
 
 
 @dataclass(frozen=True)
@@ -44,19 +49,22 @@ class Reading:
     words: float  # of a document, median
     pieces_per_word: float
     unknown: float  # share of the pieces
+    questions: float  # that a document gives, mean
 
 
 def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrainedTokenizerBase) -> Reading:
     """Measure how well the vocabulary knows the words of evenly spread documents."""
-    sample = [documents[row].full for row in spread(len(documents), VOCABULARY_TEXTS)]
-    found = [word for text in sample for word in words(text, letters=True) if any(map(str.isalpha, word))]
+    sample = [documents[row] for row in spread(len(documents), VOCABULARY_TEXTS)]
+    texts = [document.full for document in sample]
+    found = [word for text in texts for word in words(text, letters=True) if any(map(str.isalpha, word))]
     pieces = [piece for word in found for piece in tokenizer.tokenize(word)]
     return Reading(
         documents=len(documents) + repeated,
         repeated=repeated,
-        words=median(len(text.split()) for text in sample) if sample else 0,
+        words=median(len(text.split()) for text in texts),
         pieces_per_word=len(pieces) / max(1, len(found)),
         unknown=sum(piece == tokenizer.unk_token for piece in pieces) / max(1, len(pieces)),
+        questions=len(made_examples(sample, Rarity(texts), 0, sys.maxsize)) / len(sample),
     )
 
 
@@ -123,26 +131,30 @@ class Plan(Tabled):
     speed: TuningSpeed
     collection: int  # documents of the exam's collection, and to learn from
     minutes: float
-    steps: int  # of the training, if there are enough questions
+    steps: int  # of the training
 
     @property
     def expected_minutes(self) -> float:
         """The minutes that encoding and training take at the measured speed."""
         return (_encoding(self.collection, self.speed) + self.steps * self.speed.seconds_per_step) / 60
 
-    def table(self) -> Table:
-        """Return the figures of the documents, of the machine and of the work."""
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the figures of the documents, of the machine and of the work, each with its name."""
         reading, speed = self.reading, self.speed
-        rows = [
-            ["documents", f"{reading.documents:,}, {reading.repeated:,} of them repeated or empty"],
-            ["words of a document", f"{reading.words:.0f}, median"],
-            ["pieces of a word", f"{reading.pieces_per_word:.2f}, {reading.unknown:.1%} unknown"],
-            ["speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"],
-            ["encoding", f"{self.collection:,} documents and a control, before and after"],
-            ["training", f"{self.steps:,} steps of {QUESTIONS_PER_STEP} questions, at most"],
-            ["time", f"about {max(1, self.expected_minutes):.0f} of {self.minutes:g} minutes"],
+        return [
+            ("documents", f"{reading.documents:,}, {reading.repeated:,} of them repeated or empty"),
+            ("words of a document", f"{reading.words:.0f}, median"),
+            ("pieces of a word", f"{reading.pieces_per_word:.2f}, {reading.unknown:.1%} unknown"),
+            ("speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"),
+            ("encoding", f"{self.collection:,} documents and a control, before and after"),
+            ("questions", f"{reading.questions:.1f} a document"),
+            ("training", f"{self.steps:,} steps of {QUESTIONS_PER_STEP} questions"),
+            ("time", f"about {max(1, self.expected_minutes):.0f} of {self.minutes:g} minutes"),
         ]
-        return Table("plan", ["", "figure"], rows)
+
+    def table(self) -> Table:
+        """Return the lines as a table."""
+        return Table("plan", ["", "figure"], [list(line) for line in self.lines()])
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as JSON values."""
@@ -155,9 +167,11 @@ def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
     affordable = int(ENCODED * budget * speed.texts_per_second / PASSES) - CONTROL_TEXTS
     collection = min(distinct, MOST_SEARCHED, max(FEWEST_SEARCHED, affordable))
     encoding = _encoding(collection, speed)
-    steps = min(int((budget - encoding) / speed.seconds_per_step), TRAINING_STEPS[1])
-    if steps < TRAINING_STEPS[0]:
-        needed = (encoding + TRAINING_STEPS[0] * speed.seconds_per_step) / RESERVE / 60
+    made = int(reading.questions * collection * (1 - 1 / ONE_IN))
+    most = max(1, min(TRAINING_STEPS, int(FULL_BATCHES * made) // QUESTIONS_PER_STEP))
+    steps = min(int((budget - encoding) / speed.seconds_per_step), most)
+    if steps < min(FEWEST_STEPS, most):
+        needed = (encoding + min(FEWEST_STEPS, most) * speed.seconds_per_step) / RESERVE / 60
         raise ArgumentError(f"minutes must be at least {ceil(needed)} on this machine, not {minutes:g}")
     return Plan(reading, speed, collection, minutes, steps)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from vocable.evaluation.cost import Cost, cost_columns
-from vocable.html import Section, settings_section, write_page
+from vocable.html import Section, Words, settings_section, write_page
 from vocable.storage import write_record
 from vocable.tables import Table, Tabled
 from vocable.tuning.exam import ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
@@ -38,7 +38,7 @@ class TuningReport(Tabled):
     alone: Mapping[str, Change]
     hybrid: Mapping[str, Change]
     recall: Mapping[str, Change]
-    control: Change | None  # nDCG@10 on the built-in collection
+    control: Change  # nDCG@10 on the built-in collection
     costs: Sequence[Cost]  # before and after
     plan: Plan
     examples: int
@@ -48,53 +48,47 @@ class TuningReport(Tabled):
 
     def table(self) -> list[Table | str]:
         """Return the verdict, and the tables of questions and costs."""
-        return [f"{self.verdict}: {self.reason}", self.questions(), self.cost_table(), *self._notes()]
+        return [f"{self.verdict}: {self.reason}", *self.tables(), *self.notes()]
 
-    def questions(self) -> Table:
-        """Return nDCG@10 before and after by kind of question, with 95 % intervals of the differences."""
-        header = [
-            "questions",
-            "number",
-            "before",
-            "after",
-            "difference, 95 %",
-            "hybrid before",
-            "after",
-            "difference, 95 %",
+    def tables(self) -> list[Table]:
+        """Return nDCG@10 by kind of question, alone and fused with BM25, and the costs."""
+        note = _sentence(f"{EXAM_RECALL} of all:", self.recall[ALL_QUESTIONS])
+        return [
+            _by_kind(f"{EXAM_MEASURE} of the model alone", self.alone, [note]),
+            _by_kind(f"{EXAM_MEASURE} with BM25", self.hybrid),
+            self.cost_table(),
         ]
-        rows = []
-        for kind, alone in self.alone.items():
-            hybrid = self.hybrid[kind]
-            cells = [
-                cell for one in (alone, hybrid) for cell in (f"{one.before:.3f}", f"{one.after:.3f}", interval(one))
-            ]
-            rows.append([kind, str(alone.queries), *cells])
-        recall = self.recall[ALL_QUESTIONS]
-        note = f"{EXAM_RECALL} of all, alone: {recall.before:.3f} before, {recall.after:.3f} after, {interval(recall)}"
-        return Table(f"{EXAM_MEASURE} of questions about documents not learned from", header, rows, (1, 3, 3), [note])
 
     def cost_table(self) -> Table:
         """Return the costs before and after."""
         names, rows = cost_columns(self.costs)
-        return Table(
-            "cost", ["model", *names], [[name, *row] for name, row in zip(("before", "after"), rows, strict=False)]
-        )
+        named = [[name, *row] for name, row in zip(("before", "after"), rows, strict=True)]
+        return Table("cost", ["model", *names], named)
 
-    def _notes(self) -> list[str]:
-        notes = []
-        if self.control is not None:
-            before, after, apart = _cells(self.control)
-            notes.append(f"control, Python's documentation: {EXAM_MEASURE} {before} before, {after} after, {apart}")
-        notes.append(f"{self.examples:,} questions learned from in {self.steps:,} steps; {self.minutes:.0f} minutes")
-        return notes
+    def notes(self) -> list[str]:
+        """Return sentences about the control and the training."""
+        return [
+            _sentence(f"control, Python's documentation: {EXAM_MEASURE}", self.control),
+            f"{self.examples:,} questions learned from in {self.steps:,} steps; {self.minutes:.0f} minutes",
+        ]
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         return asdict(self) | {"output": str(self.output)}
 
 
-def _cells(one: Change) -> list[str]:
-    return [f"{one.before:.3f}", f"{one.after:.3f}", interval(one)]
+def _by_kind(title: str, found: Mapping[str, Change], notes: Sequence[str] = ()) -> Table:
+    """Return a table of measures before and after, with 95 % intervals of the differences."""
+    header = ["questions", "number", "before", "after", "difference", "95 % interval"]
+    rows = [
+        [kind, str(one.queries), f"{one.before:.3f}", f"{one.after:.3f}", *interval(one).split(" ", 1)]
+        for kind, one in found.items()
+    ]
+    return Table(title, header, rows, (), notes)
+
+
+def _sentence(what: str, one: Change) -> str:
+    return f"{what} {one.before:.3f} before, {one.after:.3f} after, {interval(one)}"
 
 
 def interval(one: Change) -> str:
@@ -140,8 +134,8 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, Any]) 
     kinds = [[kind, ABOUT[kind]] for kind in report.alone if kind in ABOUT]
     sections = [
         Section("Verdict", [f"{report.verdict}: {report.reason}."]),
-        Section("Questions", [report.questions(), Table("", ["kind", "what it asks"], kinds)]),
-        Section("Cost", [report.cost_table(), *report._notes()]),
+        Section("Questions", [*report.tables()[:2], Words(Table("", ["kind", "what it asks"], kinds))]),
+        Section("Cost", [report.cost_table(), *report.notes()]),
         Section("Plan", [report.plan.table()]),
         settings_section({key: str(value) for key, value in recipe.items()}),
     ]

@@ -53,7 +53,7 @@ from vocable.tuning.exam import (
     read_asked,
 )
 from vocable.tuning.examples import asked_examples, made_examples, written_examples
-from vocable.tuning.plan import Plan, check_vocabulary, make_plan, measure_speed, read_words
+from vocable.tuning.plan import FULL_BATCHES, Plan, check_vocabulary, make_plan, measure_speed, read_words
 from vocable.tuning.questions import Rarity
 from vocable.tuning.recipe import (
     DOCUMENT_LENGTH,
@@ -73,7 +73,6 @@ logger.setLevel(logging.INFO)
 PLAN_FILE, RECIPE_FILE = "plan.json", "recipe.yaml"
 BEFORE, AFTER, TRAINED, TUNED = "before", "after", "trained", "model"  # folders of the work
 SCALE_TEXTS = 256  # questions and documents whose scores are measured
-FULL_BATCHES = 0.97  # share of the questions: a batch has no text twice, so that the last ones stay incomplete
 
 
 @tolerant
@@ -127,8 +126,8 @@ def tune(
         if not (work / PLAN_FILE).exists():
             write_record(work / PLAN_FILE, _plan(name, start, documents, repeated, minutes))
         plan = read_record(work / PLAN_FILE, Plan)
-        for line in str(plan).splitlines():
-            logger.info("%s", line)
+        for label, figure in plan.lines():
+            logger.info("plan: %s: %s", label, figure)
         documents = [documents[row] for row in spread(len(documents), plan.collection)]
         asked = read_asked(sources, {document.id for document in documents})
         tuning = Tuning(name, start, documents, asked, work, plan, seed)
