@@ -45,11 +45,9 @@ class Exam:
     training: Sequence[Document]
 
     def by_kind(self) -> dict[str, list[str]]:
-        """Return the ids of the queries of each kind."""
-        found: dict[str, list[str]] = {}
-        for query, kind in self.kinds.items():
-            found.setdefault(kind, []).append(query)
-        return found
+        """Return the ids of the queries of each kind that was asked."""
+        found = {kind: [query for query, own in self.kinds.items() if own == kind] for kind in (*QUESTION_KINDS, ASKED)}
+        return {kind: queries for kind, queries in found.items() if queries}
 
 
 def distinct(documents: Iterable[Document]) -> tuple[list[Document], int]:

@@ -48,7 +48,7 @@ class TuningReport(Tabled):
 
     def table(self) -> list[Table | str]:
         """Return the verdict, and the tables of questions and costs."""
-        return [f"{self.verdict}: {self.reason}", *self.tables(), *self.notes()]
+        return [f"verdict: {self.verdict} ({self.reason})", *self.tables(), *self.notes()]
 
     def tables(self) -> list[Table]:
         """Return nDCG@10 by kind of question, alone and fused with BM25, and the costs."""
@@ -125,7 +125,7 @@ def judge(found: Mapping[str, Mapping[str, Change]]) -> tuple[Verdict, str]:
         return "worse", f"{figures}; the model stays as it was"
     if alone.low > 0:
         return "better", figures
-    return "no difference", f"none is shown, {figures}; the model stays as it was"
+    return "no difference", f"none is shown: {figures}; the model stays as it was"
 
 
 def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, Any]) -> None:
@@ -133,7 +133,7 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, Any]) 
     write_record(folder / REPORT, report.to_json())
     kinds = [[kind, ABOUT[kind]] for kind in report.alone if kind in ABOUT]
     sections = [
-        Section("Verdict", [f"{report.verdict}: {report.reason}."]),
+        Section("Verdict", [f"{report.verdict[0].upper()}{report.verdict[1:]}: {report.reason}."]),
         Section("Questions", [*report.tables()[:2], Words(Table("", ["kind", "what it asks"], kinds))]),
         Section("Cost", [report.cost_table(), *report.notes()]),
         Section("Plan", [report.plan.table()]),
