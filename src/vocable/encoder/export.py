@@ -78,6 +78,7 @@ COMPARISON = "exported.json"
 OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as one operation, 23 also attention
 DECODER_BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
 COMPARED_TEXTS, COMPARED_TERMS = 64, 10
+ROUNDED_TEXTS = 192  # for the ranges of 8-bit inputs
 TIMED_QUERIES, QUERY_WORDS = 20, 8
 TOLERANCE = 1e-3  # of a weight in float32; rounding alone gives about 1e-5
 
@@ -140,7 +141,8 @@ def export_model(
         output: Output folder (written atomically).
         format: onnx is for ONNX Runtime and Transformers.js, openvino for OpenVINO.
         int8: write 8-bit weights: a quarter of the size, with other results.
-        texts: the comparison, and the ranges of an 8-bit ONNX graph, are of the first 64; by default texts of pydocs:.
+        texts: the graph is compared on the first 64, and the ranges of an 8-bit ONNX graph are those of the first 192,
+            which should be of all kinds that the model reads; by default texts of pydocs:.
         min_overlap: with `int8`, the least share of equal terms among the ten with the largest weights.
 
     Raises:
@@ -159,7 +161,7 @@ def export_model(
     if format == "openvino":
         import_openvino()
         require_extra("nncf", format)
-    sample = list(islice(compared, COMPARED_TEXTS))
+    sample = list(islice(compared, ROUNDED_TEXTS if int8 and format == "onnx" else COMPARED_TEXTS))
     if not any(text.split() for text in sample):
         raise ArgumentError("no text to compare the graph with the model")
     with replacing_folder(folder, made_from) as part, progress("export-model", 3) as advance:
@@ -167,7 +169,7 @@ def export_model(
         made = GraphModel(part)
         (part / CARD).write_text(card(made, model), encoding="utf-8")
         advance(1)
-        result = _compared(model, made, sample)
+        result = _compared(model, made, sample[:COMPARED_TEXTS])
         advance(2)
         _check(result, min_overlap)
         write_record(part / COMPARISON, result)
