@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -143,7 +144,8 @@ def encode_dataset(
     texts: dict[Role, Sequence[Document]]
     texts = {"query": [Document(query.id, query.text) for query in judged.queries], "document": judged.documents}
     matrices, encoders, seconds = [], [], 0.0
-    with progress(title, total=sum(map(len, texts.values()))) as advance:
+    total = sum(map(len, texts.values()))
+    with progress(title, total) if keep is None else nullcontext(lambda done, more="": None) as advance:
         for role, documents in texts.items():
             encoder = TextEncoder(
                 model,
@@ -161,7 +163,10 @@ def encode_dataset(
             else:
                 keep.mkdir(parents=True, exist_ok=True)
                 folder = keep / ("queries" if role == "query" else "documents")
-                seconds = encode_stream(encoder, documents, folder, model=name, source=judged.name).seconds
+                shown = f"{title}: {role}"
+                seconds = encode_stream(
+                    encoder, documents, folder, model=name, source=judged.name, title=shown, total=len(documents)
+                ).seconds
                 matrices.append(read_vectors(folder).matrix)
             if encoder.truncated:
                 counts = encoder.truncated, len(documents), encoder.role, encoder.max_length

@@ -24,6 +24,7 @@ from vocable.evaluation.significance import mean_interval
 from vocable.retrieval.fusion import fused
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.words import words
+from vocable.tables import counted
 from vocable.tuning.questions import QUESTION_KINDS, Kind, Question, Rarity, question
 from vocable.tuning.sources import TuningSources
 
@@ -68,7 +69,7 @@ def distinct(documents: Iterable[Document]) -> tuple[list[Document], int]:
 def check_count(documents: Sequence[Document]) -> None:
     """Raise `DataError` for too few documents."""
     if len(documents) < FEWEST_DOCUMENTS:
-        few = f"{len(documents):,} distinct documents: a tuning and its exam need {FEWEST_DOCUMENTS:,}"
+        few = f"{counted(len(documents), 'distinct document')}: a tuning and its exam need {FEWEST_DOCUMENTS:,}"
         raise DataError(f"{few}; the model as it is, with BM25 beside it, serves small collections well")
 
 

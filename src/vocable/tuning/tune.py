@@ -120,11 +120,11 @@ def tune(
     refuse_exported(start)
     documents, repeated = distinct(track(read_corpus(corpus), "documents"))
     if dry_run:
-        return _plan(name, start, documents, repeated, minutes)
+        return _plan(name, start, documents, repeated, minutes, sources)
     with resumable(output, settings) as work:
         began = perf_counter()
         if not (work / PLAN_FILE).exists():
-            write_record(work / PLAN_FILE, _plan(name, start, documents, repeated, minutes))
+            write_record(work / PLAN_FILE, _plan(name, start, documents, repeated, minutes, sources))
         plan = read_record(work / PLAN_FILE, Plan)
         for label, figure in plan.lines():
             logger.info("plan: %s: %s", label, figure)
@@ -139,10 +139,21 @@ def tune(
     return report
 
 
-def _plan(name: str, model: SparseEncoder, documents: Sequence[Document], repeated: int, minutes: float) -> Plan:
+def _plan(
+    name: str,
+    model: SparseEncoder,
+    documents: Sequence[Document],
+    repeated: int,
+    minutes: float,
+    sources: TuningSources,
+) -> Plan:
     check_count(documents)
     reading = read_words(documents, repeated, splade_modules(model)[-1][0].tokenizer)
     check_vocabulary(name, reading)
+    if reading.questions * len(documents) < QUESTIONS_PER_STEP and not {"queries", "generator"} & sources.keys():
+        raise DataError(
+            "titles and sentences of the documents are too short for questions: give --queries or --generator"
+        )
     return make_plan(reading, measure_speed(model, documents), minutes)
 
 
