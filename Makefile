@@ -17,7 +17,7 @@ help:
 	@echo "make demo     search, explain and measure on the built-in corpus; without PyTorch"
 	@echo "make demo-train  the same with PyTorch, and fine-tune"
 	@echo "make test     lint, types, tests"
-	@echo "make toys     every table and figure of the papers on toys, in one process and in two: 15 minutes"
+	@echo "make toys     every table and figure of the papers on toys, in one process and in two, and a tuning: 15 minutes"
 	@echo "make wheel    build the wheel, install it alone, and use it: each verb that needs no extra"
 	@echo "make docs     the documentation as a site, in site/"
 	@echo "make study NAME=esplade ARGS='--dry-run'  a study of a paper: ls studies"
@@ -45,6 +45,7 @@ toys: $(STAMP)
 		$(BIN)/torchrun --nproc_per_node 2 -m studies.$$study --toy -o $(TOYS)/$$study-two >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
 		$(BIN)/python tests/studies/same.py $(TOYS)/$$study $(TOYS)/$$study-two || exit 1; \
 	done
+	@$(BIN)/python -m studies.tuning --toy -o $(TOYS)/tuning >$(TOYS).txt 2>&1 || { cat $(TOYS).txt; exit 1; }
 	@rm -rf $(TOYS) $(TOYS).txt
 
 wheel:

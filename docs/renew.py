@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import importlib
 import io
 import os
 import re
@@ -47,6 +48,7 @@ PAGES = (
     "docs/recipe-keys.md",
     "docs/adapt.md",
     "docs/analyze.md",
+    "docs/experiments/tuning.md",
 )
 BLOCK = re.compile(
     r"^<!-- run(?P<slow>: slow)? -->\n```(?P<kind>console|python)\n(?P<body>.*?)^```\n"
@@ -231,6 +233,27 @@ def rules() -> str:
             repair = f"`{rule.repair}`" if rule.repair else "none: a caution"
             rows.append(f"| {name.replace('_', ' ')} | {rule.threshold:g} | {rule.source} | {repair} |")
     return "\n".join(rows)
+
+
+def tuning_study() -> str:
+    """Return the published table of the study of tunings."""
+    return _published().study_table().markdown()
+
+
+def tuning_ablation() -> str:
+    """Return the published means of the ablation of tunings."""
+    return _published().ablation_table().markdown()
+
+
+def tuning_contrasts() -> str:
+    """Return the published contrasts of the ablation of tunings."""
+    return _published().contrast_table().markdown()
+
+
+def _published() -> types.ModuleType:
+    if str(ROOT) not in sys.path:  # the studies are not installed
+        sys.path.append(str(ROOT))
+    return importlib.import_module("studies.tuning.published")
 
 
 def parts_of(annotation: Any) -> list[type]:

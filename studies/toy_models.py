@@ -110,7 +110,8 @@ def make_tokenizer(family: str, texts: list[str]) -> PreTrainedTokenizerFast:
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 # A large spread of the random weights makes logits differ between tokens, as a trained model's do.
-SPREAD = {"initializer_range": 0.2, "max_position_embeddings": 80}
+SPREAD = {"initializer_range": 0.2}
+POSITIONS = 80
 
 
 def _modernbert(vocab_size: int, bos_token_id: int, eos_token_id: int, **others: int) -> PreTrainedConfig:
@@ -138,13 +139,16 @@ CONFIGURATIONS: dict[str, Callable[..., PreTrainedConfig]] = {
 }
 
 
-def make_backbone(name: str, tokenizer: PreTrainedTokenizerFast, texts: list[str], folder: Path) -> None:
+def make_backbone(
+    name: str, tokenizer: PreTrainedTokenizerFast, texts: list[str], folder: Path, *, positions: int = POSITIONS
+) -> None:
     """Save a masked language model and its tokenizer, random but for an output bias calibrated on `texts`."""
     config = CONFIGURATIONS[name](
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.cls_token_id,
         eos_token_id=tokenizer.sep_token_id,
+        max_position_embeddings=positions,
     )
     torch.manual_seed(0)
     mlm = AutoModelForMaskedLM.from_config(config)
