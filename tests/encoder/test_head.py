@@ -59,7 +59,7 @@ def with_gradients(function: Any, inputs: tuple[Tensor | None, ...], *rest: Any)
     leaves = [None if x is None else x.clone().requires_grad_() for x in inputs]
     output = function(*leaves, *rest)
     upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
-    (output * upstream.to(output.dtype)).sum().backward()
+    (output * upstream.to(output)).sum().backward()
     return [output.detach(), *(leaf.grad for leaf in leaves if leaf is not None and leaf.grad is not None)]
 
 
