@@ -11,16 +11,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from sentence_transformers.base.sampler import DefaultBatchSampler, ProportionalBatchSampler
+from sentence_transformers.base.sampler import (
+    DefaultBatchSampler,
+    NoDuplicatesBatchSampler,
+    ProportionalBatchSampler,
+)
 from torch.utils.data import ConcatDataset, SequentialSampler
 
 from vocable.data.docstore import TextStore
 from vocable.encoder.idf import document_frequencies, idf
 from vocable.errors import DataError, RecipeError
 from vocable.training import term_statistics as term_statistics_module
-from vocable.training.data import Candidate, InOrder, NegativeSampler, load_examples, load_training_data, topical_order
+from vocable.training.data import (
+    Candidate,
+    InOrder,
+    NegativeSampler,
+    WithoutRepeats,
+    load_examples,
+    load_training_data,
+    topical_order,
+)
 from vocable.training.recipe import DataSettings, HardNegatives
 from vocable.training.recipe_files import make_recipe
 from vocable.training.term_statistics import term_statistics
@@ -482,3 +495,47 @@ def test_batches_are_nearer_than_chance():
 
 def test_the_sampler_keeps_the_order():
     assert list(InOrder(range(10), batch_size=4, drop_last=True)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def drawn_often(examples: int, negatives: int, rows: int) -> Dataset:
+    """Examples with one negative from a few texts, drawn in passes as those of a run."""
+    rng = np.random.default_rng(0)
+    one = [
+        {"query": f"q{i}", "positive": f"p{i}", "negative_1": f"n{rng.integers(negatives)}"} for i in range(examples)
+    ]
+    order = np.concatenate([rng.permutation(examples) for _ in range(-(-rows // examples))])[:rows]
+    return Dataset.from_list([one[i] for i in order])
+
+
+def sampled(kind: type[NoDuplicatesBatchSampler], data: Dataset, batch_size: int, epoch: int = 0) -> list[list[int]]:
+    sampler = kind(data, batch_size, True, generator=torch.Generator(), seed=3)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+@pytest.mark.parametrize(("examples", "negatives", "rows", "batch_size"), [(700, 60, 1440, 24), (100, 90, 400, 4)])
+def test_a_run_has_its_batches_though_the_last_examples_share_texts(
+    examples: int, negatives: int, rows: int, batch_size: int
+) -> None:
+    data = drawn_often(examples, negatives, rows)
+    batches = sampled(WithoutRepeats, data, batch_size)
+    assert len(batches) == rows // batch_size
+    columns = [data[name] for name in data.column_names]
+    for batch in batches:
+        assert len({column[i] for column in columns for i in batch}) == len(columns) * batch_size
+    assert batches == sampled(WithoutRepeats, data, batch_size)
+    assert batches != sampled(WithoutRepeats, data, batch_size, epoch=1)
+    stock = sampled(NoDuplicatesBatchSampler, data, batch_size)
+    assert batches[: len(stock)] == stock
+
+
+def test_few_different_texts_are_shuffled_again_and_again_but_not_without_end() -> None:
+    """Of 60 examples 54 have one query: a pass fills 6 batches of 2 at most, of the 30 that are asked for."""
+    rows = [{"query": "one" if i < 54 else f"q{i}", "positive": f"p{i}"} for i in range(60)]
+    data = Dataset.from_list(rows)
+    stock, ours = (sampled(kind, data, 2) for kind in (NoDuplicatesBatchSampler, WithoutRepeats))
+    assert len(stock) < 20
+    assert len(ours) == 30
+    assert ours[: len(stock)] == stock
+    assert len({tuple(batch) for batch in ours}) > 25
+    assert sampled(WithoutRepeats, Dataset.from_list(rows[:54]), 2) == []

@@ -242,6 +242,17 @@ def test_examples_that_fill_no_batch_are_refused(backbones: dict[str, Path], tmp
     assert not (tmp_path / "model").exists()
 
 
+def test_examples_that_share_texts_still_make_every_step(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """A pass over 16 examples, 14 of one query, fills two batches of 2; three passes are fewer than the 8 steps."""
+    rows = [{"query": "the same question" if i < 14 else f"question {i}", "positive": f"answer {i}"} for i in range(16)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    settings = {"steps": 8, "batch_size": 2}
+    data = {"examples": [str(path)], "held_out": 0}
+    train(recipe(backbones["bert"], str(path), training=settings, data=data), tmp_path / "model")
+    assert [line["step"] for line in log(tmp_path / "model")] == list(range(1, 9))
+
+
 @pytest.fixture
 def collection(examples: str, tmp_path: Path) -> Path:
     """The examples as a collection of BEIR's layout."""

@@ -23,7 +23,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.sampler import DefaultBatchSampler
+from sentence_transformers.base.sampler import DefaultBatchSampler, NoDuplicatesBatchSampler
 from torch.utils.data import SequentialSampler
 
 from vocable.data import Example, read_corpus, read_examples, read_mined_negatives, read_queries, read_scores
@@ -308,6 +308,31 @@ class InOrder(DefaultBatchSampler):
 
     def __init__(self, dataset: Any, batch_size: int, drop_last: bool, **others: Any) -> None:
         super().__init__(SequentialSampler(dataset), batch_size=batch_size, drop_last=drop_last, **others)
+
+
+class WithoutRepeats(NoDuplicatesBatchSampler):
+    """Batches without a repeated text, as many as the examples would fill if none shared a text.
+
+    The last examples of a pass may share texts and fill no batch. sentence-transformers before 6.2 then ends the run
+    early, and from 6.2 on after two more passes. Here further shuffled passes follow, up to `PASSES` of its own; the
+    batches before them are the same.
+    """
+
+    PASSES = 10
+    epoch: int
+
+    def __iter__(self) -> Iterator[list[int]]:
+        wanted, epoch = len(self), self.epoch
+        for number in range(self.PASSES):
+            self.epoch = epoch + number  # the order of a pass is a function of it
+            for batch in super().__iter__():
+                yield batch
+                wanted -= 1
+                if not wanted:
+                    break
+            if not wanted:
+                break
+        self.epoch = epoch
 
 
 class TrainingData(NamedTuple):

@@ -39,7 +39,7 @@ from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
 from vocable.storage import RECIPE, finish, finished, resumable
 from vocable.training import callbacks, distributed, stages
-from vocable.training.data import InOrder, TrainingData, load_training_data
+from vocable.training.data import InOrder, TrainingData, WithoutRepeats, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.objective import make_objective
 from vocable.training.pretraining.pretrain import KEPT_LOG
@@ -212,9 +212,14 @@ class _CardCallback(SparseEncoderModelCardCallback):
 
 
 class RetrievalTrainer(SparseEncoderTrainer):
-    """The trainer of sentence-transformers, with a plainer model card."""
+    """The trainer of sentence-transformers, with a plainer model card and as many batches as the run has steps."""
 
     model_card_callback_class = _CardCallback
+
+    def get_batch_sampler(self, dataset: Dataset, batch_size: int, drop_last: bool, **others: Any) -> Any:
+        if self.args.batch_sampler == BatchSamplers.NO_DUPLICATES:
+            return WithoutRepeats(dataset, batch_size, drop_last, **others)
+        return super().get_batch_sampler(dataset, batch_size, drop_last, **others)
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
         with without_bars():
