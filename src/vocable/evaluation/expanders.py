@@ -290,6 +290,19 @@ class Generator(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
+def generator_task(name: str | Path) -> Task:
+    """Return the task of a generative model by its configuration; raise `ModelError` without one."""
+    from transformers import AutoConfig
+
+    from vocable.encoder.opening import open_model
+
+    def open_place(place: str, device: str | None, trust_remote_code: bool) -> Task:
+        config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
+        return "seq2seq" if config.is_encoder_decoder else "causal"
+
+    return open_model(name, open_place)
+
+
 def load_generator(name: str | Path, task: Task, device: str | None = None) -> Generator:
     """Load a generative model in its own number type, from safetensors.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vocable.data import Document, Example, Query
-from vocable.evaluation.expanders import generate, load_generator
+from vocable.evaluation.expanders import generate, generator_task, load_generator
 from vocable.evaluation.retrieval import Encoded
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.exact_index import ExactIndex
@@ -19,7 +19,9 @@ from vocable.tuning.questions import Kind, Rarity, question
 # With keywords the model alone gained as much, and the hybrid nothing.
 LEARNED_KINDS: tuple[Kind, ...] = ("title", "sentence")
 DRAWS = 4  # questions of a kind that a document gives, at most
-QUESTION_TOKENS, SAMPLED_TOKENS, PROMPT_TOKENS = 32, 10, 384  # of a written question
+QUESTION_TOKENS, SAMPLED_TOKENS = 32, 10  # of a written question, and those from which each is drawn
+PROMPT_WORDS = 250  # of a document
+REQUEST = "\n\nA question that this text answers:"
 ROUND_TRIP = 10  # rank at which a written question finds its document
 
 
@@ -52,15 +54,21 @@ def asked_examples(queries: Sequence[Query], collection: Encoded, learned: Seque
 def written_examples(
     generator: str, documents: Sequence[Document], collection: Encoded, count: int, seed: int, device: str | None
 ) -> list[Example]:
-    """Return examples of the questions that a sequence-to-sequence model writes about `count` of the documents.
+    """Return examples of the questions that a generative model writes about `count` of the documents.
 
-    A question stays if model and BM25, fused, find its document among the first ten.
+    A causal model continues the text of a document and a request, a sequence-to-sequence model gets the text alone, as
+    those that were trained for this do. A question stays if model and BM25, fused, find its document among the first
+    ten.
     """
     rows = np.random.default_rng(seed).permutation(len(documents))[:count].tolist()
     chosen = [documents[row] for row in rows]
-    options = {"new_tokens": QUESTION_TOKENS, "top_k": SAMPLED_TOKENS, "max_length": PROMPT_TOKENS, "seed": seed}
-    written = generate(load_generator(generator, "seq2seq", device), [one.full for one in chosen], **options)
-    pairs = [(text, document) for [text], document in zip(written, chosen, strict=True) if text]
+    task = generator_task(generator)
+    request = REQUEST if task == "causal" else ""
+    prompts = [" ".join(document.full.split()[:PROMPT_WORDS]) + request for document in chosen]
+    options = {"new_tokens": QUESTION_TOKENS, "top_k": SAMPLED_TOKENS, "seed": seed}
+    written = generate(load_generator(generator, task, device), prompts, **options)
+    questions = [text.partition("\n")[0].strip() for [text] in written]
+    pairs = [(text, document) for text, document in zip(questions, chosen, strict=True) if text]
     place = {document.id: row for row, document in enumerate(collection.dataset.documents)}
     fused = weighted(
         _rankings([text for text, _ in pairs], collection, documents, EXAM_DEPTH), [1, 1], depth=ROUND_TRIP

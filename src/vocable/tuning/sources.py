@@ -19,7 +19,7 @@ class TuningSources(TypedDict, total=False):
     ]
     judgments: Annotated[str | None, Doc("Source of judgments of the queries.")]
     teacher: Annotated[Sequence[str], Doc("Dense or sparse encoder to learn from, too.")]
-    generator: Annotated[str | None, Doc("Sequence-to-sequence model that writes further questions.")]
+    generator: Annotated[str | None, Doc("Causal or sequence-to-sequence model that writes questions.")]
 
 
 def _check_sources(options: Mapping[str, object]) -> None:
