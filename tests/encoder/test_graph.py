@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -123,6 +124,22 @@ def test_a_runtime_that_a_model_does_not_have_is_refused(backbones: dict[str, Pa
         load_encoder(pair("bert")[1], runtime="onnx")
     with pytest.raises(ModelError, match="only encodes"):
         load(pair("bert")[1].place, runtime="torch")
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_a_graph_that_was_not_copied_is_named(pair: Pair, tmp_path: Path, weights: bool) -> None:
+    """Its weights would give other vectors than its graph: they are named, if they are there, and not taken unasked."""
+    model, graph = pair("bert")
+    graph.save_pretrained(tmp_path)
+    if weights:
+        model.save_pretrained(str(tmp_path))
+    lost = next(tmp_path.rglob("*.onnx"))
+    lost.unlink()
+    with pytest.raises(ModelError, match=re.escape(f"{lost}: the graph is missing")) as caught:
+        encode(load_encoder(tmp_path, device="cpu"), ["fox"])
+    assert ("the runtime torch" in str(caught.value)) == weights
+    if weights:
+        assert encode(load_encoder(tmp_path, runtime="torch"), ["fox"]).shape[0] == 1
 
 
 def test_without_pytorch_a_model_without_a_graph_names_the_extra(

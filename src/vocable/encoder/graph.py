@@ -350,7 +350,8 @@ class GraphTokenization(Tokenization):
 
 def _load_graph(path: Path, settings: GraphSettings) -> Session:
     if not path.is_file():
-        raise ModelError(f"{path}: the graph is missing: export the model again")
+        other = "; or name the runtime torch, for its weights" if has_weights(path.parent.parent) else ""
+        raise ModelError(f"{path}: the graph is missing: copy or export the model again{other}")
     try:
         session = (_onnx if settings.format == "onnx" else _openvino)(path)
     except VocableError:
