@@ -14,7 +14,7 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -168,21 +168,20 @@ def check(inputs: Inputs) -> float:
     return apart
 
 
-def measure_head(size: Size, ceiling: dict[str, float], device: torch.device) -> list[dict[str, Any]]:
-    """Times and peak memory of every shape, number type, active share and side."""
+def measure_head(size: Size, ceiling: dict[str, float], device: torch.device) -> Iterator[dict[str, Any]]:
+    """Times and peak memory of every number type, active share, shape and side; trained models in bfloat16 first."""
     sides = SIDES if device.type == "cuda" else {name: SIDES[name] for name in ("vocable", "reference")}
-    rows = []
-    for shape, dtype, active in product(size.shapes, DTYPES, ACTIVE):
+    for dtype, active, shape in product(DTYPES, ACTIVE, size.shapes):
         inputs = draw(*shape, dtype, active, device)
         apart = check(inputs)
         for name, side in sides.items():
             row: dict[str, Any] = {"shape": shape, "dtype": str(dtype), "active": active, "side": name}
-            rows.append(row | measure_side(side, inputs, size.repeats, device))
-        ours = rows[-len(sides)]
-        ours["relative difference from float64"] = apart
-        ours |= shares(shape, dtype, ours["forward"], ceiling)
+            row |= measure_side(side, inputs, size.repeats, device)
+            if name == "vocable":
+                row["relative difference from float64"] = apart
+                row |= shares(shape, dtype, row["forward"], ceiling)
+            yield row
         torch._dynamo.reset()
-    return rows
 
 
 def measure_side(
@@ -293,48 +292,58 @@ def embed(mlm: PreTrainedModel, ids: Tensor, side: str) -> Tensor:
 
 
 def run_all(described: dict[str, Any], size: Size, device: torch.device, as_json: bool) -> None:
+    """Measure everything; each figure is printed at once, as a run may end early, or all of them as one JSON object."""
     began = time.perf_counter()
-    ceiling = ceilings(size, device)
-    heads = measure_head(size, ceiling, device)
-    theirs = largest_batch(size, reference, size.most, device)
-    batches = {"reference": theirs, "vocable": largest_batch(size, ours, size.most, device)}
-    steps = [
-        measure_step(*what, side, size.repeats, device) for what in size.steps for side in ("vocable", "reference")
-    ]
-    results = {"ceilings": ceiling, "head": heads, "largest batch": batches, "steps": steps}
+
+    def show(*lines: str) -> None:
+        if not as_json:
+            print(*lines, sep="\n", flush=True)
+
+    results: dict[str, Any] = {"ceilings": ceilings(size, device), "head": [], "steps": []}
+    for name, value in results["ceilings"].items():
+        show(f"ceiling, {name}: {value:.3g} {'TB/s' if name == 'copy' else 'TFLOP/s'}")
+    show("", f"{'b, s, d, v':28}{'type':>9}{'active':>8} {'side':10}{'forward':>10}{'MiB':>9}{'both':>10}{'MiB':>9}")
+    for row in measure_head(size, results["ceilings"], device):
+        results["head"].append(row)
+        show(*head_lines(row))
+    show("", f"{'encoder':18}{'texts':>6}{'s':>5}{'v':>9} {'side':10}{'a step':>11}{'MiB':>9}{'first loss':>12}")
+    for what, side in product(size.steps, ("vocable", "reference")):
+        row = measure_step(*what, side, size.repeats, device)
+        results["steps"].append(row)
+        show(step_line(row))
+    batches = {name: largest_batch(size, SIDES[name], size.most, device) for name in ("reference", "vocable")}
+    results["largest batch"] = batches
+    show("", batch_line(size, batches), "", f"{time.perf_counter() - began:.0f} s in all")
     if as_json:
         print(json.dumps({"machine": described, "results": results}, indent=1))
-        return
-    report(size, results)
-    print(f"\n{time.perf_counter() - began:.0f} s in all")
 
 
-def report(size: Size, results: dict[str, Any]) -> None:
-    for name, value in results["ceilings"].items():
-        print(f"ceiling, {name}: {value:.3g} {'TB/s' if name == 'copy' else 'TFLOP/s'}")
-    print(f"\n{'b, s, d, v':28}{'type':>9}{'active':>8} {'side':10}{'forward':>10}{'MiB':>9}{'both':>10}{'MiB':>9}")
-    for row in results["head"]:
-        shape = ", ".join(f"{x}" for x in row["shape"])
-        print(
-            f"{shape:28}{row['dtype'].removeprefix('torch.'):>9}{row['active']:8.0%} {row['side']:10}"
-            f"{figure(row['forward'], '.2f'):>7} ms{figure(row['forward MiB'], '.0f'):>9}"
-            f"{figure(row['forward and backward'], '.2f'):>7} ms{figure(row['forward and backward MiB'], '.0f'):>9}"
-        )
-        if row["side"] == "vocable":
-            print(
-                f"{'':28}least {row['least TFLOP']:.3g} TFLOP, {row['least GB']:.3g} GB; of the ceilings "
-                f"{row['share of the matrix ceiling']:.0%} (matrix), {row['share of the copy ceiling']:.0%} (copy)"
-            )
-    s, d, v = size.batch
-    batches = results["largest batch"]
-    times = figure(ratio(batches["vocable"], batches["reference"]), ".1f")
-    print(
-        f"\nlargest batch, forward and backward, s = {s}, d = {d}, v = {v:,}, bfloat16: vocable {batches['vocable']}"
-        f"{' or more' if 2 * batches['vocable'] > size.most else ''}, reference {batches['reference']} ({times}x)\n"
+def head_lines(row: dict[str, Any]) -> Iterator[str]:
+    shape = ", ".join(f"{x}" for x in row["shape"])
+    yield (
+        f"{shape:28}{row['dtype'].removeprefix('torch.'):>9}{row['active']:8.0%} {row['side']:10}"
+        f"{figure(row['forward'], '.2f'):>7} ms{figure(row['forward MiB'], '.0f'):>9}"
+        f"{figure(row['forward and backward'], '.2f'):>7} ms{figure(row['forward and backward MiB'], '.0f'):>9}"
     )
-    print(f"{'encoder':18}{'texts':>6}{'s':>5}{'v':>9} {'side':10}{'a step':>11}{'MiB':>9}{'first loss':>12}")
-    for row in results["steps"]:
-        print(
-            f"{row['encoder']:18}{row['texts']:6}{row['s']:5}{row['v']:9,} {row['side']:10}"
-            f"{figure(row['step'], '.1f'):>8} ms{figure(row['MiB'], '.0f'):>9}{figure(row['first loss'], '.4f'):>12}"
+    if row["side"] == "vocable":
+        yield (
+            f"{'':28}least {row['least TFLOP']:.3g} TFLOP, {row['least GB']:.3g} GB; of the ceilings "
+            f"{row['share of the matrix ceiling']:.0%} (matrix), {row['share of the copy ceiling']:.0%} (copy)"
         )
+
+
+def step_line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['encoder']:18}{row['texts']:6}{row['s']:5}{row['v']:9,} {row['side']:10}"
+        f"{figure(row['step'], '.1f'):>8} ms{figure(row['MiB'], '.0f'):>9}{figure(row['first loss'], '.4f'):>12}"
+    )
+
+
+def batch_line(size: Size, batches: dict[str, int]) -> str:
+    s, d, v = size.batch
+    times = figure(ratio(batches["vocable"], batches["reference"]), ".1f")
+    more = " or more" if 2 * batches["vocable"] > size.most else ""
+    return (
+        f"largest batch, forward and backward, s = {s}, d = {d}, v = {v:,}, bfloat16: "
+        f"vocable {batches['vocable']}{more}, reference {batches['reference']} ({times}x)"
+    )
