@@ -24,11 +24,12 @@ from typing_extensions import Unpack
 
 from vocable.data import Document, Example, Qrel, Query, pydocs, read_corpus
 from vocable.data.bad_lines import tolerant
+from vocable.encoder.asymmetric import positions
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import CollapseError, DataError
+from vocable.errors import CollapseError, DataError, ModelError
 from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
@@ -148,6 +149,8 @@ def _plan(
     sources: TuningSources,
 ) -> Plan:
     check_count(documents)
+    if (read := min(positions(transformer) for transformer, _ in splade_modules(model))) < DOCUMENT_LENGTH:
+        raise ModelError(f"{name} reads at most {read} tokens of a text, and a tuning needs {DOCUMENT_LENGTH}")
     reading = read_words(documents, repeated, splade_modules(model)[-1][0].tokenizer)
     check_vocabulary(name, reading)
     if reading.questions * len(documents) < QUESTIONS_PER_STEP and not {"queries", "generator"} & sources.keys():
