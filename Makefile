@@ -15,7 +15,7 @@ STUDIES := mlm_head_rescaling vocabulary_transfer wacky_weights esplade
 
 help:
 	@echo "make demo     search, explain and measure on the built-in corpus; without PyTorch"
-	@echo "make demo-train  the same with PyTorch, and fine-tune"
+	@echo "make demo-train  the same with PyTorch, and tune the model: five minutes more"
 	@echo "make test     lint, types, tests"
 	@echo "make toys     every table and figure of the papers on toys, in one process and in two, and a tuning: 15 minutes"
 	@echo "make wheel    build the wheel, install it alone, and use it: each verb that needs no extra"

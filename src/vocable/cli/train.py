@@ -29,8 +29,8 @@ def demo(
     """See it all work, on Python's documentation.
 
     Indexes, searches, explains and compares with BM25; with the extra train also
-    fine-tunes, and measures again. With --serve a page shows the index in the
-    browser.
+    tunes the model, five minutes, and shows whether that paid. With --serve a
+    page shows the index in the browser.
 
     Example: vocable demo
     """

@@ -1,0 +1,92 @@
+"""The demonstration: its known items, what it says of gains, and its step of tuning."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from vocable.cli import demo
+from vocable.errors import ArgumentError
+from vocable.evaluation.cost import Cost
+from vocable.evaluation.quality import Evaluation
+from vocable.evaluation.significance import compare
+from vocable.tuning.exam import Change
+from vocable.tuning.plan import Plan, Reading, TuningSpeed
+from vocable.tuning.report import TuningReport
+
+KINDS = ("keywords", "all")
+
+
+def report(output: Path) -> TuningReport:
+    found = {kind: Change(80, 0.5, 0.625, 0.1, 0.15) for kind in KINDS}
+    plan = Plan(Reading(400, 0, 20, 1.2, 0.0, 2.0), TuningSpeed(100.0, 1.0), 400, 5.0, 12)
+    return TuningReport(
+        model="vocable-mini",
+        corpus="pydocs:",
+        verdict="better",
+        reason="nDCG@10 up",
+        alone=found,
+        hybrid=found,
+        recall=found,
+        control=found["all"],
+        costs=[Cost(query_terms=40.0), Cost(query_terms=39.0)],
+        plan=plan,
+        examples=1234,
+        steps=12,
+        minutes=4.0,
+        output=output,
+    )
+
+
+def printed(folder: Path) -> str:
+    text = io.StringIO()
+    demo._tune(folder, Console(file=text, width=100))
+    return text.getvalue()
+
+
+def test_tuning_shows_the_exam_and_the_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[object] = []
+
+    def tune(*arguments: object, minutes: float) -> TuningReport:
+        told.extend([*arguments, minutes])
+        return report(tmp_path)
+
+    monkeypatch.setattr("vocable.tuning.tune.tune", tune)
+    text = printed(tmp_path)
+    assert told == ["vocable-mini", "pydocs:", tmp_path, 5]
+    assert "verdict: better (nDCG@10 up)" in text
+    assert text.count("+0.125") == 2 * len(KINDS)  # alone and with BM25, by kind
+    assert "1,234 questions learned from in 12 steps" in text
+    assert "control" not in text  # the corpus is the control
+
+
+def test_a_machine_too_slow_for_tuning_goes_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def tune(*arguments: object, minutes: float) -> TuningReport:
+        raise ArgumentError("minutes must be at least 9 on this machine, not 5")
+
+    monkeypatch.setattr("vocable.tuning.tune.tune", tune)
+    assert printed(tmp_path) == "   left out: minutes must be at least 9 on this machine, not 5\n"
+
+
+def test_known_items_lack_their_queries() -> None:
+    dataset = demo.known_items()
+    texts = {document.id: document.text for document in dataset.documents}
+    answers = {one.query_id: one.doc_id for one in dataset.judgments}
+    assert len(dataset.queries) == len(dataset.documents) > 300
+    assert not [query.id for query in dataset.queries if query.text in " ".join(texts[answers[query.id]].split())]
+
+
+def test_changes_say_what_may_be_chance() -> None:
+    values = {"BM25": [0.0, 0.5, 0.25, 0.5], "model": [0.5, 1.0, 0.75, 1.0], "BM25 + model": [0.5, 1.0, 1.0, 0.75]}
+    first, second = demo.changes(compare([evaluation(name, some) for name, some in values.items()]))
+    assert first.startswith("the model gained 0.500 nDCG@10 over BM25")
+    assert "which may be chance" in second
+
+
+def evaluation(name: str, values: list[float]) -> Evaluation:
+    per_query = {demo.MEASURE: {str(row): value for row, value in enumerate(values)}}
+    means = {demo.MEASURE: sum(values) / len(values)}
+    return Evaluation(name, "toy", means, per_query, convention="trec_eval", ties="search")
