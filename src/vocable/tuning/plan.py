@@ -164,16 +164,23 @@ class Plan(Tabled):
 def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
     """Return the plan for documents on a machine; raise `ArgumentError` if the minutes are too few."""
     budget, distinct = minutes * 60 * RESERVE, reading.documents - reading.repeated
-    affordable = int(ENCODED * budget * speed.texts_per_second / PASSES) - CONTROL_TEXTS
-    collection = min(distinct, MOST_SEARCHED, max(FEWEST_SEARCHED, affordable))
-    encoding = _encoding(collection, speed)
+    least = min(distinct, FEWEST_SEARCHED)
+    training = min(FEWEST_STEPS, _most_steps(reading, least)) * speed.seconds_per_step
+    if (needed := _encoding(least, speed) + training) > budget:
+        raise ArgumentError(
+            f"minutes must be at least {ceil(needed / RESERVE / 60)} on this machine, not {minutes:g}"
+        )
+    encoding = min(ENCODED * budget, budget - training)
+    affordable = int(encoding * speed.texts_per_second / PASSES) - CONTROL_TEXTS
+    collection = min(distinct, MOST_SEARCHED, max(least, affordable))
+    steps = min(int((budget - _encoding(collection, speed)) / speed.seconds_per_step), _most_steps(reading, collection))
+    return Plan(reading, speed, collection, minutes, max(1, steps))
+
+
+def _most_steps(reading: Reading, collection: int) -> int:
+    """Return the steps for which this number of documents gives questions."""
     made = int(reading.questions * collection * (1 - 1 / ONE_IN))
-    most = max(1, min(TRAINING_STEPS, int(FULL_BATCHES * made) // QUESTIONS_PER_STEP))
-    steps = min(int((budget - encoding) / speed.seconds_per_step), most)
-    if steps < min(FEWEST_STEPS, most):
-        needed = (encoding + min(FEWEST_STEPS, most) * speed.seconds_per_step) / RESERVE / 60
-        raise ArgumentError(f"minutes must be at least {ceil(needed)} on this machine, not {minutes:g}")
-    return Plan(reading, speed, collection, minutes, steps)
+    return max(1, min(TRAINING_STEPS, int(FULL_BATCHES * made) // QUESTIONS_PER_STEP))
 
 
 def _encoding(collection: int, speed: TuningSpeed) -> float:

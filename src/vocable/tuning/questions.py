@@ -92,7 +92,7 @@ def _sentence(document: Document, rarity: Rarity, rng: Random) -> Question | Non
     sentences = [one for one in SENTENCE_BREAKS.split(document.text) if one.strip()]
     count, first = rng.choice((1, 1, 2)), rng.choice((0, rng.randrange(max(1, len(sentences)))))
     query, rest = " ".join(sentences[first : first + count]), " ".join(sentences[:first] + sentences[first + count :])
-    if not QUESTION_WORDS[0] <= len(query.split()) <= QUESTION_WORDS[1] or _few(rest):
+    if not QUESTION_WORDS[0] <= len(query.split()) <= QUESTION_WORDS[1] or _few(rest) or query in rest:
         return None
     return Question("sentence", query, document._replace(text=rest))
 
@@ -103,8 +103,8 @@ def _passage(document: Document, rarity: Rarity, rng: Random) -> Question | None
         return None
     length = rng.randint(PASSAGE_WORDS[0], min(PASSAGE_WORDS[1], len(parts) // 2))
     first = rng.randint(0, len(parts) - length)
-    rest = " ".join(parts[:first] + parts[first + length :])
-    return Question("passage", " ".join(parts[first : first + length]), document._replace(text=rest))
+    query, rest = " ".join(parts[first : first + length]), " ".join(parts[:first] + parts[first + length :])
+    return None if query in rest else Question("passage", query, document._replace(text=rest))
 
 
 def _few(text: str) -> bool:

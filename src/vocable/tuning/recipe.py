@@ -7,11 +7,13 @@ scores and vectors of the model before the training.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
+
+from vocable.errors import ModelError
 
 EXAMPLES_FILE = "examples.jsonl"  # in the folder of a tuning
 QUESTIONS_PER_STEP, QUERY_LENGTH, DOCUMENT_LENGTH = 96, 64, 128
@@ -48,7 +50,12 @@ def _flops(vectors: csr_array) -> float:
 
 
 def recipe(model: str, scale: Scale, steps: int, teachers: Sequence[str], seed: int, dtype: str) -> dict[str, Any]:
-    """Return the keys of a recipe: contrastive in-batch training and, with teachers, their distributions."""
+    """Return the keys of a recipe: contrastive in-batch training and, with teachers, their distributions.
+
+    Raises `ModelError` if the model has no scores or no vectors to scale them by.
+    """
+    if not min(astuple(scale)) > 0:
+        raise ModelError(f"{model}: it gives these texts no terms, or all of them the same: see vocable inspect")
     temperature = _rounded(TEMPERATURE * scale.score_spread)
     losses: list[dict[str, Any]] = [{"name": "info_nce", "temperature": temperature}]
     training: dict[str, Any] = {

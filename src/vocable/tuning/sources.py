@@ -25,6 +25,8 @@ class TuningSources(TypedDict, total=False):
 def _check_sources(options: Mapping[str, object]) -> None:
     if options.get("judgments") is not None and options.get("queries") is None:
         raise ArgumentError("--judgments goes with --queries")
+    if isinstance(options.get("teacher"), str):
+        raise ArgumentError("teacher must be a list of names, not one str")
 
 
 RECORD_RULES[TuningSources] = _check_sources

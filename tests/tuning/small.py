@@ -1,0 +1,70 @@
+"""A tuning in a second: few documents, steps and control questions, in this process or in one that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+FIGURES = {"FEWEST_DOCUMENTS": 40, "QUESTIONS_PER_STEP": 8, "TRAINING_STEPS": 6, "SAVE_EVERY": 2}
+MODULES = ("exam", "examples", "plan", "recipe", "tune")
+CONTROL = 12  # questions
+
+
+def small_figures() -> Iterator[tuple[Any, str, object]]:
+    """Yield the module, the name and the value of each figure that makes a tuning small."""
+    for name in MODULES:
+        module = import_module(f"vocable.tuning.{name}")
+        yield from ((module, figure, value) for figure, value in FIGURES.items() if hasattr(module, figure))
+    tune = import_module("vocable.tuning.tune")
+    yield tune, "control", partial(_control, tune.control)
+
+
+def _control(whole: Callable[[], Any]) -> Any:
+    dataset = whole()
+    queries, judged = dataset.queries[:CONTROL], dataset.judgments[:CONTROL]
+    return replace(dataset, documents=dataset.documents[: 2 * CONTROL], queries=queries, judgments=judged)
+
+
+def write_corpus(path: Path, texts: list[str], count: int) -> Path:
+    """Write documents of twelve sentences, each with a title, of random words of these texts."""
+    rng, rows = random.Random(0), []
+    words = sorted({word.strip(".,?!()").lower() for text in texts for word in text.split()})
+    for number in range(count):
+        sentences = [" ".join(rng.choices(words, k=rng.randint(5, 9))) + "." for _ in range(12)]
+        rows.append({"_id": f"p{number}", "title": " ".join(rng.choices(words, k=4)), "text": " ".join(sentences)})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def tune_small(model: str, corpus: str, output: str, kill: tuple[str, str, int] | None = None) -> None:
+    """Tune, in a process of its own that is killed at the n-th call of a function of a module, if one is given."""
+    for module, figure, value in small_figures():
+        setattr(module, figure, value)
+    vars(import_module("vocable.encoder.stream"))["PART_SIZE"] = 16
+    os.fsync = lambda file: None  # the power stays on
+    if kill is not None:
+        _kill_at(*kill)
+    import_module("vocable.tuning.tune").tune(model, corpus, output, device="cpu")
+
+
+def _kill_at(place: str, function: str, times: int) -> None:
+    owner_name, _, name = function.rpartition(".")
+    owner = getattr(import_module(place), owner_name) if owner_name else import_module(place)
+    original, calls = getattr(owner, name), 0
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named)
+
+    setattr(owner, name, counted)

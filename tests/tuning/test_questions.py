@@ -1,0 +1,163 @@
+"""Questions made of documents: which words leave the document, which documents suit no question, which numbers decide."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vocable.data import Document
+from vocable.retrieval.words import stop_words, words
+from vocable.tuning.questions import (
+    KEPT_WORDS,
+    KEYWORDS,
+    PASSAGE_WORDS,
+    QUESTION_KINDS,
+    QUESTION_WORDS,
+    TITLE_WORDS,
+    Kind,
+    Rarity,
+    question,
+)
+
+ENGLISH = st.text(alphabet="abc xyz.!? \n", max_size=400)
+SCRIPTS = st.text(
+    alphabet=st.sampled_from([*"的一是在。！？ 猫犬。", *"ไทยภาษา ", *"дом и лес. ", *"\n\n\t\u200b1_"]), max_size=300
+)
+DOCUMENTS = st.builds(
+    Document,
+    st.text(alphabet="abc123/é", min_size=1, max_size=9),
+    st.one_of(ENGLISH, SCRIPTS, st.text(max_size=300)),
+    st.one_of(st.just(""), st.text(alphabet="ab c", max_size=60)),
+    st.just({"n": 1}),
+)
+LONG = "Line {0} has ten words that differ from all other lines."
+
+
+def page(lines: int = 12, identifier: str = "p", title: str = "A title of words") -> Document:
+    return Document(identifier, " ".join(LONG.format(number) for number in range(lines)), title, {"n": 1})
+
+
+def test_the_kinds() -> None:
+    assert get_args(Kind) == QUESTION_KINDS
+    assert set(QUESTION_KINDS) == {"title", "keywords", "sentence", "passage"}
+
+
+@given(DOCUMENTS, st.sampled_from(QUESTION_KINDS), st.integers(0, 5))
+def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document, kind: Kind, seed: int) -> None:
+    found = question(document, kind, Rarity([document.full]), seed)
+    if found is None:
+        return
+    assert found.kind == kind
+    assert found.query.strip()
+    rest = found.document
+    assert (rest.id, rest.fields) == (document.id, document.fields)
+    before, asked, after = (text.split() for text in (document.full, found.query, rest.full))
+    if kind == "keywords":
+        assert rest == document
+        assert {*asked} <= {*words(document.full)} - stop_words("en")
+        assert KEYWORDS[0] <= len(asked) == len({*asked}) <= KEYWORDS[1]
+        return
+    # Nothing is lost and nothing invented: the words of both are those of the document.
+    assert sorted(asked + after) == sorted(before)
+    assert len(rest.text.split()) >= KEPT_WORDS
+    if kind == "title":
+        assert (found.query, rest.title, rest.text) == (document.title, "", document.text)
+    else:
+        assert rest.title == document.title
+        assert found.query not in rest.text  # even where the text says it twice
+    least, most = {"title": TITLE_WORDS, "sentence": QUESTION_WORDS, "passage": PASSAGE_WORDS}[kind]
+    assert least <= len(asked) <= most
+
+
+@given(st.lists(DOCUMENTS, min_size=2, max_size=6, unique_by=lambda one: one.id), st.integers(0, 3), st.randoms())
+def test_a_question_depends_on_seed_kind_and_document_alone(
+    documents: list[Document], seed: int, random: Random
+) -> None:
+    rarity = Rarity(document.full for document in documents)
+    jobs = [(document, kind) for document in documents for kind in QUESTION_KINDS]
+    first = {(document.id, kind): question(document, kind, rarity, seed) for document, kind in jobs}
+    random.shuffle(jobs)
+    assert {(document.id, kind): question(document, kind, rarity, seed) for document, kind in jobs} == first
+
+
+def test_other_seeds_and_ids_give_other_questions() -> None:
+    one, rarity = page(30), Rarity([page(30).full])
+    for kind in QUESTION_KINDS[1:]:
+        by_seed = [question(one, kind, rarity, seed) for seed in range(20)]
+        by_id = [question(one._replace(id=f"{i}"), kind, rarity) for i in range(20)]
+        for found in (by_seed, by_id):
+            assert len({made.query for made in found if made is not None}) > 5
+
+
+@pytest.mark.parametrize(
+    ("document", "kind"),
+    [
+        (Document("d", "", ""), "title"),
+        (Document("d", "", ""), "keywords"),
+        (Document("d", "", ""), "sentence"),
+        (Document("d", "", ""), "passage"),
+        (Document("d", "One two three four five six seven eight.", "Word"), "title"),  # one word asks nothing
+        (Document("d", "One two three four five six seven.", "Two words"), "title"),  # nothing would be left to find
+        (Document("d", "One two three four five six seven eight.", " ".join("abc" for _ in range(26))), "title"),
+        (Document("d", "the and of it 12 2024 word"), "keywords"),  # one that is neither a stop word nor a number
+        (Document("d", "A single sentence that is all there is to say of it."), "sentence"),
+        (Document("d", "Too short. " * 30), "sentence"),
+        (Document("d", " ".join(["word"] * 49)), "passage"),  # half of it is no abstract
+        (Document("d", "Again and again and again. " * 20), "sentence"),  # which it still says then
+    ],
+)
+def test_documents_that_suit_no_question(document: Document, kind: Kind) -> None:
+    assert [question(document, kind, Rarity([document.full]), seed) for seed in range(8)] == [None] * 8
+
+
+def test_the_limits_of_what_suits_a_kind() -> None:
+    text = "One two three four five six seven eight."
+    for title in ("Two words", " ".join(["word"] * TITLE_WORDS[1])):
+        found = question(Document("d", text, title), "title", Rarity([]))
+        assert found is not None
+        assert found.query == title
+    parts = [f"w{number}" for number in range(2 * PASSAGE_WORDS[0])]
+    found = question(Document("d", " ".join(parts)), "passage", Rarity([]))
+    assert found is not None
+    assert len(found.query.split()) == PASSAGE_WORDS[0]
+
+
+def test_a_sentence_is_often_the_first() -> None:
+    one, rarity = page(12), Rarity([])
+    found = [question(one, "sentence", rarity, seed) for seed in range(400)]
+    starts = [made.query.split()[1] for made in found if made is not None]
+    assert len(starts) == 400
+    assert 0.45 < starts.count("0") / 400 < 0.65  # every other time, and one of twelve at random
+    sentences = [made.query.count(".") for made in found if made is not None]
+    assert {*sentences} == {1, 2}
+    assert 0.55 < sentences.count(1) / 400 < 0.8
+
+
+def test_rarity_is_the_count_of_documents() -> None:
+    texts = ["cats purr cats", "cats bark", "dogs bark", "owls"]
+    rarity = Rarity(texts)
+    for word in ("cats", "bark", "owls", "purr"):
+        df = sum(word in text.split() for text in texts)
+        assert rarity(word) == pytest.approx(math.log(1 + 4 / df))
+    assert rarity("unheard") == rarity("owls")
+    assert Rarity([])("word") == pytest.approx(math.log(2))
+
+
+def test_rarer_and_more_frequent_words_are_drawn_oftener() -> None:
+    common, rare = [f"common{i}" for i in range(8)], [f"rare{i}" for i in range(8)]
+    others = [" ".join(common)] * 200
+    rarity, drawn = Rarity([*others, " ".join(common + rare)]), {"common": 0, "rare": 0, "often": 0}
+    text = " ".join([*common, *rare, *["often0"] * 9])
+    for number in range(300):
+        found = question(Document(f"{number}", text), "keywords", rarity)
+        assert found is not None
+        for word in found.query.split():
+            drawn[word.rstrip("0123456789")] += 1
+        assert found.query.split() == [word for word in dict.fromkeys(text.split()) if word in found.query.split()]
+    assert drawn["rare"] > 3 * drawn["common"]  # weights ln 202 and ln 2
+    assert drawn["often"] > 1.5 * drawn["rare"] / 8  # of the weight of a rare one, times the root of nine

@@ -1,0 +1,85 @@
+"""The verdict, and the report that is written and read again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vocable.evaluation.cost import Cost
+from vocable.storage import read_record
+from vocable.tuning.exam import ASKED, Change
+from vocable.tuning.plan import Reading, TuningSpeed, make_plan
+from vocable.tuning.report import ALL_QUESTIONS, ENOUGH_ASKED, REPORT, TuningReport, interval, judge, write_report
+
+UP, DOWN, EVEN = Change(90, 0.4, 0.5, 0.05, 0.15), Change(90, 0.5, 0.4, -0.15, -0.05), Change(90, 0.4, 0.41, -0.02, 0.04)
+
+
+def found(alone: Change, hybrid: Change, asked: tuple[Change, Change] | None = None) -> dict[str, dict[str, Change]]:
+    extra = {} if asked is None else {ASKED: asked}
+    return {
+        name: {ALL_QUESTIONS: change} | {kind: pair[row] for kind, pair in extra.items()}
+        for row, (name, change) in enumerate([("alone", alone), ("hybrid", hybrid)])
+    }
+
+
+@pytest.mark.parametrize(
+    ("alone", "hybrid", "verdict"),
+    [
+        (UP, UP, "better"),
+        (UP, EVEN, "better"),
+        (UP, DOWN, "worse"),
+        (EVEN, UP, "no difference"),
+        (EVEN, EVEN, "no difference"),
+        (EVEN, DOWN, "worse"),
+        (DOWN, UP, "worse"),
+        (DOWN, EVEN, "worse"),
+        (DOWN, DOWN, "worse"),
+        (Change(90, 0.4, 0.5, 0.0, 0.2), UP, "no difference"),  # an interval that ends at 0 shows nothing
+        (UP, Change(90, 0.5, 0.4, -0.2, 0.0), "better"),
+    ],
+)
+def test_the_verdict(alone: Change, hybrid: Change, verdict: str) -> None:
+    said, reason = judge(found(alone, hybrid))
+    assert said == verdict
+    assert interval(alone) in reason
+    assert interval(hybrid) in reason
+    assert ("stays as it was" in reason) == (verdict != "better")
+
+
+@pytest.mark.parametrize("queries", [ENOUGH_ASKED - 1, ENOUGH_ASKED])
+def test_queries_of_people_decide_where_there_are_enough(queries: int) -> None:
+    worse = Change(queries, 0.5, 0.4, -0.15, -0.05)
+    verdict, reason = judge(found(UP, UP, (worse, worse)))
+    assert verdict == ("worse" if queries >= ENOUGH_ASKED else "better")
+    assert interval(worse if queries >= ENOUGH_ASKED else UP) in reason
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> TuningReport:
+    plan = make_plan(Reading(5_000, 3, 80, 1.2, 0.01, 6.0), TuningSpeed(100.0, 6.0), 60)
+    kinds = {"title": UP, ALL_QUESTIONS: EVEN}
+    costs = [Cost(flops=1.5, index_bytes=2_000), Cost(flops=2.5, index_bytes=3_000)]
+    control = Change(40, 0.7, 0.65, -0.09, -0.01)
+    return TuningReport(
+        *("<m>", "docs/", "no difference", "none is shown", kinds, kinds, kinds, control, costs, plan, 960, 10, 12.0),
+        tmp_path,
+    )
+
+
+def test_the_report_is_read_as_it_was_written(report: TuningReport, tmp_path: Path) -> None:
+    write_report(tmp_path, report, {"model": "<m>", "training": {"steps": 10}})
+    assert read_record(tmp_path / REPORT, TuningReport) == report
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    for shown in ("No difference: none is shown", "&lt;m&gt;", "docs/", "+0.100", "[+0.050, +0.150]", "1.50", "2.50"):
+        assert shown in page, shown
+    assert "<m>" not in page
+
+
+def test_what_is_printed(report: TuningReport) -> None:
+    shown = str(report)
+    for figures in ("verdict: no difference", "0.700 before, 0.650 after", "960 questions", "10 steps", "[-0.020, +0.040]"):
+        assert figures in shown, figures
+    values = json.loads(json.dumps(report.to_json()))
+    assert values["alone"]["title"] == {"queries": 90, "before": 0.4, "after": 0.5, "low": 0.05, "high": 0.15}
