@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tracemalloc
 from pathlib import Path
 from time import perf_counter
 
@@ -33,7 +32,7 @@ from vocable.tuning.exam import (
     make_exam,
     read_asked,
 )
-from vocable.tuning.plan import TuningSpeed, Reading, make_plan
+from vocable.tuning.plan import Reading, TuningSpeed, make_plan
 from vocable.tuning.questions import QUESTION_KINDS, Rarity, question
 
 
@@ -158,7 +157,14 @@ ROWS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_siz
 
 def evaluation(values: list[float]) -> Evaluation:
     per_query = {f"q{row}": value for row, value in enumerate(values)}
-    return Evaluation("m", "exam", {EXAM_MEASURE: float(np.mean(values))}, {EXAM_MEASURE: per_query}, convention="trec_eval", ties="search")
+    return Evaluation(
+        "m",
+        "exam",
+        {EXAM_MEASURE: float(np.mean(values))},
+        {EXAM_MEASURE: per_query},
+        convention="trec_eval",
+        ties="search",
+    )
 
 
 @given(ROWS, st.data())

@@ -13,7 +13,11 @@ from vocable.tuning.exam import ASKED, Change
 from vocable.tuning.plan import Reading, TuningSpeed, make_plan
 from vocable.tuning.report import ALL_QUESTIONS, ENOUGH_ASKED, REPORT, TuningReport, interval, judge, write_report
 
-UP, DOWN, EVEN = Change(90, 0.4, 0.5, 0.05, 0.15), Change(90, 0.5, 0.4, -0.15, -0.05), Change(90, 0.4, 0.41, -0.02, 0.04)
+UP, DOWN, EVEN = (
+    Change(90, 0.4, 0.5, 0.05, 0.15),
+    Change(90, 0.5, 0.4, -0.15, -0.05),
+    Change(90, 0.4, 0.41, -0.02, 0.04),
+)
 
 
 def found(alone: Change, hybrid: Change, asked: tuple[Change, Change] | None = None) -> dict[str, dict[str, Change]]:
@@ -79,7 +83,13 @@ def test_the_report_is_read_as_it_was_written(report: TuningReport, tmp_path: Pa
 
 def test_what_is_printed(report: TuningReport) -> None:
     shown = str(report)
-    for figures in ("verdict: no difference", "0.700 before, 0.650 after", "960 questions", "10 steps", "[-0.020, +0.040]"):
+    for figures in (
+        "verdict: no difference",
+        "0.700 before, 0.650 after",
+        "960 questions",
+        "10 steps",
+        "[-0.020, +0.040]",
+    ):
         assert figures in shown, figures
     values = json.loads(json.dumps(report.to_json()))
     assert values["alone"]["title"] == {"queries": 90, "before": 0.4, "after": 0.5, "low": 0.05, "high": 0.15}

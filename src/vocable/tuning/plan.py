@@ -167,9 +167,7 @@ def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
     least = min(distinct, FEWEST_SEARCHED)
     training = min(FEWEST_STEPS, _most_steps(reading, least)) * speed.seconds_per_step
     if (needed := _encoding(least, speed) + training) > budget:
-        raise ArgumentError(
-            f"minutes must be at least {ceil(needed / RESERVE / 60)} on this machine, not {minutes:g}"
-        )
+        raise ArgumentError(f"minutes must be at least {ceil(needed / RESERVE / 60)} on this machine, not {minutes:g}")
     encoding = min(ENCODED * budget, budget - training)
     affordable = int(encoding * speed.texts_per_second / PASSES) - CONTROL_TEXTS
     collection = min(distinct, MOST_SEARCHED, max(least, affordable))
