@@ -1,4 +1,4 @@
-"""Questions made of documents: which words leave the document, which documents suit no question, which numbers decide."""
+"""Questions made of documents: the words that leave the document, the documents that suit none, and the numbers."""
 
 from __future__ import annotations
 
