@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-FIGURES = {"FEWEST_DOCUMENTS": 40, "QUESTIONS_PER_STEP": 8, "TRAINING_STEPS": 6, "SAVE_EVERY": 2}
+FIGURES = {"FEWEST_DOCUMENTS": 40, "QUESTIONS_PER_STEP": 8, "TRAINING_STEPS": 6, "SAVE_EVERY": 2, "DOCUMENT_LENGTH": 48}
 MODULES = ("exam", "examples", "plan", "recipe", "tune")
 CONTROL = 12  # questions
 
@@ -44,12 +44,18 @@ def write_corpus(path: Path, texts: list[str], count: int) -> Path:
     return path
 
 
-def tune_small(model: str, corpus: str, output: str, kill: tuple[str, str, int] | None = None) -> None:
-    """Tune, in a process of its own that is killed at the n-th call of a function of a module, if one is given."""
+def tune_small(model: str, corpus: str, output: str, kill: tuple[str, str, int] | None, better: bool) -> None:
+    """Tune, in a process of its own that is killed at the n-th call of a function of a module, if one is given.
+
+    Args:
+        better: the exam says so, whatever its figures.
+    """
     for module, figure, value in small_figures():
         setattr(module, figure, value)
     vars(import_module("vocable.encoder.stream"))["PART_SIZE"] = 16
     os.fsync = lambda file: None  # the power stays on
+    if better:
+        vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: ("better", "")
     if kill is not None:
         _kill_at(*kill)
     import_module("vocable.tuning.tune").tune(model, corpus, output, device="cpu")

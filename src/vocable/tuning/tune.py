@@ -153,7 +153,9 @@ def _plan(
         raise ModelError(f"{name} reads at most {read} tokens of a text, and a tuning needs {DOCUMENT_LENGTH}")
     reading = read_words(documents, repeated, splade_modules(model)[-1][0].tokenizer)
     check_vocabulary(name, reading)
-    if reading.questions * len(documents) < QUESTIONS_PER_STEP and not {"queries", "generator"} & sources.keys():
+    if reading.questions * len(documents) < QUESTIONS_PER_STEP and not (
+        sources.get("queries") or sources.get("generator")
+    ):
         raise DataError(
             "titles and sentences of the documents are too short for questions: give --queries or --generator"
         )

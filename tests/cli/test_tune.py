@@ -1,0 +1,76 @@
+"""The command `tune`: what it prints, and its mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import done, refused
+from tests.tuning.small import FIGURES, small_figures, write_corpus
+from vocable.cli import main
+
+
+@pytest.fixture
+def command(
+    model: str, tmp_path: Path, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, str, Path, str, Path]:
+    """A small tuning of 60 documents."""
+    for place, figure, value in small_figures():
+        monkeypatch.setattr(place, figure, value)
+    pages = write_corpus(tmp_path / "pages.jsonl", toy_texts, 60)
+    return "tune", model, pages, "-o", tmp_path / "out"
+
+
+def test_a_tuning(
+    command: tuple[object, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = json.loads(done(capsys, *command, "--dry-run", "--json"))
+    assert (plan["collection"], plan["steps"]) == (60, FIGURES["TRAINING_STEPS"])
+    assert "60 documents" in done(capsys, *command, "--dry-run")
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.partial").exists()
+    capsys.readouterr()
+    assert main([str(word) for word in command]) == 0
+    shown = capsys.readouterr().out
+    for said in ("verdict: ", "title", "keywords", "sentence", "passage", str(tmp_path / "out" / "index.html")):
+        assert said in shown, said
+    assert f"vocable index {tmp_path}/out {tmp_path}/pages.jsonl" in shown.replace("\n", " ").replace("  ", " ")
+    # The same again finds the result.
+    report = json.loads(done(capsys, *command, "--json"))
+    assert report == json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8")) | {
+        "output": str(tmp_path / "out")
+    }
+    assert report["verdict"] in ("better", "no difference", "worse")
+    assert "other settings (seed)" in refused(capsys, *command, "--seed", 1)
+
+
+def test_mistakes_are_one_line(command: tuple[object, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, model, pages, *output = command
+    few = tmp_path / "few.jsonl"
+    few.write_text("\n".join(pages.read_text(encoding="utf-8").splitlines()[:5]), encoding="utf-8")
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"_id": "1", "text": "x"}\n{"_id"', encoding="utf-8")
+    for arguments, says in (
+        ((model, few), "5 distinct documents"),
+        ((model, bad), "bad.jsonl:2"),
+        ((model, tmp_path / "none"), "none"),
+        ((tmp_path / "no-model", pages), "no such model folder"),
+        ((model, pages, "--minutes", "0"), "minutes"),
+        ((model, pages, "--minutes", "0.00001"), "at least"),
+        ((model, pages, "--judgments", few), "--judgments goes with --queries"),
+        ((model, pages, "--queries", tmp_path / "none.tsv"), "none.tsv"),
+        ((model, pages, "--generator", tmp_path / "no-writer"), "no-writer"),
+        ((model, pages, "--teacher", tmp_path / "no-teacher"), "no-teacher"),
+    ):
+        capsys.readouterr()
+        assert main([str(word) for word in ("tune", *arguments, *output)]) == 2, says
+        captured = capsys.readouterr()
+        *before, line = captured.err.splitlines()
+        assert all("plan: " in one or "\r" in one for one in before), captured.err
+        assert line.startswith("vocable: ")
+        assert says in line
+        assert captured.out == ""
+        assert not (tmp_path / "out").exists()
+        assert not (tmp_path / "out.partial").exists(), says

@@ -1,0 +1,254 @@
+"""The verb, whole: a small tuning alone and with every source, what it leaves, what it refuses, and after a kill."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from tests.evaluation.conftest import seq2seq  # noqa: F401  (a fixture)
+from tests.forks import Fork
+from tests.tuning.small import CONTROL, FIGURES, small_figures, tune_small
+from vocable.data import Document, read_examples
+from vocable.encoder.encode import encode
+from vocable.encoder.load import load
+from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
+from vocable.storage import read_record
+from vocable.training.train import train
+from vocable.tuning import tune as module
+from vocable.tuning.exam import ASKED
+from vocable.tuning.plan import Plan
+from vocable.tuning.questions import QUESTION_KINDS
+from vocable.tuning.report import ALL_QUESTIONS, REPORT, TuningReport
+from vocable.tuning.tune import tune
+
+FILES = {"index.html", "report.json", "recipe.yaml", "examples.jsonl", "settings.json", "model.safetensors"}
+BETTER, EVEN = ("better", "as the test wants it"), ("no difference", "as the test wants it")
+MOMENTS = (  # of kills, in order: before the function's n-th call
+    ("vocable.tuning.tune", "measure_scale", 1),  # the plan and the examples are written
+    ("transformers.trainer", "Trainer._save_rng_state", 2),  # in the middle of the training
+    ("vocable.encoder.stream", "write_vectors", 3),  # in the middle of the encoding
+)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, figure, value in small_figures():
+        monkeypatch.setattr(place, figure, value)
+
+
+@pytest.fixture
+def model(backbones: dict[str, Path]) -> str:
+    return str(backbones["bert"])
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    return {name: weight.float().numpy() for name, weight in load_file(folder / "model.safetensors").items()}
+
+
+def verdict_is(monkeypatch: pytest.MonkeyPatch, said: tuple[str, str]) -> None:
+    monkeypatch.setattr(module, "judge", lambda changes: said)
+
+
+def test_the_better_model_and_the_recipe_that_makes_it_again(
+    model: str, pages: Path, page_documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict_is(monkeypatch, BETTER)
+    output = tmp_path / "out"
+    report = tune(model, pages, output, device="cpu")
+    assert isinstance(report, TuningReport)
+    assert names(tmp_path) == {"out"}
+    assert names(output) >= FILES
+    assert (report.verdict, report.model, report.corpus, report.output) == ("better", model, str(pages), output)
+    assert read_record(output / REPORT, TuningReport) == report
+    assert {*report.alone} == {*QUESTION_KINDS, ALL_QUESTIONS} == {*report.hybrid} == {*report.recall}
+    asked = {kind: one.queries for kind, one in report.alone.items()}
+    assert asked[ALL_QUESTIONS] == sum(asked[kind] for kind in QUESTION_KINDS) == len(page_documents) // 5
+    assert report.control.queries == CONTROL
+    assert len(report.costs) == 2
+    # What was learned from are titles and sentences of documents, none of the exam's.
+    examples = list(read_examples(str(output / "examples.jsonl")))
+    assert report.examples == len(examples)
+    assert report.steps == FIGURES["TRAINING_STEPS"]
+    learned = set()
+    for one in examples:
+        for document in page_documents:
+            if one.query == document.title or one.query in document.text:
+                learned.add(document.id)
+                assert sorted(f"{one.query} {one.positive}".split()) == sorted(document.full.split())
+    assert 0 < len(learned) <= len(page_documents) - asked[ALL_QUESTIONS]
+    # The recipe makes the same weights.
+    recipe = yaml.safe_load((output / "recipe.yaml").read_text(encoding="utf-8"))
+    assert (recipe["model"], recipe["training"]["batch_size"]) == (model, FIGURES["QUESTIONS_PER_STEP"])
+    train(output / "recipe.yaml", tmp_path / "again")
+    mine, again, before = weights(output), weights(tmp_path / "again"), weights(Path(model))
+    assert mine.keys() == again.keys()
+    for name, weight in mine.items():
+        np.testing.assert_array_equal(weight, again[name])
+    assert any((weight != before[name]).any() for name, weight in mine.items())
+    assert encode(load(output), ["the old fox"]).nnz > 0
+
+
+def test_without_a_difference_the_model_stays_as_it_was(
+    model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict_is(monkeypatch, EVEN)
+    report = tune(model, pages, tmp_path / "out", device="cpu")
+    assert report.verdict == "no difference"  # type: ignore[union-attr]
+    assert names(tmp_path / "out") >= FILES
+    texts = ["the old fox reads books", "posting lists"]
+    for role in ("query", "document"):
+        one, other = (encode(load(place, device="cpu"), texts, role) for place in (model, tmp_path / "out"))
+        np.testing.assert_array_equal(one.toarray(), other.toarray())
+    # The same again finds the result; other settings are refused, and nothing changes.
+    kept = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    monkeypatch.setattr(module, "load_sparse_encoder", None)
+    assert tune(model, pages, tmp_path / "out", device="cpu") == report
+    assert tune(model, pages, tmp_path / "out", device="cpu", minutes=5) == report
+    for name, value in (("seed", 1), ("teacher", ["bm25"])):
+        with pytest.raises(ArgumentError, match=f"other settings.*{name}"):
+            tune(model, pages, tmp_path / "out", device="cpu", **{name: value})
+    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == kept
+
+
+def test_a_dry_run_writes_nothing(model: str, pages: Path, tmp_path: Path) -> None:
+    plan = tune(model, pages, tmp_path / "out", device="cpu", dry_run=True)
+    assert isinstance(plan, Plan)
+    assert (plan.collection, plan.steps, plan.reading.documents) == (90, FIGURES["TRAINING_STEPS"], 90)
+    assert not names(tmp_path)
+
+
+def test_every_source(
+    model: str,
+    pages: Path,
+    page_documents: list[Document],
+    dense: str,
+    seq2seq: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queries, judgments = tmp_path / "queries.tsv", tmp_path / "qrels.tsv"
+    texts = [sentence for one in page_documents for sentence in one.text.split(". ")[:4]]
+    queries.write_text("".join(f"{row}\t{text}\n" for row, text in enumerate(texts)), encoding="utf-8")
+    rows = [f"{row}\t{page_documents[row // 4].id}\t1\n" for row in range(0, 40, 4)] + ["1\tnowhere\t1\n"]
+    judgments.write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    written: list[Any] = []
+    whole = module.written_examples
+    monkeypatch.setattr(module, "written_examples", lambda *given: written.extend(whole(*given)) or written)
+    report = tune(
+        *(model, pages, tmp_path / "out"),
+        device="cpu",
+        queries=str(queries),
+        judgments=str(judgments),
+        teacher=[dense],
+        generator=str(seq2seq),
+    )
+    assert isinstance(report, TuningReport)
+    assert report.alone[ASKED].queries == 10
+    assert report.alone[ALL_QUESTIONS].queries == 18
+    examples = list(read_examples(str(tmp_path / "out" / "examples.jsonl")))
+    learned = {one.query for one in examples}
+    judged, unjudged = {texts[row] for row in range(0, 40, 4)}, {text for row, text in enumerate(texts) if row % 4}
+    assert learned & unjudged
+    assert not learned & judged
+    assert len({one.query for one in examples}) == len(examples)
+    assert {one.query for one in written} <= learned
+    recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["training"]["teacher"] == {"models": [dense]}
+    assert [loss["name"] for loss in recipe["training"]["losses"]] == ["info_nce", "kl"]
+
+
+def test_a_collapse_leaves_the_model_and_says_so(
+    model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def collapse(*_: object) -> None:
+        raise CollapseError("step 3: all scores are the same")
+
+    monkeypatch.setattr(module, "train", collapse)
+    report = tune(model, pages, tmp_path / "out", device="cpu")
+    assert isinstance(report, TuningReport)
+    assert report.verdict == "no difference"
+    assert "collapsed" in report.reason
+    assert "step 3: all scores are the same" in caplog.text
+    assert report.alone[ALL_QUESTIONS].difference == 0
+    assert read_record(tmp_path / "out" / REPORT, TuningReport) == report
+    before, after = weights(Path(model)), weights(tmp_path / "out")
+    assert all((after[name] == weight).all() for name, weight in before.items() if name in after)
+
+
+@pytest.mark.parametrize("count", [1, 39])
+def test_few_documents(model: str, pages: Path, tmp_path: Path, count: int) -> None:
+    lines = pages.read_text(encoding="utf-8").splitlines()[:count]
+    repeated = [json.dumps(json.loads(line) | {"_id": f"copy{row}"}) for row, line in enumerate(lines)]
+    (tmp_path / "few.jsonl").write_text("\n".join([*lines, *repeated]), encoding="utf-8")
+    for dry_run in (False, True):
+        with pytest.raises(DataError, match=f"^{count} distinct document.* 40; "):
+            tune(model, tmp_path / "few.jsonl", tmp_path / "out", device="cpu", dry_run=dry_run)
+    assert names(tmp_path) == {"few.jsonl"}
+
+
+def test_repeated_and_empty_documents_are_counted(model: str, pages: Path, tmp_path: Path) -> None:
+    lines = pages.read_text(encoding="utf-8").splitlines()
+    more = [json.dumps(json.loads(line) | {"_id": f"copy{row}"}) for row, line in enumerate(lines)]
+    more += [json.dumps({"_id": "dots", "text": "..."})]
+    (tmp_path / "more.jsonl").write_text("\n".join([*lines, *more]), encoding="utf-8")
+    plan = tune(model, tmp_path / "more.jsonl", tmp_path / "out", device="cpu", dry_run=True)
+    assert isinstance(plan, Plan)
+    assert (plan.reading.documents, plan.reading.repeated, plan.collection) == (181, 91, 90)
+
+
+def test_another_language_and_texts_that_ask_nothing(model: str, tmp_path: Path, toy_texts: list[str]) -> None:
+    foreign, short = tmp_path / "foreign.jsonl", tmp_path / "short.jsonl"
+    foreign.write_text("".join(f'{{"_id": "{i}", "text": "Дважды нажмите кнопку {i}"}}\n' for i in range(60)))
+    short.write_text("".join(f'{{"_id": "{i}", "text": "old fox {i}"}}\n' for i in range(60)))
+    with pytest.raises(ModelError, match="train-vocabulary"):
+        tune(model, foreign, tmp_path / "out", device="cpu")
+    with pytest.raises(DataError, match="too short"):
+        tune(model, short, tmp_path / "out", device="cpu")
+    with pytest.raises(DataError, match="too short"):
+        tune(model, short, tmp_path / "out", device="cpu", queries=None, generator=None, teacher=())
+    assert names(tmp_path) == {"foreign.jsonl", "short.jsonl"}
+
+
+def test_too_few_minutes(model: str, pages: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"at least \d+ .*not 1e-05"):
+        tune(model, pages, tmp_path / "out", device="cpu", minutes=1e-5)
+    assert not names(tmp_path)
+
+
+def test_killed_at_three_moments_it_makes_the_same_model(model: str, pages: Path, tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    with Fork(tune_small, model, str(pages), str(whole), None, True) as process:
+        assert process.communicate()[1] is not None
+        assert process.wait() == 0
+    for moment in MOMENTS:
+        with Fork(tune_small, model, str(pages), str(broken), moment, True) as process:
+            error = process.communicate()[1]
+            assert process.wait() == -signal.SIGKILL, (moment, error)
+        assert names(tmp_path) - {"whole"} == {"broken.partial"}
+    with Fork(tune_small, model, str(pages), str(broken), None, True) as process:
+        error = process.communicate()[1]
+        assert process.wait() == 0, error
+    assert names(tmp_path) == {"whole", "broken"}
+    assert names(whole) == names(broken)
+    for name in ("model.safetensors", "examples.jsonl"):
+        assert (whole / name).read_bytes() == (broken / name).read_bytes(), name
+    first, second = (read_record(one / REPORT, TuningReport) for one in (whole, broken))
+    assert (first.alone, first.hybrid, first.recall, first.control) == (
+        second.alone,
+        second.hybrid,
+        second.recall,
+        second.control,
+    )
+    recipes = [yaml.safe_load((one / "recipe.yaml").read_text(encoding="utf-8")) for one in (whole, broken)]
+    assert recipes[0] == recipes[1] | {"data_folder": recipes[0]["data_folder"]}
