@@ -27,6 +27,7 @@ from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import positions
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.graph import refuse_exported
+from vocable.encoder.hub import locate
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import CollapseError, DataError, ModelError
@@ -119,6 +120,8 @@ def tune(
         return read_record(Path(output) / REPORT, TuningReport)
     name, start = str(model), load_sparse_encoder(model, device=device)
     refuse_exported(start)
+    for other in filter(None, (*sources.get("teacher", ()), sources.get("generator"))):
+        locate(other)  # a name that is wrong is known before the work
     documents, repeated = distinct(track(read_corpus(corpus), "documents"))
     if dry_run:
         return _plan(name, start, documents, repeated, minutes, sources)
