@@ -54,8 +54,8 @@ class TuningReport(Tabled):
         """Return nDCG@10 by kind of question, alone and fused with BM25, and the costs."""
         note = _sentence(f"{EXAM_RECALL} of all:", self.recall[ALL_QUESTIONS])
         return [
-            _by_kind(f"{EXAM_MEASURE} of the model alone", self.alone, [note]),
-            _by_kind(f"{EXAM_MEASURE} with BM25", self.hybrid),
+            _by_kind(f"{EXAM_MEASURE} of the model alone, with 95 % intervals", self.alone, [note]),
+            _by_kind(f"{EXAM_MEASURE} with BM25, with 95 % intervals", self.hybrid),
             self.cost_table(),
         ]
 
@@ -66,11 +66,11 @@ class TuningReport(Tabled):
         return Table("cost", ["model", *names], named)
 
     def notes(self) -> list[str]:
-        """Return sentences about the control and the training."""
-        return [
-            _sentence(f"control, Python's documentation: {EXAM_MEASURE}", self.control),
-            f"{self.examples:,} questions learned from in {self.steps:,} steps; {self.minutes:.0f} minutes",
-        ]
+        """Return sentences about the training, and the control where it was not learned from."""
+        training = f"{self.examples:,} questions learned from in {self.steps:,} steps; {self.minutes:.0f} minutes"
+        if self.corpus.startswith("pydocs:"):
+            return [training]
+        return [_sentence(f"control, Python's documentation: {EXAM_MEASURE}", self.control), training]
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
@@ -79,7 +79,7 @@ class TuningReport(Tabled):
 
 def _by_kind(title: str, found: Mapping[str, Change], notes: Sequence[str] = ()) -> Table:
     """Return a table of measures before and after, with 95 % intervals of the differences."""
-    header = ["questions", "number", "before", "after", "difference", "95 % interval"]
+    header = ["questions", "number", "before", "after", "difference", "interval"]
     rows = [
         [kind, str(one.queries), f"{one.before:.3f}", f"{one.after:.3f}", *interval(one).split(" ", 1)]
         for kind, one in found.items()
