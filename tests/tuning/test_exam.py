@@ -137,7 +137,7 @@ def test_few_documents_are_refused(count: int, said: str) -> None:
 
 
 def test_a_hundred_thousand_short_documents_take_seconds() -> None:
-    """On one core of a cloud machine 6 s and 90 MB besides the documents, of which 2,000 at least are searched."""
+    """Many short documents need no model before the plan."""
     rng = random.Random(0)
     words = [f"{start}{end}" for start in ("ba", "de", "gi", "ko", "lu") for end in map(str, range(2_000))]
     documents = [Document(f"{i}", " ".join(rng.choices(words, k=6))) for i in range(100_000)]

@@ -101,6 +101,15 @@ def words(text: str, *, letters: bool = False) -> list[str]:
     return found
 
 
+def unspaced(word: str) -> bool:
+    """Return whether a word is of a script that is cut into pairs of characters.
+
+    >>> unspaced("中国"), unspaced("Chinas")
+    (True, False)
+    """
+    return not word.isascii() and _patterns().unspaced.match(word) is not None
+
+
 def stemmer_of(language: str | None) -> Stemmer.Stemmer | None:
     """Return Snowball's stemmer of a language, None for None; raises `ArgumentError` for an unknown language."""
     if language is None:

@@ -19,7 +19,7 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import spread
-from vocable.retrieval.words import words
+from vocable.retrieval.words import unspaced, words
 from vocable.tables import Table, Tabled
 from vocable.training.micro_batches import embedded
 from vocable.tuning.exam import ONE_IN
@@ -47,7 +47,7 @@ class Reading:
     documents: int
     repeated: int  # documents with the words of an earlier one, or without words
     words: float  # of a document, median
-    pieces_per_word: float
+    pieces_per_word: float  # of a character, in scripts without spaces
     unknown: float  # share of the pieces
     questions: float  # that a document gives, mean
 
@@ -58,11 +58,12 @@ def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrain
     texts = [document.full for document in sample]
     found = [word for text in texts for word in words(text, letters=True) if any(map(str.isalpha, word))]
     pieces = [piece for word in found for piece in tokenizer.tokenize(word)]
+    count = sum(len(word) if unspaced(word) else 1 for word in found)  # pairs of characters, where no space parts words
     return Reading(
         documents=len(documents) + repeated,
         repeated=repeated,
         words=median(len(text.split()) for text in texts),
-        pieces_per_word=len(pieces) / max(1, len(found)),
+        pieces_per_word=len(pieces) / max(1, count),
         unknown=sum(piece == tokenizer.unk_token for piece in pieces) / max(1, len(pieces)),
         questions=len(made_examples(sample, Rarity(texts), 0, sys.maxsize)) / len(sample),
     )

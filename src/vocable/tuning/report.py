@@ -43,7 +43,7 @@ class TuningReport(Tabled):
     plan: Plan
     examples: int
     steps: int
-    minutes: float  # of all runs together
+    minutes: float  # of the last run
     output: Path = Path()
 
     def table(self) -> list[Table | str]:
