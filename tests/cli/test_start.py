@@ -161,7 +161,9 @@ for name in vocable.__all__:
 NEEDS_TRAIN = (
     "align analyze_logits calibrate expand_vocabulary export_model fuse inspect make_inference_free make_testset"
 )
-NEEDS_TRAIN += " mine pretrain provenance rescale teacher_scores train train_tokenizer train_vocabulary transfer unfuse"
+NEEDS_TRAIN += (
+    " mine pretrain provenance rescale teacher_scores train train_tokenizer train_vocabulary transfer tune unfuse"
+)
 
 
 def test_public_names_that_need_the_extra() -> None:

@@ -125,7 +125,7 @@ class Toys:
             "prune": ["prune", self.folder / "vectors", "--max-terms", 3],
             "mine": ["mine", self.model, self.pairs, "--corpus", self.corpus, "--with-scores", "--negatives", 2],
             "teacher-scores": ["teacher-scores", self.model, self.pairs],
-            "make-testset": ["make-testset", self.pairs, "--queries", 9, "--clusters", 3, "--kind", "plain"],
+            "make-testset": ["make-testset", self.pairs, "--queries", 9, "--clusters", 3, "--difficulty", "plain"],
             "rescale": ["rescale", self.model, "--factor", 2],
             "transfer": ["transfer", self.model, "--target", self.model, "--init", "mean", "--bias", "keep"],
             "vocabulary": ["train-vocabulary", self.corpus, "--size", 60],

@@ -62,8 +62,11 @@ def tune(
     )
     if dry_run:
         return Outcome(report)
-    page = output / "index.html"
-    return Outcome(report, [output, page], f"vocable index {output} {corpus} -o my-index --bm25")
+    # A model that stays as it was may have a graph under its own name.
+    better = output if getattr(report, "verdict", "") == "better" else model
+    skipped = f" --skip-bad {skip_bad}" if skip_bad else ""
+    following = f"vocable index {better} {corpus} -o my-index --bm25{skipped}"
+    return Outcome(report, [output, output / "index.html"], following)
 
 
 @command("Train", resumable=True)

@@ -25,7 +25,7 @@ from vocable.folders import ENDINGS, FolderFiles, files_of
 from vocable.tables import counted
 
 SHOWN_ENDINGS = 5  # of files that are left out
-EXPECTED = "text in UTF-8, and front matter in YAML"
+EXPECTED = "text in UTF-8, and front matter in YAML; --skip-bad N leaves out N such files"
 PART = "~"  # before the number of a part of a large section, in its id
 
 

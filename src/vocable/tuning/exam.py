@@ -7,6 +7,7 @@ from either. Two of the kinds, keywords and passages, are not trained: they tell
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from vocable.retrieval.words import words
 from vocable.tables import counted
 from vocable.tuning.questions import QUESTION_KINDS, Kind, Question, Rarity, question
 from vocable.tuning.sources import TuningSources
+
+logger = logging.getLogger(__name__)
 
 ASKED = "asked"  # kind of the judged queries that a caller has
 MOST_QUESTIONS, ONE_IN = 600, 5  # questions, at most, and documents for each
@@ -149,8 +152,18 @@ def read_asked(sources: TuningSources, documents: Collection[str]) -> AskedQueri
     """Read the queries of people, and the judgments of these documents; judgments of other documents are left out."""
     place, judged_by = sources.get("queries"), sources.get("judgments")
     queries = [] if place is None else list(read_queries(place))
-    judgments = [] if judged_by is None else [one for one in read_judgments(judged_by) if one.doc_id in documents]
+    read = [] if judged_by is None else list(read_judgments(judged_by))
+    judgments = [one for one in read if one.doc_id in documents]
     known = {one.query_id for one in judgments if one.relevance > 0} & {query.id for query in queries}
+    if judged_by is not None and not known:
+        raise DataError(
+            f"none of {counted(len(read), 'judgment')} is of a query of {place} and a searched document",
+            source=judged_by,
+        )
+    if len(judgments) < len(read):
+        logger.warning(
+            "%d of %d judgments are of documents that are not searched", len(read) - len(judgments), len(read)
+        )
     return AskedQueries(
         [query for query in queries if query.id in known],
         [one for one in judgments if one.query_id in known],

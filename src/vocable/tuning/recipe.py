@@ -22,7 +22,7 @@ TEMPERATURE = 0.75  # standard deviations of a query's scores
 QUERY_COST, DOCUMENT_COST = 0.03, 0.033  # weight of the regularizer times the FLOPS before the training
 START_SHARE = 0.5  # of the weights before: the mean forgets less and gains more on queries of people
 TEACHER_TEMPERATURE = 0.3  # standard deviations of the mean of the teachers' scores
-SAVE_EVERY = 20
+SAVE_EVERY, LOG_EVERY = 20, 2
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def recipe(model: str, scale: Scale, steps: int, teachers: Sequence[str], seed: 
             "document": _rounded(DOCUMENT_COST / scale.document_flops),
         },
         "save_every": SAVE_EVERY,
+        "log_every": LOG_EVERY,
     }
     if teachers:
         losses.append({"name": "kl", "temperature": temperature, "teacher_temperature": TEACHER_TEMPERATURE})
