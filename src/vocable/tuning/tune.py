@@ -7,6 +7,7 @@ Each is made once, and found again when an interrupted command is repeated.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import locate
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import CollapseError, DataError, ModelError
+from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
@@ -111,11 +112,13 @@ def tune(
         the report; with `dry_run` the plan.
 
     Raises:
-        ArgumentError: too few minutes, or the output exists and is something else.
+        ArgumentError: too few minutes, several processes, or the output exists and is something else.
         DataError: a source cannot be read, or has fewer than 300 distinct documents.
         ModelError: no such model, or its vocabulary is of another language.
     """
     settings = settings_of(tune, locals(), without=("dry_run", "minutes"))
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ArgumentError("tune runs in one process: start it without torchrun, and train its recipe.yaml with it")
     if not dry_run and finished(output, settings):
         return read_record(Path(output) / REPORT, TuningReport)
     name, start = str(model), load_sparse_encoder(model, device=device)
