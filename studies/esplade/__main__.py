@@ -12,8 +12,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from studies.common import Exhibit, Figure, Study, main
+from studies.common import main
 from studies.measurements import logits, postings, pretraining_log, quality, term_weights
+from studies.plan import Exhibit, Figure, Study
 
 RECIPE = "esplade"
 MODELS = "overlap-repeat-lr-l overlap-repeat-lr-h indep-repeat-lr-l indep-repeat-lr-h indep-uniq-lr-l indep-uniq-lr-h"

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from studies.beir import BEIR, DEV, DL_2019, MSMARCO_SIZE, SIZES
-from studies.common import Exhibit, Figure, Study, main
+from studies.common import main
 from studies.measurements import head, quality, recipe_key, training_log
+from studies.plan import Exhibit, Figure, Study
 
 RECIPE = "mlm-head-rescaling"
 CORPORA = {"dl19": "dev", "climate-fever": "fever"}  # share nearly all documents

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from studies.beir import BEIR, DEV, DL_2019, MSMARCO_SIZE, SIZES
-from studies.common import Exhibit, Figure, Study, main
+from studies.common import main
 from studies.measurements import fragmentation, pretraining_log, quality
+from studies.plan import Exhibit, Figure, Study
 
 RECIPE = "vocabulary-transfer"
 # fmt: off

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from studies.beir import BEIR, DEV, DL_2019, DL_2020, MSMARCO_SIZE, SIZES, TRAIN
-from studies.common import Exhibit, Figure, Model, Study, main
+from studies.common import main
 from studies.measurements import BM25_RM3, quality, removal, wackiness
+from studies.plan import Exhibit, Figure, Model, Study
 
 RECIPE = "wacky-weights"
 # fmt: off

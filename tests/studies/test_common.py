@@ -13,7 +13,9 @@ import pytest
 
 import vocable as vo
 from studies import measurements, runs
-from studies.common import Cell, Reproduction, Study, main, reproduce
+from studies.common import main, reproduce
+from studies.plan import Study
+from studies.results import Cell, Reproduction
 from tests.studies.test_plan import study_of
 from vocable.adapt.statistics import row_norms
 from vocable.encoder.fuse import parts

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from studies.common import Plan, Study, main, make_plan, reproduce
+from studies.common import main, reproduce
 from studies.cost import TOKENS, Cost
+from studies.plan import Plan, Study, make_plan
 from vocable.errors import ArgumentError, DataError
 from vocable.training.recipe_files import read_recipe
 

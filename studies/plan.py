@@ -1,0 +1,288 @@
+"""Plan of a study: its datasets, columns and exhibits, the runs that these need, their cost and missing data.
+
+The rows of a table are variants of recipes, which carry the published figures, or finished models.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from itertools import chain, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from studies.cost import TFLOPS, VECTOR, Cost
+from studies.measurements import BM25_RM3, Column
+from studies.runs import BEFORE_TRAINING, Place, Request, Run
+from studies.toys import Toys
+from vocable.data.sources import parse_source
+from vocable.errors import ArgumentError
+from vocable.tables import Table, Tabled, counted
+from vocable.training.variants import plan_runs
+
+
+class Model(NamedTuple):
+    """A model to measure as it is: a name for `vocable.load`, or an expander of `vocable measure-wackiness`."""
+
+    model: str
+    published: Mapping[str, float]
+    source: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Lines or points: the columns of x and of y, pair by pair; a value may be a list, too."""
+
+    x: Sequence[str]
+    y: Sequence[str]
+    dashed: Sequence[str] = ()  # columns drawn as dashed lines in the colors of y
+    apart: bool = False  # each pair has a panel of its own
+    log_x: bool = False
+    curves: str | None = None  # regular expression: rows whose group 1 is the same are one curve
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A table or a figure: its rows by recipe, then those of `models`."""
+
+    about: str
+    rows: Mapping[str, str] = field(default_factory=dict)  # recipe -> variants, with spaces between, or "all"
+    models: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    sweep: str | None = None  # as of `vocable train`: each row is trained with each value
+    seeds: Sequence[int] | None = None  # each row is trained with each seed; None for that of the recipe
+    figure: Figure | None = None
+
+    @property
+    def shown(self) -> list[str]:
+        """All columns to measure, those of the figure included."""
+        drawn = [] if self.figure is None else [*self.figure.x, *self.figure.y, *self.figure.dashed]
+        return list(dict.fromkeys([*self.columns, *drawn]))
+
+
+@dataclass(frozen=True)
+class Study:
+    """The experiments of a paper.
+
+    A dataset has one or several sources, with spaces between: the first that exists locally is read, else the last one
+    is fetched.
+    """
+
+    folder: Path  # of its recipes
+    about: str
+    datasets: Mapping[str, str]
+    columns: Mapping[str, Column]
+    exhibits: Mapping[str, Exhibit]
+    corpora: Mapping[str, str] = field(default_factory=dict)  # dataset -> the one that has nearly all its documents
+    groups: Mapping[str, str] = field(default_factory=dict)  # name -> datasets, with spaces between
+    sizes: Mapping[str, int] = field(default_factory=dict)  # documents of a dataset, for the plan
+    fetch: Mapping[str, str] = field(default_factory=dict)  # pattern of sources -> instructions to get them
+    models: Mapping[str, Model] = field(default_factory=dict)
+    not_here: Mapping[str, str] = field(default_factory=dict)  # exhibits that are not reproduced, and why
+
+    def datasets_of(self, column: Column) -> list[str | None]:
+        """Return the datasets whose mean is a column's value; [None] for a column without a dataset."""
+        return [None] if column.on is None else [*self.groups.get(column.on, column.on).split()]
+
+    def selected(self, only: Sequence[str] | None) -> dict[str, Exhibit]:
+        """Return the exhibits of these names, or all; raises `ArgumentError` for an unknown one."""
+        for name in only or []:
+            if name in self.not_here:
+                raise ArgumentError(f"only: {name} is not reproduced: {self.not_here[name]}")
+            if name not in self.exhibits:
+                raise ArgumentError(f"only: no {name!r} here: choose from {', '.join(self.exhibits)}")
+        return {name: one for name, one in self.exhibits.items() if not only or name in only}
+
+    def on_toys(self) -> Study:
+        """Return the study with up to three collections of each group, and two seeds."""
+        groups = {}
+        for name, some in ((name, names.split()) for name, names in self.groups.items()):
+            groups[name] = " ".join([*some[:2], *[one for one in some[2:] if one in self.corpora][:1]])
+        exhibits = {
+            name: one if one.seeds is None else replace(one, seeds=one.seeds[:2]) for name, one in self.exhibits.items()
+        }
+        return replace(self, groups=groups, exhibits=exhibits)
+
+
+class Row(NamedTuple):
+    """A row of an exhibit: its runs, one per seed, and its published figures."""
+
+    label: str
+    runs: list[Run]
+    published: Mapping[str, float]
+
+
+@dataclass
+class Plan(Tabled):
+    """The rows of each exhibit, and all runs by name."""
+
+    study: Study
+    exhibits: dict[str, Exhibit]
+    rows: dict[str, list[Row]]
+    runs: dict[str, Run]
+    places: dict[str, Place]
+    missing: dict[str, str]  # missing sources, and instructions to get them
+    tflops: float = TFLOPS
+
+    def costs(self) -> dict[str, Cost]:
+        """Return the cost of each run; shared pre-training is counted at the first of its runs."""
+        found, adapted = {}, set[str]()
+        for name, run in self.runs.items():
+            corpora = {self.places[request.on].corpus for request in run.wanted if request.on and run.needs == "model"}
+            texts = sum(self.study.sizes.get(corpus, 0) for corpus in corpora)
+            model = run.model if run.recipe is None else run.recipe.model
+            adapts = run.needs != "recipe" and run.shares_with not in adapted
+            found[name] = Cost.of(model, run.recipe, texts, adapts=adapts, trains=run.needs == "model")
+            adapted |= {run.shares_with} if adapts else set()
+        return found
+
+    def table(self) -> list[Table | str]:
+        """Return the exhibits, the runs with their costs, and what is missing."""
+        shown = [
+            [f"{name}: {one.about}", str(len(self.rows[name])), str(len(runs_of(self.rows[name])))]
+            for name, one in self.exhibits.items()
+        ]
+        costs = self.costs()
+        rows = [[name, *cost.cells(self.tflops)] for name, cost in costs.items()]
+        rows.append([f"{counted(len(costs), 'run')} together", *Cost.together(costs.values()).cells(self.tflops)])
+        header = ["run", "steps", "texts to encode", "10^15 operations", "hours"]
+        read = {self.places[request.on].corpus for run in self.runs.values() for request in run.wanted if request.on}
+        largest = max((self.study.sizes.get(corpus, 0) for corpus in read), default=0)
+        note = (
+            f"hours: of one GPU that sustains {self.tflops:g} x 10^12 operations per second, an assumption (--tflops). "
+            f"Vectors of the largest collection: {largest * VECTOR / 1e9:,.0f} GB on disk, twice that in memory."
+        )
+        found: list[Table | str] = [Table(self.study.about, ["exhibit", "rows", "runs"], shown)]
+        found += [Table("", header, rows), note]
+        found += [f"{name} is not reproduced: {why}" for name, why in self.study.not_here.items()]
+        found += [f"needed: {one}" for one in dict.fromkeys(chain(*(run.needed for run in self.runs.values())))]
+        places: dict[str, list[str]] = defaultdict(list)
+        for place, instructions in self.missing.items():
+            places[instructions].append(place)
+        return found + [f"missing: {', '.join(some)}: {instructions}" for instructions, some in places.items()]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        exhibits = {name: [row.label for row in rows] for name, rows in self.rows.items()}
+        runs = {name: cost._asdict() for name, cost in self.costs().items()}
+        return {"exhibits": exhibits, "runs": runs, "missing": self.missing, "tflops": self.tflops}
+
+
+def make_plan(
+    study: Study,
+    root: Path,
+    only: Sequence[str] | None = None,
+    overrides: Sequence[str] = (),
+    toys: Toys | None = None,
+    tflops: float = TFLOPS,
+) -> Plan:
+    """Plan the exhibits of these names, or all. The whole study is planned, so that a run has one name whatever `only`.
+
+    Raises:
+        ArgumentError: an unknown exhibit.
+        RecipeError: an override that is not valid.
+    """
+    selected = study.selected(only)  # a mistyped name is known before anything is made
+    if toys is not None:
+        study = study.on_toys()
+        selected = study.selected(only)
+    known = dict[str, Run]()  # by their settings
+    rows = {name: list(_rows(study, exhibit, root, overrides, toys, known)) for name, exhibit in study.exhibits.items()}
+    first: dict[str, str] = {}
+    for run in known.values():  # of runs that adapt alike, the first gives the adapted model its name
+        run.shares_with = first.setdefault(run.settings(BEFORE_TRAINING), run.name)
+    for name, exhibit in selected.items():
+        for column in (study.columns[shown] for shown in exhibit.shown):
+            for run, dataset in product(runs_of(rows[name]), study.datasets_of(column)):
+                values = run.wanted.setdefault(Request.of(column, dataset), [])
+                values += [column.value] * (column.value not in values)
+    runs = {run.name: run for run in known.values() if run.wanted}
+    folder = next((text.partition("=")[2] for text in overrides if text.startswith("data_folder=")), "")
+    places = {name: _place(study, name, folder, toys) for name in study.datasets}
+    missing = {} if toys is not None else _missing(study, runs.values(), places)
+    return Plan(study, selected, {name: rows[name] for name in selected}, runs, places, missing, tflops)
+
+
+def runs_of(rows: Iterable[Row]) -> list[Run]:
+    """Return the runs of rows, each once."""
+    return list({run.name: run for row in rows for run in row.runs}.values())
+
+
+def _rows(
+    study: Study, exhibit: Exhibit, root: Path, overrides: Sequence[str], toys: Toys | None, known: dict[str, Run]
+) -> Iterator[Row]:
+    """The rows of an exhibit; a run with the settings of a known one is that run."""
+    for recipe, text in exhibit.rows.items():
+        names = None if text == "all" else text.split()
+        planned = plan_runs(study.folder / f"{recipe}.yaml", names, overrides, exhibit.sweep)
+        for label, (wanted, result) in planned.items():
+            runs = []
+            for seed in exhibit.seeds or [wanted.seed]:
+                name = label + (f"-seed-{seed}" if seed != wanted.seed else "")
+                if any(run.name == name for run in known.values()):  # a variant of another recipe, or this very run
+                    name = f"{recipe}-{name}"
+                seeded = wanted.model_copy(update={"seed": seed, "evaluation": None, "needs": []})
+                run = Run(name, root, recipe=seeded if toys is None else toys.recipe(seeded))
+                run.needed = wanted.needs
+                runs.append(known.setdefault(run.settings(), run))
+            yield Row(label, runs, result.published)
+    for label in exhibit.models:
+        one = study.models[label]
+        name = one.model if toys is None or one.model == BM25_RM3 else toys.model(one.model)
+        run = Run(label, root, model=name)
+        yield Row(label, [known.setdefault(run.settings(), run)], one.published)
+
+
+def _place(study: Study, name: str, folder: str, toys: Toys | None) -> Place:
+    """The first source of a dataset that exists, or the last one; on toys, a collection of its own."""
+    corpus = study.corpora.get(name, name)
+    if toys is not None:
+        return Place(toys.collection(name), corpus)
+    places = [_in_folder(place, folder) for place in study.datasets[name].split()]
+    return Place(next((place for place in places if _exists(place)), places[-1]), corpus)
+
+
+def _in_folder(place: str, folder: str) -> str:
+    """A source within the data folder, as of a recipe (`Recipe.place`)."""
+    scheme, name, split = parse_source(place)
+    if scheme not in (None, "beir"):
+        return place
+    inside = str(Path(folder) / name)
+    return inside if scheme is None else f"beir:{inside}" + (f"#{split}" if split else "")
+
+
+def _exists(place: str) -> bool:
+    scheme, name, _ = parse_source(place)
+    return scheme in (None, "beir") and Path(name).exists()
+
+
+def _missing(study: Study, runs: Iterable[Run], places: Mapping[str, Place]) -> dict[str, str]:
+    """The missing files and folders of datasets and recipes, with instructions to get them."""
+    names: dict[str, str] = {}  # source -> its name in the study or recipe
+    for run in runs:
+        names |= {places[one.on].source: study.datasets[one.on].split()[0] for one in run.wanted if one.on}
+        if run.recipe is not None and run.needs != "recipe":
+            names |= {run.recipe.place(place): place for place in _sources(run)}
+    return {
+        where: next((how for pattern, how in study.fetch.items() if fnmatch(name, pattern)), "put it there")
+        for where, name in names.items()
+        if parse_source(where)[0] in (None, "beir") and not _exists(where)
+    }
+
+
+def _sources(run: Run) -> Iterator[str]:
+    """The sources that a recipe reads before its evaluation; those of the training only where it is trained."""
+    recipe = run.recipe
+    assert recipe is not None
+    for one, settings in recipe.planned():
+        if run.needs == "model" or one.name not in ("calibrate", "queries"):
+            yield from one.texts(settings)
+    if recipe.expand is not None and recipe.expand.words is not None:
+        yield recipe.expand.words
+    for source in recipe.data.examples if run.needs == "model" else ():
+        if isinstance(source, str):
+            yield source
+        else:
+            yield from filter(None, [source.file, source.corpus, source.queries, source.scores])

@@ -1,0 +1,165 @@
+"""Results of a study: cells beside the published figures, as tables, a page with figures, and JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from studies.measurements import Column, Values
+from studies.plan import Figure, Plan, Row, Study
+from studies.runs import Request
+from vocable.figures import ACROSS, MARKERS, add_legend, empty_panels
+from vocable.html import Drawing, Section, drawing, write_page
+from vocable.storage import write_record
+from vocable.tables import NONE, Table, Tabled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RESULTS = "results.json"
+MARKED = 20  # points of a curve that have a marker each
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Our values, one per seed, and the published one."""
+
+    ours: list[float | list[float]]
+    published: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cell as JSON values; null for NaN and infinities."""
+        ours = [[_finite(one) for one in value] if isinstance(value, list) else _finite(value) for value in self.ours]
+        return {"ours": ours, "published": self.published}
+
+    def text(self, decimals: int) -> str:
+        """Return our mean ± the standard deviation over seeds, and the published value in brackets."""
+        numbers = [value for value in self.ours if isinstance(value, float | int)]
+        shown = f"{fmean(numbers):.{decimals}f}" if numbers else NONE
+        if len(numbers) > 1:
+            shown += f" ± {stdev(numbers):.{decimals}f}"
+        return shown if self.published is None else f"{shown} ({self.published:.{decimals}f})"
+
+
+@dataclass(frozen=True)
+class Reproduction(Tabled):
+    """The cells {exhibit: {row: {column: cell}}} of a study, in the paper's units."""
+
+    study: Study
+    cells: dict[str, dict[str, dict[str, Cell]]]
+    output: Path
+    toy: bool = False
+
+    def table(self) -> list[Table | str]:
+        """Return a table for each exhibit that has columns, and the path of the page."""
+        return [*chain.from_iterable(map(self._parts, self.cells)), f"{self.output / 'index.html'}: with the figures"]
+
+    def _parts(self, name: str) -> list[Table | str]:
+        exhibit = self.study.exhibits[name]
+        if not exhibit.columns:
+            return [f"{name}: a figure, on the page"]
+        decimals = {column: _decimals(self.cells[name].values(), column) for column in exhibit.columns}
+        rows = [
+            [label, *(cells[column].text(decimals[column]) for column in exhibit.columns)]
+            for label, cells in self.cells[name].items()
+        ]
+        return [Table(f"{name}: {exhibit.about}", ["", *exhibit.columns], rows)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cells as JSON values."""
+        cells = {
+            name: {row: {column: cell.to_json() for column, cell in cells.items()} for row, cells in rows.items()}
+            for name, rows in self.cells.items()
+        }
+        return {"study": self.study.about, "toy": self.toy, "cells": cells}
+
+    def write(self) -> None:
+        """Write the results and the page with its figures into the output folder."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        write_record(self.output / RESULTS, self.to_json())
+        note = "Ours, ± the standard deviation over seeds, and in brackets the published."
+        sections = [Section("How to read it", [note])]
+        for name in self.cells:
+            figure = self.study.exhibits[name].figure
+            drawn = [] if figure is None else [self._figure(name, figure)]
+            sections.append(Section(f"{name}: {self.study.exhibits[name].about}", [*self._parts(name), *drawn]))
+        title = f"{self.study.about}{', on toys: the numbers mean nothing' if self.toy else ''}"
+        write_page(self.output, title, sections)
+
+    def _figure(self, name: str, figure: Figure) -> Drawing:
+        dashed: Sequence[str | None] = figure.dashed or [None] * len(figure.y)
+        pairs = list(zip(figure.x, figure.y, dashed, strict=True))
+        panels = [[pair] for pair in pairs] if figure.apart else [pairs]
+        drawn = empty_panels(len(panels), ACROSS)
+        for axes, panel in zip(drawn.axes, panels, strict=True):
+            self._draw(axes, name, figure.curves, panel)
+            if figure.log_x:
+                axes.set_xscale("log")
+        add_legend(drawn, *drawn.axes[0].get_legend_handles_labels(), fontsize="x-small")
+        return drawing(drawn, self.output, name, self.study.exhibits[name].about)
+
+    def _draw(self, axes: Axes, name: str, curves: str | None, pairs: Sequence[tuple[str, str, str | None]]) -> None:
+        """Draw the y of each pair as a line, with markers where there are few points."""
+        solid = _curves(self.cells[name], curves, [(x, y) for x, y, _ in pairs])
+        dashed = _curves(self.cells[name], curves, [(x, other) for x, _, other in pairs if other is not None])
+        for number, (curve, points) in enumerate(solid.items()):
+            marker, color = MARKERS[number % len(MARKERS)] if len(points) < MARKED else "", f"C{number}"
+            axes.plot([x for x, _ in points], [y for _, y in points], marker=marker, color=color, label=curve)
+            others = dashed.get(curve, [])
+            axes.plot([x for x, _ in others], [y for _, y in others], color=color, linestyle="--")
+        axes.set_xlabel(pairs[0][0])
+        axes.set_ylabel(pairs[0][1])
+        axes.grid(alpha=0.3)
+
+
+def cells_of(row: Row, plan: Plan, exhibit: str, values: Mapping[str, Mapping[str, Values]]) -> dict[str, Cell]:
+    return {
+        name: Cell(
+            [_value(plan.study.columns[name], plan.study, values[run.name]) for run in row.runs],
+            row.published.get(name),
+        )
+        for name in plan.exhibits[exhibit].shown
+    }
+
+
+def _value(column: Column, study: Study, values: Mapping[str, Values]) -> float | list[float]:
+    """A column's value of a run: the mean over its datasets, of lists place by place, in the paper's unit."""
+    found = [values[Request.of(column, dataset).key][column.value] for dataset in study.datasets_of(column)]
+    mean = [column.times * one for one in _mean(found)]
+    return mean if isinstance(found[0], list) else mean[0]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _decimals(rows: Iterable[Mapping[str, Cell]], column: str) -> int:
+    """The decimals of the published figures of a column, 4 where none is published."""
+    published = [value for cells in rows if (value := cells[column].published) is not None]
+    return max((len(f"{value:.10g}".partition(".")[2]) for value in published), default=4)
+
+
+def _curves(
+    rows: Mapping[str, Mapping[str, Cell]], named: str | None, pairs: Sequence[tuple[str, str]]
+) -> dict[str, list[tuple[float, float]]]:
+    """The points of each curve, means over seeds: one curve per row, or per group 1 of `named`."""
+    curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for label, cells in rows.items():
+        match = re.fullmatch(named, label) if named is not None else None
+        for x, y in pairs:
+            points = zip(_mean(cells[x].ours), _mean(cells[y].ours), strict=True)
+            curves[match[1] if match else label] += [point for point in points if all(map(math.isfinite, point))]
+    return dict(curves)
+
+
+def _mean(values: Sequence[float | list[float]]) -> list[float]:
+    """The mean of numbers, [one], or of lists place by place."""
+    lists = [value if isinstance(value, list) else [value] for value in values]
+    return [fmean(several) for several in zip(*lists, strict=True)]
