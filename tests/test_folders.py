@@ -28,7 +28,10 @@ def test_hidden_ignored_and_made_files_are_left_out(tmp_path: Path) -> None:
     make(tmp_path, "a.md", ".b.md", ".git/c.md", "build/d.md", "e/f.md", "e/g.md", "_sources/a.rst", "index/page.html")
     (tmp_path / ".gitignore").write_text("build/\nf.md\n", encoding="utf-8")
     (tmp_path / "index/settings.json").write_text(json.dumps({"inputs": ""}), encoding="utf-8")
-    assert files_of(tmp_path).files == ["a.md", "e/g.md"]
+    make(tmp_path, ".github/h.md", "e/.github/i.md", "e/.j.png", "build/.k/l.md")
+    found = files_of(tmp_path)
+    assert found.files == ["a.md", "e/g.md"]
+    assert +found.hidden == {".b.md": 1, ".github": 2}  # .git has no documents
 
 
 def test_rules_of_the_repository_above(tmp_path: Path) -> None:

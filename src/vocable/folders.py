@@ -17,6 +17,7 @@ from pathlib import Path
 from vocable.gitignore import Rules, is_ignored, rules_in
 
 ENDINGS = (".md", ".markdown", ".html", ".htm", ".txt", ".rst")
+REPOSITORY = ".git"
 COPIES = "_sources"  # folder of a site made by Sphinx: each page again, as its source
 MADE_WITH = "settings.json"  # of what vocable made, with the fingerprint of its inputs
 SETTINGS_BYTES = 1 << 20
@@ -29,10 +30,15 @@ OTHER_FOLDERS = {  # by names of files at the top of a folder
 
 @dataclass
 class FolderFiles:
-    """The files of a folder of documents, by their paths in it with forward slashes, and counts of others by ending."""
+    """The files of a folder of documents, by their paths in it with forward slashes, and those that are left out.
+
+    `others` counts files of other kinds by their endings, `hidden` has the names of hidden folders, and of hidden files
+    that would be read otherwise.
+    """
 
     files: list[str] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
+    hidden: Counter[str] = field(default_factory=Counter)
 
 
 def something_else(folder: Path) -> str | None:
@@ -66,15 +72,18 @@ def files_of(folder: Path) -> FolderFiles:
         place, inner, rules = waiting.pop()
         rules += rules_in(place, os.fsencode(prefix + inner))
         with os.scandir(place) as entries:
-            shown = [entry for entry in entries if not entry.name.startswith(".")]
-        for entry in shown:
+            there = list(entries)
+        for entry in there:
             path, is_folder = inner + entry.name, entry.is_dir(follow_symlinks=False)
             if is_ignored(prefix + path, is_folder, rules):
                 continue
-            if is_folder:
+            ending = Path(path).suffix.lower()
+            if entry.name.startswith("."):
+                found.hidden[entry.name] += entry.name != REPOSITORY and (is_folder or ending in ENDINGS)
+            elif is_folder:
                 if entry.name != COPIES and not _is_made(Path(entry)):
                     waiting.append((Path(entry), f"{path}/", rules))
-            elif (ending := Path(path).suffix.lower()) not in ENDINGS:
+            elif ending not in ENDINGS:
                 found.others[ending] += 1
             elif _is_readable(entry, root):
                 found.files.append(path)
@@ -92,7 +101,7 @@ def _repository(root: Path) -> tuple[str, tuple[Rules, ...]]:
 
     A folder that these ignore is read nevertheless, without them.
     """
-    top = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
+    top = next((one for one in (root, *root.parents) if (one / REPOSITORY).exists()), root)
     names, inner = root.relative_to(top).parts, ""
     rules: tuple[Rules, ...] = ()
     for number, name in enumerate(names):

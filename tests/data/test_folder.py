@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,28 @@ def test_files_of_other_kinds_are_counted(folder: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING):
         list(read_corpus(folder))
     [record] = caplog.records
-    assert record.getMessage().startswith(f"{folder}: 3 files of other kinds left out (")
-    assert {".bin", ".png", "without ending"} == {*record.getMessage().rpartition("(")[2].rstrip(")").split(", ")}
+    found = re.fullmatch(
+        r"(.*): 3 files of other kinds \((.*)\) and 1 hidden file or folder \((.*)\) left out", record.msg % record.args
+    )
+    assert found is not None
+    assert (found[1], found[3]) == (str(folder), ".hidden.md")
+    assert {".bin", ".png", "without ending"} == {*found[2].split(", ")}
+
+
+def test_front_matter_with_a_fault_is_read_as_text_and_told_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "b.md").write_text("---\ntitle: one: two\n---\n# Page\n\nText.\n", encoding="utf-8")
+    (folder / "c.md").write_text("+++\ntitle: one\n+++\nText.\n", encoding="utf-8")
+    bad = BadLines()
+    for _ in range(2):
+        found = {one.id: one.text for one in read_corpus(folder, bad=bad)}
+    assert found["b.md#page"] == "title: one: two\n\nText."
+    assert found["c.md"] == "title: one\n\nText."
+    assert bad.count == 0
+    [message] = [one for one in caplog.messages if "front matter" in one]
+    assert message.startswith(f"{folder}/b.md:2: front matter is not YAML: ")
+    assert message.endswith("read as text (also in 1 other file)")
 
 
 def test_a_page_title_of_front_matter(folder: Path) -> None:
@@ -97,7 +118,6 @@ class TestErrors:
         [
             (b"# A\n\ncaf\xe9\n", 3, "0xe9"),
             (b"a\n\0", 2, "zero byte"),
-            (b"---\na: 1\nb: [\n---\n", 4, "YAML"),
             (b'---\na: "\\ud800"\n---\ntext', 1, "surrogate"),
         ],
     )
@@ -125,7 +145,10 @@ class TestErrors:
     def test_folders_without_documents(self, tmp_path: Path) -> None:
         assert ".md, .markdown, .html, .htm, .txt, .rst" in self.error(tmp_path)
         (tmp_path / "a.png").touch()
-        assert "1 file of other kinds (.png)" in self.error(tmp_path)
+        (tmp_path / ".git").mkdir()
+        assert self.error(tmp_path).endswith("only 1 file of other kinds (.png)")
+        (tmp_path / ".github").mkdir()
+        assert self.error(tmp_path).endswith("only 1 file of other kinds (.png) and 1 hidden file or folder (.github)")
         (tmp_path / "a.md").write_text("\ufeff \n", encoding="utf-8")
         assert "no text in 1 file" in self.error(tmp_path)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import cache, wraps
 from typing import ParamSpec, TypeVar, cast
 
 from vocable.errors import ArgumentError, DataError
@@ -122,3 +122,9 @@ def tolerant(verb: Callable[P, T]) -> Callable[P, T]:
             return verb(*args, **kwargs)
 
     return within
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log a warning about a source, however often the source is read."""
+    logger.warning("%s", message)

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
+from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
 from vocable.data.lines import BYTE_ORDER_MARK, line_limit
 from vocable.data.pages.blocks import Block, Page, PageError
@@ -24,8 +25,8 @@ from vocable.errors import ArgumentError, DataError
 from vocable.folders import ENDINGS, FolderFiles, files_of
 from vocable.tables import counted
 
-SHOWN_ENDINGS = 5  # of files that are left out
-EXPECTED = "text in UTF-8, and front matter in YAML; --skip-bad N leaves out N such files"
+SHOWN = 5  # endings of files, or names, that are left out
+EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"
 PART = "~"  # before the number of a part of a large section, in its id
 
 
@@ -49,30 +50,44 @@ def check_folder(folder: Path) -> tuple[FolderFiles, str]:
         found = files_of(folder)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", source=_shown(error.filename or source)) from error
-    endings = _endings(found.others)
+    left_out = _left_out(found)
     if not found.files:
-        there = f"only {counted(found.others.total(), 'file')} of other kinds ({endings})" if endings else "it has none"
+        there = f"it has only {left_out}" if left_out else "it has none"
         raise DataError(f"a folder of documents has files in {', '.join(ENDINGS)}: {there}", source=source)
-    left_out = f"{counted(found.others.total(), 'file')} of other kinds left out ({endings})" if endings else ""
-    return found, left_out
+    return found, f"{left_out} left out" if left_out else ""
 
 
-def _endings(others: Counter[str]) -> str:
-    names = [ending or "without ending" for ending, _ in others.most_common(SHOWN_ENDINGS)]
-    return ", ".join([*names, *["…"] * (len(others) > SHOWN_ENDINGS)])
+def _left_out(found: FolderFiles) -> str:
+    """Return the numbers of files and folders that are not read, with some of their endings or names."""
+    others, hidden = found.others, +found.hidden
+    counts = [f"{counted(others.total(), 'file')} of other kinds ({_names(others)})"] * bool(others)
+    if hidden:
+        number = counted(hidden.total(), "hidden file or folder", "hidden files or folders")
+        counts.append(f"{number} ({_names(hidden)})")
+    return " and ".join(counts)
+
+
+def _names(counts: Counter[str]) -> str:
+    names = [_shown(name) or "without ending" for name, _ in counts.most_common(SHOWN)]
+    return ", ".join([*names, *["…"] * (len(counts) > SHOWN)])
 
 
 def folder_items(folder: Path, files: Sequence[str]) -> Iterator[FolderItem]:
     """Yield the documents of the files of a folder, and the faults of files that are left out.
 
+    A warning tells of files whose front matter is read as text.
+
     Raises:
         DataError: a file cannot be read, or no file has a text.
     """
-    empty = True
+    empty, remarks = True, list[str]()
     for file in files:
-        for item in _file_items(folder, file):
+        for item in _file_items(folder, file, remarks):
             empty = False
             yield item
+    if remarks:
+        others = f" (also in {counted(len(remarks) - 1, 'other file')})" if len(remarks) > 1 else ""
+        warn_once(f"{remarks[0]}: read as text{others}")
     if empty:
         raise DataError(f"no text in {counted(len(files), 'file')} ({', '.join(ENDINGS)})", source=str(folder))
 
@@ -84,7 +99,8 @@ def item_row(number: int, item: FolderItem) -> Row | None:
     return item.row
 
 
-def _file_items(folder: Path, file: str) -> Iterator[FolderItem]:
+def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderItem]:
+    """Yield the documents of a file; a message about front matter that is read as text goes to `remarks`."""
     path = folder / file
     shown = _shown(str(path))
     try:
@@ -97,6 +113,8 @@ def _file_items(folder: Path, file: str) -> Iterator[FolderItem]:
     if shown != str(path):
         yield FolderItem(shown, 1, fault="the name of the file is not UTF-8")
         return
+    if page.remark is not None:
+        remarks.append(str(DataError(page.remark.message, source=shown, line=page.remark.line)))
     for part in parts(page, path.stem):
         name = file if part.anchor is None else f"{file}#{part.anchor}"
         fields = {"path": part.path, "file": file}

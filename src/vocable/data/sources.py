@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import DOCUMENT, JUDGMENT, PLAIN_TEXT, QUERY, Kind, Row
 from vocable.data.lines import Parser, TableRow, json_row, line_limit, parsers
 from vocable.data.records import MalformedError
@@ -23,8 +22,6 @@ from vocable.data.topics import TOPIC, topic_row, topics
 from vocable.errors import DataError, require_extra
 from vocable.fingerprint import DERIVED
 from vocable.folders import something_else
-
-logger = logging.getLogger(__name__)
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 BUFFER = 1 << 18  # bytes
@@ -202,10 +199,10 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
     if re.match(rb"\s*<DOC[ >]", sample):
         raise DataError("TREC documents (<DOC>) are not read: write them as JSON lines", source=source)
     if _is_json(sample):
-        _warn_once(f"{source}: read as JSON lines, like its first lines; name it .jsonl")
+        warn_once(f"{source}: read as JSON lines, like its first lines; name it .jsonl")
         return Stream(source, stem, lines, *known[".jsonl"])
     if _is_table(sample, kind):
-        _warn_once(f"{source}: read as {kind.layout}, like its first lines; name it .tsv")
+        warn_once(f"{source}: read as {kind.layout}, like its first lines; name it .tsv")
         return Stream(source, stem, lines, *known[".tsv"])
     return Stream(source, stem, lines, *known[extension])
 
@@ -222,14 +219,9 @@ def _folder(path: Path, kind: Kind[Any]) -> Stream:
         raise DataError(f"a folder, not a file: it holds documents, no {kind.name}{instead}", source=source)
     found, left_out = check_folder(path)
     if left_out:
-        _warn_once(f"{source}: {left_out}")
+        warn_once(f"{source}: {left_out}")
     items = numbered(lambda: folder_items(path, found.files), source)
     return Stream(source, path.resolve().name, items, item_row, EXPECTED, several=True)
-
-
-@cache
-def _warn_once(message: str) -> None:
-    logger.warning("%s", message)
 
 
 def _is_json(sample: bytes) -> bool:

@@ -4,35 +4,44 @@ import datetime
 
 import pytest
 
-from vocable.data.pages.blocks import PageError
 from vocable.data.pages.front_matter import front_matter
 
 
 def test_fields() -> None:
     text = "---\ntitle: A\ntags: [a, 1]\nday: 2024-03-01\nnested: {a: {b: c}}\n1: x\n---\n# Text"
-    fields, length = front_matter(text)
+    found = front_matter(text)
     nested = {"nested": {"a": {"b": "c"}}, "1": "x"}
-    assert fields == {"title": "A", "tags": ["a", 1], "day": datetime.date(2024, 3, 1), **nested}
-    assert text[length:] == "# Text"
+    assert found.fields == {"title": "A", "tags": ["a", 1], "day": datetime.date(2024, 3, 1), **nested}
+    assert found[1:] == ("# Text", 8, None)
+
+
+def test_fields_in_toml() -> None:
+    text = '+++\ntitle = "A"\ntags = ["a", 1]\nday = 2024-03-01\n[nested.a]\nb = "c"\n+++\n# Text'
+    found = front_matter(text)
+    nested = {"nested": {"a": {"b": "c"}}}
+    assert found.fields == {"title": "A", "tags": ["a", 1], "day": datetime.date(2024, 3, 1), **nested}
+    assert found[1:] == ("# Text", 8, None)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# a", "---\nno end", "---\nText\n---\n", "---- \na: 1\n---\n", "\n---\na: 1\n---\n"]
+    "text",
+    ["", "# a", "---\nno end", "---\nText\n---\n", "---- \na: 1\n---\n", "\n---\na: 1\n---\n", "+++\na = 1\n---\n"],
 )
 def test_texts_without_front_matter(text: str) -> None:
-    assert front_matter(text) == ({}, 0)
+    assert front_matter(text) == ({}, text, 1, None)
 
 
-@pytest.mark.parametrize("text", ["---\n---\n", "---\n# nothing\n...\n", "---\n---"])
+@pytest.mark.parametrize("text", ["---\n---\n", "---\n# nothing\n...\n", "---\n---", "+++\n+++", "+++\n# a\n+++\n"])
 def test_empty_front_matter(text: str) -> None:
-    assert front_matter(text) == ({}, len(text))
+    assert front_matter(text)[:2] == ({}, "")
 
 
 @pytest.mark.parametrize(
     ("values", "line", "fact"),
     [
         ("a: 1\nb: [1", 4, "expected"),
-        ("a: 1\n\tb: 1", 3, "tab|token|character"),
+        ("a: 1\n\tb: 1", 3, "token"),
+        ("title: one: two", 2, "mapping values"),
         ("d: 2024-02-31", 2, "day"),
         ("a: &x [1]\nb: *x", 3, "aliases"),
         ("a: !!python/object:os.system 1", 2, "constructor"),
@@ -40,7 +49,25 @@ def test_empty_front_matter(text: str) -> None:
         ("n: " + "9" * 5000, 2, "digits"),
     ],
 )
-def test_front_matter_that_is_not_yaml(values: str, line: int, fact: str) -> None:
-    with pytest.raises(PageError, match=fact) as error:
-        front_matter(f"---\n{values}\n---\n")
-    assert error.value.line == line
+def test_front_matter_that_is_not_yaml_is_text(values: str, line: int, fact: str) -> None:
+    found = front_matter(f"---\n{values}\n---\n# Text")
+    assert found[:3] == ({}, f"\n{values}\n\n# Text", 1)
+    assert found.remark is not None
+    assert (found.remark.line, fact in found.remark.message) == (line, True)
+
+
+@pytest.mark.parametrize(
+    ("values", "line", "fact"),
+    [
+        ("a = 1\nb = [1", 3, "Unclosed array"),
+        ("a = 1\ntitle: A", 3, "Expected '='"),
+        ("d = 2024-02-31", 2, "date"),
+        ("a = " + "[" * 5000, 2, "recursion"),
+        ("n = " + "9" * 5000, 2, "digits"),
+    ],
+)
+def test_front_matter_that_is_not_toml_is_text(values: str, line: int, fact: str) -> None:
+    found = front_matter(f"+++\n{values}\n+++\n# Text")
+    assert found[:3] == ({}, f"\n{values}\n\n# Text", 1)
+    assert found.remark is not None
+    assert (found.remark.line, fact in found.remark.message) == (line, True)

@@ -111,7 +111,21 @@ Setext
 
 def test_front_matter_is_no_text() -> None:
     page = markdown_page("---\ntitle: The  title\ntags: [a]\n---\n\ntext\n")
-    assert page == ([Block("text", 6)], "The title", {"title": "The  title", "tags": ["a"]})
+    assert page == ([Block("text", 6)], "The title", {"title": "The  title", "tags": ["a"]}, None)
+
+
+def test_front_matter_with_a_fault_is_text_and_no_heading() -> None:
+    page = markdown_page("---\ntitle: one: two\ntags: [a]\n---\n# Head\n\ntext\n")
+    assert page.blocks == [Block("title: one: two\ntags: [a]", 2), Block("Head", 5, 1), Block("text", 7)]
+    assert page[1:3] == ("", {})
+    assert page.remark is not None
+
+
+def test_marks_of_github_are_no_text() -> None:
+    assert blocks("# A ~~b~~ c\n\n~~struck~~ through, a ~ b") == [(1, "A b c"), (0, "struck through, a ~ b")]
+    tasks = "- [x] done\n- [ ] to do\n  1. [X] inner\n\n     [ ] not a box\n- [x]\n- [link](x)\n"
+    assert blocks(tasks) == [(0, "- done\n- to do\n  1. inner\n     [ ] not a box\n- [x]\n- link")]
+    assert blocks("[x] no task") == [(0, "[x] no task")]
 
 
 def test_html_in_markdown() -> None:

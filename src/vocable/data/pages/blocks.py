@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from vocable.data.records import MalformedError
 
+MOST_NESTED = 20  # blocks in blocks; deeper ones are plain text
+
 
 class PageError(MalformedError):
     """A file is no page that can be read; `line` is the line in the file."""
@@ -34,12 +36,20 @@ class Block(NamedTuple):
     anchor: str = ""
 
 
+class Remark(NamedTuple):
+    """A message about a line that is read otherwise than it seems to be meant."""
+
+    message: str
+    line: int
+
+
 class Page(NamedTuple):
     """The blocks of a page in order, its title besides its headings, and further fields."""
 
     blocks: list[Block]
     title: str = ""
     fields: Mapping[str, Any] = {}
+    remark: Remark | None = None
 
 
 class Anchors:

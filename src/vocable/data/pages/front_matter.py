@@ -1,47 +1,83 @@
-"""Front matter: YAML between two lines `---` at the start of a Markdown file."""
+"""Front matter: fields at the start of a Markdown file, as YAML between two lines `---` or TOML between two `+++`."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+import tomllib
+from typing import Any, NamedTuple
 
 import yaml
 
-from vocable.data.pages.blocks import PageError
+from vocable.data.pages.blocks import Remark
 
-FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?\n)?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+FRONT_MATTER = re.compile(
+    r"(?:(?P<yaml>---)[ \t]*\n(?P<fields>.*?\n)?(?:---|\.\.\.)|\+\+\+[ \t]*\n(?P<toml>.*?\n)?\+\+\+)[ \t]*(?:\n|\Z)",
+    re.DOTALL,
+)
+TOML_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")  # in a message of tomllib
 
 
 class _Loader(yaml.SafeLoader):  # the loader of libyaml may overflow the stack
     """A loader that refuses aliases, which could multiply values."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=self.peek_event().start_mark)
         return super().compose_node(parent, index)
 
 
-def front_matter(text: str) -> tuple[dict[str, Any], int]:
-    """Return the fields at the start of a text, and the length of the front matter: 0 if there is none.
+class FrontMatter(NamedTuple):
+    """The fields at the start of a text, the text after them, its first line, and a remark on fields with a fault."""
 
-    Lines between two rulers that are no mapping belong to the text.
+    fields: dict[str, Any]
+    text: str
+    line: int = 1
+    remark: Remark | None = None
+
+
+def front_matter(text: str) -> FrontMatter:
+    """Divide a text into its front matter and the rest.
+
+    Lines between two rulers that are no mapping belong to the text. Front matter with a fault does, too: only the
+    rulers become blank lines, because the second one would make a heading of the last line above it.
 
     >>> front_matter("---\\ntags: [a, b]\\n---\\n# Text")
-    ({'tags': ['a', 'b']}, 21)
-
-    Raises:
-        PageError: the front matter is not YAML.
+    FrontMatter(fields={'tags': ['a', 'b']}, text='# Text', line=4, remark=None)
+    >>> front_matter("---\\ntags: [a\\n---\\n# Text").text
+    '\\ntags: [a\\n\\n# Text'
     """
     found = FRONT_MATTER.match(text)
     if found is None:
-        return {}, 0
+        return FrontMatter({}, text)
+    values = _yaml(found["fields"] or "") if found["yaml"] else _toml(found["toml"] or "")
+    if isinstance(values, Remark):
+        inner = found["fields"] if found["yaml"] else found["toml"]
+        return FrontMatter({}, f"\n{inner}\n{text[found.end() :]}", 1, values)
+    if values is None:
+        return FrontMatter({}, text)
+    return FrontMatter(values, text[found.end() :], text.count("\n", 0, found.end()) + 1)
+
+
+def _yaml(text: str) -> dict[str, Any] | Remark | None:
+    """Return the fields of a text in YAML, a remark about a fault, or None if it is no mapping."""
     try:
-        values = yaml.load(found[1] or "", _Loader)
+        values = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         line = 2 + (error.problem_mark.line if error.problem_mark else 0)
-        raise PageError(f"front matter is not YAML: {error.problem}", line) from error
+        return Remark(f"front matter is not YAML: {error.problem}", line)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:  # a date such as 2024-02-31
-        raise PageError(f"front matter is not YAML: {' '.join(str(error).split())[:100]}", 2) from error
+        return Remark(f"front matter is not YAML: {' '.join(str(error).split())[:100]}", 2)
     if values is None or isinstance(values, dict):
-        return {str(name): value for name, value in (values or {}).items()}, found.end()
-    return {}, 0
+        return {str(name): value for name, value in (values or {}).items()}
+    return None
+
+
+def _toml(text: str) -> dict[str, Any] | Remark:
+    """Return the fields of a text in TOML, or a remark about a fault."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        message = " ".join(str(error).split())
+        place = TOML_PLACE.search(message)
+        line = int(place[1]) if place and place[1] else text.count("\n") if place else 1
+        return Remark(f"front matter is not TOML: {TOML_PLACE.sub('', message)[:100]}", 1 + line)

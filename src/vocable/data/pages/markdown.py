@@ -1,4 +1,4 @@
-"""Markdown (CommonMark with tables) as blocks of text."""
+"""Markdown (CommonMark with the tables, strikethrough and boxes of GitHub, and admonitions) as blocks of text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from vocable.data.pages.admonitions import quoted
 from vocable.data.pages.blocks import Block, Page
 from vocable.data.pages.front_matter import front_matter
 from vocable.data.pages.webpage import web_page
@@ -18,26 +19,23 @@ if TYPE_CHECKING:
 OWN_ANCHOR = re.compile(r"\s*\{:?\s*#([\w.:-]+)[^{}]*\}\s*$")  # ## Heading {#anchor}, of MkDocs and Pandoc
 NESTING = 100  # quotes and lists in each other; markdown-it leaves out what is deeper
 CODE_TOKENS = ("fence", "code_block")
+BOX = re.compile(r"\[[ xX]\]\s+")  # before a task of a list
 
 
 @cache
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"maxNesting": NESTING}).enable("table")
+    return MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
 
 
 def markdown_page(text: str) -> Page:
-    """Return the page of a Markdown text with its front matter, of which a title is the page's.
-
-    Raises:
-        PageError: the front matter is not YAML.
-    """
-    fields, start = front_matter(text)
-    tokens = _parser().parse(text[start:])
-    blocks = [block for block in _blocks(tokens, text.count("\n", 0, start) + 1) if block.text]
+    """Return the page of a Markdown text with its front matter, of which a title is the page's."""
+    fields, rest, line, remark = front_matter(text)
+    blocks = [block for block in _blocks(_parser().parse(quoted(rest)), line) if block.text]
     title = fields.get("title")
-    return Page(blocks, " ".join(str(title).split()) if isinstance(title, str | int | float) else "", fields)
+    title = " ".join(str(title).split()) if isinstance(title, str | int | float) else ""
+    return Page(blocks, title, fields, remark)
 
 
 def _blocks(tokens: Sequence[Token], first_line: int) -> Iterator[Block]:
@@ -84,8 +82,9 @@ def _lines(tokens: Sequence[Token]) -> Iterator[str]:
                 continue
             mark = "".join(marks)
             outer = "".join(indents)[: -len(mark)] if mark else "".join(indents)
+            text = BOX.sub("", _text(token), 1) if marks and token.type == "inline" else _text(token)
             marks.clear()
-            for number, line in enumerate(_text(token).splitlines()):
+            for number, line in enumerate(text.splitlines()):
                 yield f"{outer}{mark}{line}" if number == 0 else f"{''.join(indents)}{line}"
 
 

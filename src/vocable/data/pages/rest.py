@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from textwrap import dedent
 
-from vocable.data.pages.blocks import Block, Page
+from vocable.data.pages.blocks import MOST_NESTED, Block, Page
 
 ADORNMENT = re.compile(r"([!-/:-@[-`{-~])\1+[ \t]*")
 TABLE_RULE = re.compile(r"[ \t]*[-=+|][-=+| \t]*")  # of tables
@@ -22,7 +22,6 @@ SILENT_DIRECTIVES = frozenset(
     | {"sectnum", "tabularcolumns", "currentmodule", "module", "testsetup", "testcleanup", "class", "header", "footer"}
     | {"replace", "unicode", "date", "title", "automodule", "autoclass", "autofunction", "automethod", "autosummary"}
 )
-MOST_NESTED = 20  # blocks in blocks; deeper ones are plain text
 IMAGE_DIRECTIVES = frozenset(["image", "figure"])
 INLINE = re.compile(
     r"""(?P<literal>``(?P<code>.+?)``)
