@@ -19,58 +19,76 @@ from datasets import disable_progress_bars
 from transformers.utils import logging as hf_logging
 
 from studies.cost import TFLOPS
-from studies.measurements import Values
-from studies.plan import Plan, Study, make_plan
-from studies.results import Reproduction, cells_of
+from studies.plan import Plan, Selection, Study, make_plan
+from studies.results import Reproduction, reproduction
+from studies.runs import RunError
 from studies.toys import Toys
 from vocable.cli import silence
 from vocable.data import tolerating
-from vocable.errors import ArgumentError, DataError, VocableError, require_extra
+from vocable.errors import ArgumentError, DataError, LostProcessError, VocableError, require_extra
 from vocable.progress import progress
 from vocable.training import distributed
+
+logger = logging.getLogger("vocable.studies")
 
 
 def reproduce(
     study: Study,
     output: Path,
     *,
-    only: Sequence[str] | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
     toy: bool = False,
     overrides: Sequence[str] = (),
 ) -> Reproduction:
-    """Carry out the runs of the exhibits `only`, or all; an interrupted call resumes when repeated.
+    """Carry out the runs of the selected rows; an interrupted call resumes when repeated.
+
+    A run that fails leaves its cells empty and the others go on; a repeated call tries it again.
 
     Args:
         study: the paper's experiments.
         output: folder of models, measurements and the page index.html.
-        only: names of exhibits, as "table-2".
+        only: names or patterns of exhibits and rows, as "table-2" and "bert-*"; by default all.
+        skip: exhibits and rows to leave out.
         toy: use small random models and few texts, to show that every stage of every row can be carried out.
         overrides: `KEY=VALUE` texts that change keys of all recipes, as "data_folder=DATA".
 
     Raises:
-        ArgumentError: an unknown exhibit.
+        ArgumentError: an unknown exhibit or row.
         DataError: a missing source, with instructions to get it.
         RecipeError: an override that is not valid, or an output of other recipes.
-        CollapseError, ModelError: as in `vocable.train`.
     """
     require_extra("matplotlib", "figures")
-    study.selected(only)
     distributed.join()
     with distributed.first_alone():  # the others find the toys
-        plan = make_plan(study, output, only, overrides, Toys(output / "toys") if toy else None)
+        plan = make_plan(study, output, Selection(only, skip), overrides, Toys(output / "toys") if toy else None)
     if plan.missing:
         place, instructions = next(iter(plan.missing.items()))
         others = f", nor are {more} others (--dry-run lists them)" if (more := len(plan.missing) - 1) else ""
         raise DataError(f"not there{others}: {instructions}", source=place)
-    values: dict[str, dict[str, Values]] = {}
+    values, failed = {name: run.measured() for name, run in plan.runs.items()}, dict[str, str]()
+    not_adapted: dict[str, str] = {}  # runs that share an adapted model which could not be made, and why
     with _small() if toy else nullcontext(), progress("runs", total=len(plan.runs)) as advance:
         for name, run in plan.runs.items():
-            values[name] = run.carry_out(plan.places)
+            try:
+                if run.shares_with in not_adapted:
+                    raise RunError(not_adapted[run.shares_with])
+                run.carry_out(plan.places)
+            except LostProcessError:
+                raise
+            except (VocableError, OSError) as error:
+                failed[name] = str(error)
+                if not run.is_adapted:
+                    not_adapted[run.shares_with] = failed[name]
+                logger.warning("%s: %s", name, error)
+                gc.collect()  # a trainer and its model refer to each other
+            values[name] = run.measured()
+            found = reproduction(plan, values, failed, output, toy=toy)
+            if distributed.is_first():
+                found.write()
             advance(1)
-    cells = {name: {row.label: cells_of(row, plan, name, values) for row in rows} for name, rows in plan.rows.items()}
-    found = Reproduction(plan.study, cells, output, toy)
     if distributed.is_first():
-        found.write()
+        found.write_page()
     distributed.wait()
     return found
 
@@ -91,13 +109,17 @@ def _small() -> Iterator[None]:
 
 
 def main(study: Study, arguments: Sequence[str] | None = None) -> int:
-    """Run the command line of a study, and return its exit status: 2 for a user error, which is printed as one line."""
+    """Run the command line of a study, and return its exit status.
+
+    It is 2 for a user error, which is printed as one line, and 1 if a row is not complete.
+    """
     name = study.folder.name
     parser = argparse.ArgumentParser(prog=f"python -m studies.{name}", description=study.about)
     parser.add_argument("-o", "--output", type=Path, help="folder of models, measurements and the page")
     parser.add_argument(
-        "--only", action="append", metavar="NAME", help="a table or figure, as table-2; may be repeated"
+        "--only", action="append", default=[], metavar="NAME", help="an exhibit, as table-2, or a row; may be repeated"
     )
+    parser.add_argument("--skip", action="append", default=[], metavar="NAME", help="an exhibit or a row to leave out")
     parser.add_argument("--dry-run", action="store_true", help="print the plan: the runs, their cost, missing data")
     parser.add_argument("--toy", action="store_true", help="run on small random models and few texts")
     parser.add_argument(
@@ -122,15 +144,21 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
             raise ArgumentError("--output: name a folder, or only plan with --dry-run")
         found: Plan | Reproduction
         if options.dry_run:
-            found = make_plan(
-                study, options.output or Path(name), options.only, options.override, tflops=options.tflops
-            )
+            chosen = Selection(options.only, options.skip)
+            found = make_plan(study, options.output or Path(name), chosen, options.override, tflops=options.tflops)
         else:
             with tolerating(options.skip_bad):
-                found = reproduce(study, options.output, only=options.only, toy=options.toy, overrides=options.override)
+                found = reproduce(
+                    study,
+                    options.output,
+                    only=options.only,
+                    skip=options.skip,
+                    toy=options.toy,
+                    overrides=options.override,
+                )
     except VocableError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     if distributed.is_first():
         print(json.dumps(found.to_json(), indent=2) if options.json else found)
-    return 0
+    return 1 if isinstance(found, Reproduction) and found.failed else 0

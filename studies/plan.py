@@ -20,6 +20,7 @@ from studies.toys import Toys
 from vocable.data.sources import parse_source
 from vocable.errors import ArgumentError
 from vocable.tables import Table, Tabled, counted
+from vocable.training.recipe import Recipe
 from vocable.training.variants import plan_runs
 
 
@@ -86,15 +87,6 @@ class Study:
         """Return the datasets whose mean is a column's value; [None] for a column without a dataset."""
         return [None] if column.on is None else [*self.groups.get(column.on, column.on).split()]
 
-    def selected(self, only: Sequence[str] | None) -> dict[str, Exhibit]:
-        """Return the exhibits of these names, or all; raises `ArgumentError` for an unknown one."""
-        for name in only or []:
-            if name in self.not_here:
-                raise ArgumentError(f"only: {name} is not reproduced: {self.not_here[name]}")
-            if name not in self.exhibits:
-                raise ArgumentError(f"only: no {name!r} here: choose from {', '.join(self.exhibits)}")
-        return {name: one for name, one in self.exhibits.items() if not only or name in only}
-
     def on_toys(self) -> Study:
         """Return the study with up to three collections of each group, and two seeds."""
         groups = {}
@@ -104,6 +96,46 @@ class Study:
             name: one if one.seeds is None else replace(one, seeds=one.seeds[:2]) for name, one in self.exhibits.items()
         }
         return replace(self, groups=groups, exhibits=exhibits)
+
+
+class Selection(NamedTuple):
+    """Names of exhibits and rows, or patterns such as `gte-mlm-*`, to carry out and to leave out."""
+
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+
+    def of(self, study: Study, labels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return the rows to carry out by exhibit, of the `labels` of all.
+
+        Raises:
+            ArgumentError: a name of no exhibit and no row, or nothing is left.
+        """
+        rows = list(dict.fromkeys(chain.from_iterable(labels.values())))
+        for option, names in zip(("only", "skip"), self, strict=True):
+            for name in names:
+                if name in study.not_here:
+                    raise ArgumentError(f"{option}: {name} is not reproduced: {study.not_here[name]}")
+                if not any(fnmatch(known, name) for known in [*labels, *rows]):
+                    exhibits = f"exhibits {', '.join(labels)}; rows {', '.join(rows)}"
+                    raise ArgumentError(f"{option}: no {name!r} here: choose from the {exhibits}")
+        only_exhibits, only_rows = ([one for one in self.only if _fits(some, [one])] for some in (labels, rows))
+        found = {
+            name: [
+                label
+                for label in some
+                if (not only_rows or _fits([label], only_rows)) and not _fits([label], self.skip)
+            ]
+            for name, some in labels.items()
+            if (not only_exhibits or _fits([name], only_exhibits)) and not _fits([name], self.skip)
+        }
+        if not any(found.values()):
+            raise ArgumentError("only and skip leave no row of any exhibit")
+        return {name: some for name, some in found.items() if some}
+
+
+def _fits(names: Iterable[str], patterns: Sequence[str]) -> bool:
+    """True if one of the names fits one of the patterns."""
+    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
 class Row(NamedTuple):
@@ -173,28 +205,29 @@ class Plan(Tabled):
 def make_plan(
     study: Study,
     root: Path,
-    only: Sequence[str] | None = None,
+    selection: Selection | None = None,
     overrides: Sequence[str] = (),
     toys: Toys | None = None,
     tflops: float = TFLOPS,
 ) -> Plan:
-    """Plan the exhibits of these names, or all. The whole study is planned, so that a run has one name whatever `only`.
+    """Plan the selected exhibits and rows. The whole study is planned, so that a run has one name whatever is selected.
 
     Raises:
-        ArgumentError: an unknown exhibit.
+        ArgumentError: an unknown exhibit or row.
         RecipeError: an override that is not valid.
     """
-    selected = study.selected(only)  # a mistyped name is known before anything is made
-    if toys is not None:
-        study = study.on_toys()
-        selected = study.selected(only)
+    study = study if toys is None else study.on_toys()
+    planned = {name: list(_planned(study, exhibit, overrides)) for name, exhibit in study.exhibits.items()}
+    labels = {name: [one.label for one in some] for name, some in planned.items()}
+    selected = (selection or Selection()).of(study, labels)  # a mistyped name is known before anything is made
     known = dict[str, Run]()  # by their settings
-    rows = {name: list(_rows(study, exhibit, root, overrides, toys, known)) for name, exhibit in study.exhibits.items()}
+    whole = {name: [_row(one, study.exhibits[name], root, toys, known) for one in planned[name]] for name in planned}
+    rows = {name: [row for row in whole[name] if row.label in some] for name, some in selected.items()}
     first: dict[str, str] = {}
     for run in known.values():  # of runs that adapt alike, the first gives the adapted model its name
         run.shares_with = first.setdefault(run.settings(BEFORE_TRAINING), run.name)
-    for name, exhibit in selected.items():
-        for column in (study.columns[shown] for shown in exhibit.shown):
+    for name in rows:
+        for column in (study.columns[shown] for shown in study.exhibits[name].shown):
             for run, dataset in product(runs_of(rows[name]), study.datasets_of(column)):
                 values = run.wanted.setdefault(Request.of(column, dataset), [])
                 values += [column.value] * (column.value not in values)
@@ -202,7 +235,7 @@ def make_plan(
     folder = next((text.partition("=")[2] for text in overrides if text.startswith("data_folder=")), "")
     places = {name: _place(study, name, folder, toys) for name in study.datasets}
     missing = {} if toys is not None else _missing(study, runs.values(), places)
-    return Plan(study, selected, {name: rows[name] for name in selected}, runs, places, missing, tflops)
+    return Plan(study, {name: study.exhibits[name] for name in rows}, rows, runs, places, missing, tflops)
 
 
 def runs_of(rows: Iterable[Row]) -> list[Run]:
@@ -210,29 +243,43 @@ def runs_of(rows: Iterable[Row]) -> list[Run]:
     return list({run.name: run for row in rows for run in row.runs}.values())
 
 
-def _rows(
-    study: Study, exhibit: Exhibit, root: Path, overrides: Sequence[str], toys: Toys | None, known: dict[str, Run]
-) -> Iterator[Row]:
-    """The rows of an exhibit; a run with the settings of a known one is that run."""
-    for recipe, text in exhibit.rows.items():
+class _Planned(NamedTuple):
+    """A row before its runs are known: a recipe and the name of its file, or a model to measure as it is."""
+
+    label: str
+    published: Mapping[str, float]
+    recipe: Recipe | None = None
+    file: str = ""
+    model: str = ""
+
+
+def _planned(study: Study, exhibit: Exhibit, overrides: Sequence[str]) -> Iterator[_Planned]:
+    for file, text in exhibit.rows.items():
         names = None if text == "all" else text.split()
-        planned = plan_runs(study.folder / f"{recipe}.yaml", names, overrides, exhibit.sweep)
-        for label, (wanted, result) in planned.items():
-            runs = []
-            for seed in exhibit.seeds or [wanted.seed]:
-                name = label + (f"-seed-{seed}" if seed != wanted.seed else "")
-                if any(run.name == name for run in known.values()):  # a variant of another recipe, or this very run
-                    name = f"{recipe}-{name}"
-                seeded = wanted.model_copy(update={"seed": seed, "evaluation": None, "needs": []})
-                run = Run(name, root, recipe=seeded if toys is None else toys.recipe(seeded))
-                run.needed = wanted.needs
-                runs.append(known.setdefault(run.settings(), run))
-            yield Row(label, runs, result.published)
+        for label, (recipe, result) in plan_runs(
+            study.folder / f"{file}.yaml", names, overrides, exhibit.sweep
+        ).items():
+            yield _Planned(label, result.published, recipe, file)
     for label in exhibit.models:
-        one = study.models[label]
+        yield _Planned(label, study.models[label].published, model=study.models[label].model)
+
+
+def _row(one: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, known: dict[str, Run]) -> Row:
+    """The row with its runs; a run with the settings of a known one is that run."""
+    if one.recipe is None:
         name = one.model if toys is None or one.model == BM25_RM3 else toys.model(one.model)
-        run = Run(label, root, model=name)
-        yield Row(label, [known.setdefault(run.settings(), run)], one.published)
+        run = Run(one.label, root, model=name)
+        return Row(one.label, [known.setdefault(run.settings(), run)], one.published)
+    runs = []
+    for seed in exhibit.seeds or [one.recipe.seed]:
+        name = one.label + (f"-seed-{seed}" if seed != one.recipe.seed else "")
+        if any(run.name == name for run in known.values()):  # a variant of another recipe, or this very run
+            name = f"{one.file}-{name}"
+        seeded = one.recipe.model_copy(update={"seed": seed, "evaluation": None, "needs": []})
+        run = Run(name, root, recipe=seeded if toys is None else toys.recipe(seeded))
+        run.needed = one.recipe.needs
+        runs.append(known.setdefault(run.settings(), run))
+    return Row(one.label, runs, one.published)
 
 
 def _place(study: Study, name: str, folder: str, toys: Toys | None) -> Place:

@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
@@ -56,6 +56,7 @@ class Reproduction(Tabled):
     cells: dict[str, dict[str, dict[str, Cell]]]
     output: Path
     toy: bool = False
+    failed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # {exhibit: {row: why it is not complete}}
 
     def table(self) -> list[Table | str]:
         """Return a table for each exhibit that has columns, and the path of the page."""
@@ -63,27 +64,31 @@ class Reproduction(Tabled):
 
     def _parts(self, name: str) -> list[Table | str]:
         exhibit = self.study.exhibits[name]
+        notes = [f"{row} is not complete: {why}" for row, why in self.failed.get(name, {}).items()]
         if not exhibit.columns:
-            return [f"{name}: a figure, on the page"]
+            return [f"{name}: a figure, on the page", *notes]
         decimals = {column: _decimals(self.cells[name].values(), column) for column in exhibit.columns}
         rows = [
             [label, *(cells[column].text(decimals[column]) for column in exhibit.columns)]
             for label, cells in self.cells[name].items()
         ]
-        return [Table(f"{name}: {exhibit.about}", ["", *exhibit.columns], rows)]
+        return [Table(f"{name}: {exhibit.about}", ["", *exhibit.columns], rows, notes=notes)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the cells as JSON values."""
+        """Return the cells, and why rows are not complete, as JSON values."""
         cells = {
             name: {row: {column: cell.to_json() for column, cell in cells.items()} for row, cells in rows.items()}
             for name, rows in self.cells.items()
         }
-        return {"study": self.study.about, "toy": self.toy, "cells": cells}
+        return {"study": self.study.about, "toy": self.toy, "cells": cells, "failed": self.failed}
 
     def write(self) -> None:
-        """Write the results and the page with its figures into the output folder."""
+        """Write the results into the output folder."""
         self.output.mkdir(parents=True, exist_ok=True)
         write_record(self.output / RESULTS, self.to_json())
+
+    def write_page(self) -> None:
+        """Write the page with the tables and figures."""
         note = "Ours, ± the standard deviation over seeds, and in brackets the published."
         sections = [Section("How to read it", [note])]
         for name in self.cells:
@@ -119,19 +124,43 @@ class Reproduction(Tabled):
         axes.grid(alpha=0.3)
 
 
+def reproduction(
+    plan: Plan,
+    values: Mapping[str, Mapping[str, Values]],
+    failed: Mapping[str, str],
+    output: Path,
+    *,
+    toy: bool,
+) -> Reproduction:
+    """Return the cells of a plan by the values and the errors of its runs."""
+    cells = {name: {row.label: cells_of(row, plan, name, values) for row in rows} for name, rows in plan.rows.items()}
+    reasons: dict[str, dict[str, str]] = {}
+    for name, rows in plan.rows.items():
+        for row in rows:
+            why = [failed[run.name] for run in row.runs if run.name in failed]
+            if why and any(len(cell.ours) < len(row.runs) for cell in cells[name][row.label].values()):
+                reasons.setdefault(name, {})[row.label] = "; ".join(dict.fromkeys(why))
+    return Reproduction(plan.study, cells, output, toy, reasons)
+
+
 def cells_of(row: Row, plan: Plan, exhibit: str, values: Mapping[str, Mapping[str, Values]]) -> dict[str, Cell]:
-    return {
-        name: Cell(
-            [_value(plan.study.columns[name], plan.study, values[run.name]) for run in row.runs],
-            row.published.get(name),
-        )
-        for name in plan.exhibits[exhibit].shown
-    }
+    """Return the cells of a row, each with the values of the runs that have them."""
+    found = {}
+    for name in plan.exhibits[exhibit].shown:
+        each = [_value(plan.study.columns[name], plan.study, values.get(run.name, {})) for run in row.runs]
+        found[name] = Cell([value for value in each if value is not None], row.published.get(name))
+    return found
 
 
-def _value(column: Column, study: Study, values: Mapping[str, Values]) -> float | list[float]:
-    """A column's value of a run: the mean over its datasets, of lists place by place, in the paper's unit."""
-    found = [values[Request.of(column, dataset).key][column.value] for dataset in study.datasets_of(column)]
+def _value(column: Column, study: Study, values: Mapping[str, Values]) -> float | list[float] | None:
+    """A column's value of a run: the mean over its datasets, of lists place by place, in the paper's unit.
+
+    None if a dataset has not been measured.
+    """
+    keys = [Request.of(column, dataset).key for dataset in study.datasets_of(column)]
+    if not all(column.value in values.get(key, {}) for key in keys):
+        return None
+    found = [values[key][column.value] for key in keys]
     mean = [column.times * one for one in _mean(found)]
     return mean if isinstance(found[0], list) else mean[0]
 
@@ -154,6 +183,8 @@ def _curves(
     for label, cells in rows.items():
         match = re.fullmatch(named, label) if named is not None else None
         for x, y in pairs:
+            if not (cells[x].ours and cells[y].ours):
+                continue
             points = zip(_mean(cells[x].ours), _mean(cells[y].ours), strict=True)
             curves[match[1] if match else label] += [point for point in points if all(map(math.isfinite, point))]
     return dict(curves)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import chain
@@ -28,12 +28,12 @@ from sentence_transformers import SparseEncoder
 from studies.measurements import Column, Function, Values
 from vocable.adapt.stages import stage, stages
 from vocable.data import Document
-from vocable.encoder.hub import trusting
+from vocable.encoder.hub import first_line, trusting
 from vocable.encoder.load import load
 from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import RecipeError
+from vocable.errors import RecipeError, VocableError
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.retrieval import Encoded
 from vocable.storage import finish, finished, read_record, resumable, write_record
@@ -71,6 +71,19 @@ class Request(NamedTuple):
         return " ".join(filter(None, [self.measure.__name__, self.on, options]))
 
 
+class RunError(VocableError):
+    """A library failed in a run, as without memory; the message has its error."""
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Raise `RunError` in place of errors of libraries that end a run, but say nothing about the next one."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # PyTorch's error of memory is a RuntimeError
+        raise RunError(f"{type(error).__name__}: {first_line(error)}") from error
+
+
 class Place(NamedTuple):
     """The source of a dataset, and the dataset whose document vectors it shares."""
 
@@ -101,6 +114,11 @@ class Run:
         return str(self.root / "adapted" / self.shares_with) if changed else self.recipe.model
 
     @property
+    def is_adapted(self) -> bool:
+        """False if the model before calibration and training is pre-trained, and not made yet."""
+        return self.recipe is None or self.recipe.pretrain is None or Path(self.adapted).exists()
+
+    @property
     def needs(self) -> str:
         """The last part of the run that its measurements need."""
         return max((request.needs for request in self.wanted), key=NEEDS.index, default="recipe")
@@ -114,31 +132,52 @@ class Run:
             values = {key: values[key] for key in keys}
         return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
-    def carry_out(self, places: Mapping[str, Place]) -> dict[str, Values]:
-        """Adapt, train and measure whatever is not done yet; return all values by `Request.key`."""
-        kept = self.root / "measured" / f"{self.name}.json"
-        values: dict[str, Values] = distributed.by_first(lambda: self._read(kept))
-        left = {one: names for one, names in self.wanted.items() if not set(names) <= values.get(one.key, {}).keys()}
-        if not left:
-            return values
-        needs = {request.needs for request in left}
-        with trusting(self.recipe is not None and self.recipe.trust_remote_code):
-            if self.recipe is not None:
-                pretrains = self.recipe.pretrain is not None
-                if self.adapted != self.recipe.model and ("adapted" in needs or (pretrains and "model" in needs)):
-                    self._adapt(self.recipe)
-                if "model" in needs:
-                    train(self._starting_recipe(self.recipe), self.model)
-            return distributed.by_first(lambda: self._measure(left, values, kept, places))
+    @property
+    def kept(self) -> Path:
+        """The file of its measurements."""
+        return self.root / "measured" / f"{self.name}.json"
 
-    def _read(self, kept: Path) -> dict[str, Values]:
-        if not kept.exists():
+    def measured(self) -> dict[str, Values]:
+        """Return the values that have been measured, by `Request.key`.
+
+        Raises:
+            RecipeError: they are of another recipe.
+        """
+        if not self.kept.exists():
             return {}
-        record = read_record(kept, dict[str, Any], error=RecipeError)
+        record = read_record(self.kept, dict[str, Any], error=RecipeError)
         if record.get("settings") != self.settings():
-            raise RecipeError(f"{kept}: measured with another recipe: use another output, or remove it")
+            raise RecipeError(f"{self.kept}: measured with another recipe: use another output, or remove it")
         found: dict[str, Values] = record["values"]
         return found
+
+    def carry_out(self, places: Mapping[str, Place]) -> None:
+        """Adapt, train and measure whatever is not done yet.
+
+        Raises:
+            RunError: a library fails, as without memory; of several processes, in the measurement alone.
+            VocableError: as in `vocable.train`.
+        """
+        values: dict[str, Values] = distributed.by_first(self.measured)
+        left = {one: names for one, names in self.wanted.items() if not set(names) <= values.get(one.key, {}).keys()}
+        if not left:
+            return
+        with trusting(self.recipe is not None and self.recipe.trust_remote_code):
+            for part in NEEDS:  # what needs no training is measured before it, which may fail
+                if wanted := {request: names for request, names in left.items() if request.needs == part}:
+                    with nullcontext() if distributed.count() > 1 else in_one_line():
+                        self._make(part)
+                    distributed.by_first(partial(self._measure, wanted, values, places))
+
+    def _make(self, part: str) -> None:
+        """Adapt and train the model as far as a part of the run needs it."""
+        recipe = self.recipe
+        if recipe is None or part == "recipe":
+            return
+        if self.adapted != recipe.model and (part == "adapted" or recipe.pretrain is not None):
+            self._adapt(recipe)
+        if part == "model":
+            train(self._starting_recipe(recipe), self.model)
 
     def _adapt(self, recipe: Recipe) -> None:
         """Make the model before calibration, with the log of its pre-training."""
@@ -162,15 +201,12 @@ class Run:
         done = {key: Recipe.model_fields[key].default for key in ADAPTING}
         return recipe.model_copy(update={**done, "model": str(Path(self.adapted).resolve())})
 
+    @in_one_line()
     def _measure(
-        self,
-        left: dict[Request, list[str]],
-        values: dict[str, Values],
-        kept: Path,
-        places: Mapping[str, Place],
-    ) -> dict[str, Values]:
+        self, left: Mapping[Request, Sequence[str]], values: dict[str, Values], places: Mapping[str, Place]
+    ) -> None:
         """Measure one collection after the other. Values are kept at once, vectors until the collection is done."""
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        self.kept.parent.mkdir(parents=True, exist_ok=True)
         by_corpus: dict[str | None, list[Request]] = defaultdict(list)
         for request in left:
             by_corpus[request.on and places[request.on].corpus].append(request)
@@ -181,9 +217,8 @@ class Run:
                 on = None if request.on is None else _open(request.on, places, opened, encoders)
                 measured = request.measure(self, on, left[request], **json.loads(request.options))
                 values[request.key] = values.get(request.key, {}) | measured
-                write_record(kept, {"settings": self.settings(), "values": values})
+                write_record(self.kept, {"settings": self.settings(), "values": values})
             shutil.rmtree(encoders.vectors, ignore_errors=True)
-        return values
 
 
 def _open(name: str, places: Mapping[str, Place], opened: dict[str, OnDataset], encoders: _Encoders) -> OnDataset:

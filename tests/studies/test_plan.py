@@ -11,7 +11,7 @@ import pytest
 
 from studies.common import main, reproduce
 from studies.cost import TOKENS, Cost
-from studies.plan import Plan, Study, make_plan
+from studies.plan import Plan, Selection, Study, make_plan
 from vocable.errors import ArgumentError, DataError
 from vocable.training.recipe_files import read_recipe
 
@@ -72,12 +72,12 @@ def test_the_same_run_of_several_tables_is_carried_out_once() -> None:
     rates = [run for name, run in plan.runs.items() if name.startswith("active-")]
     assert len(rates) == 9
     assert {run.adapted for run in rates} == {plan.runs[whole["vt"]].adapted}
-    costs = make_plan(study, NOWHERE, ["table-5"]).costs()
+    costs = make_plan(study, NOWHERE, Selection(["table-5"])).costs()
     assert [cost.steps for cost in costs.values()] == [170_000, *[150_000] * 8]
 
 
 def test_a_run_has_one_name_whatever_is_selected() -> None:
-    one = make_plan(study_of("vocabulary_transfer"), NOWHERE, ["table-6"])
+    one = make_plan(study_of("vocabulary_transfer"), NOWHERE, Selection(["table-6"]))
     assert [row.runs[0].name for row in one.rows["table-6"]][-1] == "vt"
     assert "semantic-direct" in one.runs  # which table 6 calls vt-direct
 
@@ -93,7 +93,7 @@ def test_the_cost_of_a_run_by_hand() -> None:
 
 
 def test_corpora_are_encoded_once_per_model() -> None:
-    plan = make_plan(study_of("mlm_head_rescaling"), NOWHERE, ["table-2"])
+    plan = make_plan(study_of("mlm_head_rescaling"), NOWHERE, Selection(["table-2"]))
     sizes = plan.study.sizes
     collections = {"dev", *plan.study.groups["BEIR-13"].split()} - {"climate-fever"}
     assert plan.costs()["bert-k1"].texts == sum(sizes[name] for name in collections)
@@ -105,7 +105,7 @@ def test_missing_data_is_named_before_anything_begins(tmp_path: Path) -> None:
         reproduce(study, tmp_path / "out", only=["figure-2"], overrides=data)
     assert not (tmp_path / "out").exists()
     (tmp_path / "NanoClimateFEVER").mkdir()
-    plan = make_plan(study, tmp_path / "out", ["figure-2"], data)
+    plan = make_plan(study, tmp_path / "out", Selection(["figure-2"]), data)
     assert len(plan.missing) == 12
     assert "24 runs together" in str(plan)
 
