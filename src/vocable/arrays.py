@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
 import sys
 import zlib
@@ -191,6 +192,15 @@ def _load_arrays(place: Path, kind: str, verify: bool) -> tuple[dict[str, np.nda
             raise VectorsError(f"{file}: damaged (its checksum differs)")
         arrays[name] = array
     return arrays, header
+
+
+def release(array: np.ndarray) -> None:
+    """Let go of the pages of a memory-mapped array, which are read again when needed; others are left alone."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:

@@ -223,13 +223,17 @@ def _shards_of(place: Path) -> list[Path]:
 
 def read_vectors(path: Sources) -> StoredVectors:
     """Read one Parquet file of vectors, a folder of them (`part-00000.parquet`, ... in that order), or several."""
-    shards = read_whole(lambda: list(read_shards(path)), *places_of(path))
-    first = shards[0]
-    if len(shards) == 1:
+    return joined(read_whole(lambda: list(read_shards(path)), *places_of(path)))
+
+
+def joined(parts: Sequence[StoredVectors]) -> StoredVectors:
+    """Return the vectors of several parts of one origin, at least one, as one."""
+    first = parts[0]
+    if len(parts) == 1:
         return first
     import pyarrow as pa
 
-    ids, matrices = Ids(pa.concat_arrays([shard.ids.array for shard in shards])), [shard.matrix for shard in shards]
+    ids, matrices = Ids(pa.concat_arrays([part.ids.array for part in parts])), [part.matrix for part in parts]
     # A single copy of each array; SciPy's vstack makes several.
     lengths = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
     indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

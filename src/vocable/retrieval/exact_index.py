@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
-from vocable.arrays import Ids, load_arrays, numbers, read_header, save_arrays
+from vocable.arrays import Ids, load_arrays, numbers, read_header, release, save_arrays
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import Count, Matching, checked
 from vocable.retrieval import exact_kernels as kernels
@@ -59,11 +59,12 @@ class ExactIndex:
         meta: VectorsMeta | None = None,
         *,
         weight_bits: int | None = None,
+        heaviest: float | None = None,
     ) -> None:
         """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
 
         `weight_bits`, 8 or 16, rounds each weight to a positive multiple of a unit below 2 / (2^bits - 1) of the
-        largest weight. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a
+        largest weight, `heaviest` if these are a part of the documents. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a
         positive number.
         """
         if weight_bits not in WEIGHTS:
@@ -73,11 +74,11 @@ class ExactIndex:
         self.meta = meta
         self.ids = None if ids is None else ids if isinstance(ids, Ids) else Ids(ids)
         # Postings number the documents in the order of their ids: the first of two equal scores is then the right one.
-        self._order = np.empty(0, dtype=np.int32) if self.ids is None else _order_of(self.ids, self.shape[0])
+        self._order = np.empty(0, dtype=np.int32) if self.ids is None else order_of(self.ids, self.shape[0])
         self._postings, self._unit = _lists((vectors[self._order] if len(self._order) else vectors).tocsc()), 1.0
         if weight_bits:
             *lists, weights = self._postings
-            weights, self._unit = _rounded(weights, weight_bits)
+            weights, self._unit = _rounded(weights, weight_bits, heaviest)
             self._postings = lists[0], lists[1], weights
 
     def __len__(self) -> int:
@@ -185,6 +186,11 @@ class ExactIndex:
         counts = np.zeros(len(needed), dtype=np.int64)
         kernels.count_matches(self._postings, self.shape[0], arrays, needed, counts)
         return counts
+
+    def release(self) -> None:
+        """Let go of the pages of a memory-mapped index, which the next search reads again."""
+        for array in self._postings:
+            release(array)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the index as a folder (atomically)."""
@@ -305,9 +311,9 @@ def _lists(columns: csc_array) -> kernels.Sparse:
     return _frozen(lists[0], np.int64), _frozen(lists[1], np.uint16), weights
 
 
-def _rounded(weights: np.ndarray, bits: int) -> tuple[np.ndarray, float]:
+def _rounded(weights: np.ndarray, bits: int, heaviest: float | None) -> tuple[np.ndarray, float]:
     """Return weights as positive multiples of a unit, in `bits` bits, and the unit, the smallest power of 2."""
-    most, heaviest = 2**bits - 1, float(weights.max(initial=0))
+    most, heaviest = 2**bits - 1, float(weights.max(initial=0)) if heaviest is None else heaviest
     unit = 2.0 ** max(np.ceil(np.log2(heaviest / most)), -126) if heaviest else 1.0  # no float32 is smaller and exact
     most = min(most, int(np.finfo(np.float32).max / unit))  # so that none becomes infinite
     return _frozen(np.clip(np.rint(weights / np.float32(unit)), 1, most), WEIGHTS[bits]), float(unit)
@@ -345,7 +351,7 @@ def _needed(queries: kernels.Sparse, minimum_match: float) -> np.ndarray:
     return _frozen(np.ceil(np.diff(queries[0]) * minimum_match - 1e-9), np.int32)
 
 
-def _order_of(ids: Ids, n: int) -> np.ndarray:
+def order_of(ids: Ids, n: int) -> np.ndarray:
     """Return the rows in the order of their ids, int32 [n]; empty if they are in order already."""
     if len(ids) != n:
         raise VectorsError(f"{len(ids)} ids for {n} documents")

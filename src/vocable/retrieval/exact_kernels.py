@@ -186,6 +186,32 @@ def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores
 
 
 @compiled
+def merge(
+    rows: np.ndarray, scores: np.ndarray, more_rows: np.ndarray, more_scores: np.ndarray, rank: np.ndarray
+) -> None:
+    """Replace `rows` and `scores` [q, k] by the best of them and of `more_rows` and `more_scores` [q, k].
+
+    All are best first, and other documents; -1 is none. Equal scores are in the order of `rank` [n].
+    """
+    k = rows.shape[1]
+    for q in range(len(rows)):
+        own_rows, own_scores = rows[q].copy(), scores[q].copy()
+        i, j = 0, 0
+        for place in range(k):
+            one, other = own_rows[i], more_rows[q, j]
+            better = other >= 0
+            if better and one >= 0:
+                equal = more_scores[q, j] == own_scores[i]
+                better = rank[other] < rank[one] if equal else more_scores[q, j] > own_scores[i]
+            if better:
+                rows[q, place], scores[q, place] = other, more_scores[q, j]
+                j += 1
+            else:
+                rows[q, place], scores[q, place] = one, own_scores[i]
+                i += 1
+
+
+@compiled
 def _collect(blocks: np.ndarray, base: int, heap: list[np.int64], k: int) -> None:
     """Push scores that beat the worst of the k best into the `heap`, a min-heap, and reset the `blocks` to 0.
 

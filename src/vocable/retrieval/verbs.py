@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from scipy.sparse import csr_array
+import numpy as np
+from scipy.sparse import csr_array, vstack
 
 from vocable.data import BadLines, Document, read_corpus
 from vocable.data.bad_lines import tolerant
@@ -32,7 +35,7 @@ from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import Limits
 from vocable.retrieval.stored_documents import dense_checksum, load_dense
 from vocable.storage import ANOTHER, SETTINGS, finish, finished, path_name, read_record, resumable
-from vocable.vectors import Sources, holds_vectors, places_of, read_vectors
+from vocable.vectors import Sources, StoredVectors, holds_vectors, places_of, read_shards
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -117,18 +120,13 @@ def build(
         for option in ("max_length", "long_documents"):
             if getattr(limits, option) != getattr(Limits(), option):
                 raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
-        stored, places = read_vectors(model), places_of(model)
+        shards, places = read_shards(model), places_of(model)
+        stored = next(shards)
         if stored.meta.role != "document":
             raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
         settings |= {"model": stored.meta.model, "weights": _weights(places), "meta": asdict(stored.meta)}
         settings["vectors"] = fingerprint(*places)
-        parts = _with_vectors(
-            documents,
-            stored.ids,
-            prune(stored.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass),
-            source,
-            size,
-        )
+        parts = _with_vectors(documents, chain([stored], shards), limits, source, size)
     elif is_model(model) or isinstance(model, str | PathLike):
         check_length(model, limits.max_length)
         if is_model(model):  # `device` is for the dense model alone
@@ -316,15 +314,31 @@ def _weights(places: Iterable[Path]) -> str:
 
 
 def _with_vectors(
-    documents: Iterable[Document], ids: Sequence[str], matrix: csr_array, source: str, size: int
+    documents: Iterable[Document], shards: Iterator[StoredVectors], limits: Limits, source: str, size: int
 ) -> Parts:
-    """Iterate over documents in parts, with their stored vectors, which may be in another order."""
-    rows, count = {identifier: row for row, identifier in enumerate(ids)}, 0
+    """Iterate over documents in parts, with their stored vectors, which are read one shard at a time.
+
+    They may be in another order: vectors are held until their document comes.
+    """
+    rows, held, left, read, count = dict[str, tuple[int, int]](), dict[int, csr_array](), Counter[int](), 0, 0
     for some in in_parts(documents, size, "truncate"):
-        missing = next((document.id for document in some if document.id not in rows), None)
-        if missing is not None:
-            raise VectorsError(f"{source}: the document {missing!r} has no vector")
+        names = [document.id for document in some]
+        while (missing := next((name for name in names if name not in rows), None)) is not None:
+            if (shard := next(shards, None)) is None:
+                raise VectorsError(f"{source}: the document {missing!r} has no vector")
+            number, read = len(held) and max(held) + 1, read + len(shard.ids)
+            rows |= {name: (number, row) for row, name in enumerate(shard.ids)}
+            held[number] = prune(shard.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
+            left[number] = len(shard.ids)
+        of, places = np.array([rows.pop(name) for name in names]).T
+        numbers = np.unique(of)
+        found = csr_array(vstack([held[number][places[of == number]] for number in numbers], format="csr"))
+        yield some, found[np.argsort(np.argsort(of, kind="stable"))] if len(numbers) > 1 else found
+        for number in numbers.tolist():
+            left[number] -= int((of == number).sum())
+            if not left[number]:
+                del held[number]
         count += len(some)
-        yield some, matrix[[rows[document.id] for document in some]]
-    if count != len(rows):
-        raise VectorsError(f"{source} has {count} documents, but there are vectors of {len(rows)}")
+    read += sum(len(shard.ids) for shard in shards)
+    if count != read:
+        raise VectorsError(f"{source} has {count} documents, but there are vectors of {read}")

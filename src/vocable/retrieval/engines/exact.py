@@ -2,7 +2,7 @@
 
 FOLDER/store.json      settings, and checksums of the texts
 FOLDER/parts/          documents and vectors as they come, until the collection is whole
-FOLDER/postings/       index of the sparse vectors
+FOLDER/postings/       index of the sparse vectors, or its shards
 FOLDER/texts.arrow     id, title, text and further fields by row, memory-mapped
 FOLDER/bm25/           index of the words, if the collection has one
 
@@ -32,11 +32,12 @@ from vocable.options import Matching, check_fields
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.engines.base import FolderStore, Vectors
 from vocable.retrieval.exact_index import ExactIndex
+from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
 from vocable.retrieval.filters import Filter, matches
 from vocable.retrieval.protocols import About, Space
 from vocable.retrieval.ranking import Ranking
 from vocable.storage import ANOTHER, regular
-from vocable.vectors import VectorsMeta, read_vectors, write_vectors
+from vocable.vectors import VectorsMeta, read_shards, read_vectors, write_vectors
 
 TEXTS_FILE = "texts.arrow"
 
@@ -106,9 +107,10 @@ class ExactStore(FolderStore):
         return store
 
     @cached_property
-    def postings(self) -> ExactIndex:
+    def postings(self) -> Exact:
         """The index of the sparse vectors."""
-        return self.index.load(self.folder / "postings")
+        folder = self.folder / "postings"
+        return load_exact(folder) if self.index is ExactIndex else self.index.load(folder)
 
     @cached_property
     def words(self) -> BM25Index | None:
@@ -137,9 +139,7 @@ class ExactStore(FolderStore):
         parts = self.folder / "parts"
         if TEXTS_FILE in self.files or not self.files:
             return
-        stored = read_vectors([parts / name.replace(".arrow", ".parquet") for name in self.files])
-        options = self.settings.get("engine_options", {})
-        self.index(stored.matrix, stored.ids, stored.meta, **options).save(self.folder / "postings")
+        self._save_postings([parts / name.replace(".arrow", ".parquet") for name in self.files])
         write_texts(self.folder / TEXTS_FILE, (self._read_texts(parts / name) for name in self.files))
         if self.settings.get("bm25"):
             table = self._read_texts(self.folder / TEXTS_FILE, known=False)
@@ -148,6 +148,16 @@ class ExactStore(FolderStore):
         self.files = {TEXTS_FILE: file_checksum(self.folder / TEXTS_FILE)}
         self.configure(self.settings)
         shutil.rmtree(parts)
+
+    def _save_postings(self, files: Sequence[Path]) -> None:
+        if self.index is not ExactIndex:
+            stored = read_vectors(files)
+            self.index(stored.matrix, stored.ids, stored.meta).save(self.folder / "postings")
+            return
+        bits, heaviest = self.settings.get("engine_options", {}).get("weight_bits"), None
+        if bits:
+            heaviest = max(float(part.matrix.data.max(initial=0)) for part in read_shards(files))
+        save_exact(read_shards(files), self.folder / "postings", weight_bits=bits, heaviest=heaviest)
 
     def delete(self, ids: Sequence[str]) -> int:
         self._refuse_change()
@@ -206,8 +216,8 @@ class ExactStore(FolderStore):
         assert self.postings.ids is not None
         return self.postings.ids
 
-    def _index(self, space: Space) -> ExactIndex:
-        index = self.postings if space == "sparse" else self.words if space == "bm25" else None
+    def _index(self, space: Space) -> Exact:
+        index: Exact | None = self.postings if space == "sparse" else self.words if space == "bm25" else None
         if index is None:
             raise ArgumentError(f"{self.place}: space {space!r}: the index was made without such vectors")
         return index
