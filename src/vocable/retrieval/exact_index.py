@@ -64,8 +64,8 @@ class ExactIndex:
         """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
 
         `weight_bits`, 8 or 16, rounds each weight to a positive multiple of a unit below 2 / (2^bits - 1) of the
-        largest weight, `heaviest` if these are a part of the documents. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a
-        positive number.
+        largest weight, `heaviest` if these are a part of the documents. Raises `VectorsError` if the number of ids is
+        not n, an id occurs twice or a weight is not a positive number.
         """
         if weight_bits not in WEIGHTS:
             raise ArgumentError(f"weight_bits must be 8 or 16, not {weight_bits!r}")
