@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
+import transformers
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
@@ -29,6 +30,7 @@ from vocable.arrays import read_whole
 from vocable.encoder.checks import check_device, check_finite, check_sizes
 from vocable.encoder.fuse import parts
 from vocable.encoder.hub import CODE, PICKLED, TRUSTING, check_files, first_line, locate, remedy
+from vocable.encoder.layouts import check_buffers, comes_with_code, reading_layouts
 from vocable.errors import ModelError, VocableError
 
 SHOWN_WEIGHTS = 3  # that a message names
@@ -74,7 +76,7 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
         check_files(name)
         if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
             raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
-        with _errors_in_one_line(name), _weights_checked(name), without_bars():
+        with _errors_in_one_line(name), reading_layouts(), _weights_checked(name), without_bars():
             return open_place(place, device=device, trust_remote_code=TRUSTING.get())
 
     model = read_whole(open_whole, place)
@@ -88,7 +90,7 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a name, with or without a model beside it."""
     check_files(name)
-    with _errors_in_one_line(name, "no tokenizer could be read here ({})"):
+    with _errors_in_one_line(name, "no tokenizer could be read here ({})"), reading_layouts():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             locate(name), trust_remote_code=TRUSTING.get()
         )
@@ -114,8 +116,8 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
     trust = {"trust_remote_code": TRUSTING.get()}
     settings: dict[str, object] = {"dtype": "float32", "output_loading_info": True, **STRICT, **trust}
     try:
-        config = check_sizes(target, AutoConfig.from_pretrained(place, **trust))
-        with without_bars():
+        with reading_layouts(), without_bars():
+            config = check_sizes(target, AutoConfig.from_pretrained(place, **trust))
             model, loading = AutoModelForMaskedLM.from_pretrained(place, config=config, **settings)
             if loading["missing_keys"] and _is_headless(model, loading["missing_keys"]):  # the head is random
                 model, loading = AutoModel.from_pretrained(place, **settings)
@@ -127,6 +129,7 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
             raise ModelError(f"{target}: {advice}") from error
         return Target(tokenizer, None)
     _check_weights(target, model, **loading)
+    check_buffers(target, model)
     check_finite(target, model)
     _check_tokenizer(target, tokenizer, model)
     return Target(tokenizer, model)
@@ -204,6 +207,9 @@ def _errors_in_one_line(name: str | Path, what: str = "{}") -> Iterator[None]:
         raise ModelError(f"{name}: {what.format(remedy(name, error) or first_line(error))}") from error
     except Exception as error:  # the libraries raise errors of any type for files that do not fit each other
         message = " ".join([f"{type(error).__name__}:", *str(error).split()])
+        if TRUSTING.get() and comes_with_code(locate(name)):
+            fault = f"the code that comes with it does not run with transformers {transformers.__version__}"
+            raise ModelError(f"{name}: {fault} ({message})") from error
         raise ModelError(f"{name}: its files are damaged ({message})") from error
 
 
@@ -221,6 +227,7 @@ def _weights_checked(name: str | Path) -> Iterator[None]:
             check_sizes(name, settings.get("config"))
             model, loading = stock.__func__(cls, *args, output_loading_info=True, **settings | STRICT)
             _check_weights(name, model, **loading)
+            check_buffers(name, model)
             return (model, loading) if output_loading_info else model
 
         PreTrainedModel.from_pretrained = classmethod(checked)

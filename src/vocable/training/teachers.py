@@ -34,6 +34,7 @@ from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.graph import GraphModel
 from vocable.encoder.hub import TRUSTING, locate
 from vocable.encoder.idf import idf
+from vocable.encoder.layouts import reading_layouts
 from vocable.encoder.load import load
 from vocable.encoder.opening import open_model
 from vocable.encoder.protocol import Role
@@ -109,7 +110,8 @@ def _kind(place: str) -> ModelKind:
         return SAVED_AS[json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", "SentenceTransformer")]
     if load_file_path(place, "modules.json") is not None:
         return "dense"  # saved before other kinds existed
-    architectures = AutoConfig.from_pretrained(place, trust_remote_code=TRUSTING.get()).architectures or []
+    with reading_layouts():
+        architectures = AutoConfig.from_pretrained(place, trust_remote_code=TRUSTING.get()).architectures or []
     for architecture in architectures:
         for ending, kind in ARCHITECTURES.items():
             if architecture.endswith(ending):

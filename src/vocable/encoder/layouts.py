@@ -1,0 +1,114 @@
+"""Layouts of checkpoints that come with code: that of GTE, which transformers computes itself, and lost buffers.
+
+`Alibaba-NLP/gte-en-mlm-base` and its relatives (`model_type` "new") come with code for transformers 4. transformers has
+the same architecture as `GteForMaskedLM` and maps the names of their weights; what is missing is the configuration,
+which is translated here. A saved model has the layout of transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import CONFIG_MAPPING, GteConfig, PreTrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
+
+from vocable.errors import ModelError
+
+NEW = "new"  # the model type of GTE's checkpoints
+SAME_KEYS = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
+    *("initializer_range", "layer_norm_eps", "pad_token_id", "tie_word_embeddings", "classifier_dropout", "dtype"),
+)
+# Values that `GteForMaskedLM` computes; others are of variants that it does not have.
+COMPUTED = {
+    "position_embedding_type": "rope",
+    "layer_norm_type": "layer_norm",
+    "logn_attention_scale": False,
+    "pack_qkv": True,
+    "hidden_act": "gelu",
+}
+
+
+class NewLayoutConfig(GteConfig):
+    """Reader of a configuration of GTE's checkpoints; what it returns is a `GteConfig`."""
+
+    model_type = NEW
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Return the `GteConfig` of a configuration in the checkpoints' layout."""
+        try:
+            return GteConfig.from_dict(gte_settings(config_dict), **kwargs)
+        except ValueError as error:
+            raise ModelError(f"{kwargs.get('name_or_path', NEW)}: {error}") from error
+
+
+def gte_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a `GteConfig` that computes what a configuration in the layout of GTE's code means.
+
+    Their rotary tables with NTK scaling by f have the frequencies (base f)^(-2i/d) f^(-2/d), at every length: those of
+    the base f times as large, divided by f^(2/d), which transformers calls linear scaling.
+
+    Raises:
+        ValueError: a variant that transformers does not have.
+    """
+    for key, computed in COMPUTED.items():
+        if (value := given.get(key, computed)) != computed:
+            raise ValueError(f"{key} {value!r} in config.json: transformers computes GTE with {computed!r} alone")
+    base, scaling = given.get("rope_theta", 10000.0), given.get("rope_scaling")
+    rope = {"rope_type": "default", "rope_theta": base}
+    if scaling is not None:
+        if scaling.get("type") != "ntk" or scaling.get("mixed_b") is not None:
+            raise ValueError(f"rope_scaling {scaling} in config.json: transformers has no such rotary table for GTE")
+        factor, size = scaling["factor"], given["hidden_size"] // given["num_attention_heads"]
+        rope = {"rope_type": "linear", "rope_theta": base * factor, "factor": factor ** (2 / size)}
+    architectures = [name.replace("New", "Gte", 1) for name in given.get("architectures") or []]
+    same = {key: given[key] for key in SAME_KEYS if key in given}
+    return same | {"model_type": GteConfig.model_type, "architectures": architectures, "rope_parameters": rope}
+
+
+@contextmanager
+def reading_layouts() -> Iterator[None]:
+    """Within the context, transformers reads GTE's checkpoints with classes of its own, and not by their code."""
+    nested = NEW in CONFIG_MAPPING
+    if not nested:
+        CONFIG_MAPPING.register(NEW, NewLayoutConfig)
+    try:
+        yield
+    finally:
+        if not nested:
+            del CONFIG_MAPPING._extra_content[NEW]
+
+
+def check_buffers(name: str | Path, model: PreTrainedModel) -> None:
+    """Raise `ModelError` if a model with code of its own has lost buffers that are not saved.
+
+    transformers 5 makes a model without memory, fills in the weights that it reads, and leaves buffers that are not
+    saved, such as positions and rotary tables, to the model's `_init_weights`, which code for transformers 4 does not
+    have for them. They would hold whatever was in memory.
+    """
+    if type(model).__module__.startswith("transformers.") or not (found := dict(model.named_non_persistent_buffers())):
+        return
+    with no_init_weights(), torch.device("cpu"):
+        made = type(model)(model.config)
+    for key, buffer in made.named_non_persistent_buffers():
+        if key in found and not torch.equal(found[key].cpu().to(buffer.dtype), buffer):
+            raise ModelError(
+                f"{name}: the code that comes with it is for transformers 4: {transformers.__version__} loses {key}, "
+                "which is computed and not saved"
+            )
+
+
+def comes_with_code(name: str | Path) -> bool:
+    """Return whether the configuration of a model, in a folder or the cache, names code of its own."""
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(str(name), local_files_only=True)
+    except (OSError, ValueError):
+        return False
+    return "auto_map" in config
