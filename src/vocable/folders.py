@@ -52,11 +52,16 @@ def something_else(folder: Path) -> str | None:
 
 def _is_made(folder: Path) -> bool:
     """Return whether vocable made, or is making, a folder."""
+    return "inputs" in settings_in(folder)
+
+
+def settings_in(folder: Path) -> dict[str, object]:
+    """Return the settings by which vocable made a folder; {} if it has none that can be read."""
     with suppress(OSError, ValueError, RecursionError):
         with (folder / MADE_WITH).open("rb") as file:
             values = json.loads(file.read(SETTINGS_BYTES))
-        return isinstance(values, dict) and "inputs" in values
-    return False
+        return values if isinstance(values, dict) else {}
+    return {}
 
 
 def files_of(folder: Path) -> FolderFiles:

@@ -190,9 +190,18 @@ def force_to_disk(path: Path) -> None:
 
 
 def force_all_to_disk(path: Path) -> None:
-    """Wait until a folder and everything in it are on disk."""
+    """Wait until a folder and everything in it are on disk; files become as readable as their folders."""
     for inner in (*path.rglob("*"), path):
+        _follow_umask(inner)
         force_to_disk(inner)
+
+
+def _follow_umask(path: Path) -> None:
+    """Give a file the mode that the umask gave to its folder: safetensors writes files for their owner alone."""
+    mode = path.lstat().st_mode
+    granted = path.parent.stat().st_mode & (stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH)
+    if stat.S_ISREG(mode) and mode | granted != mode:
+        path.chmod(stat.S_IMODE(mode) | granted)
 
 
 def regular(path: StrPath) -> Path:

@@ -105,6 +105,20 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_an_index_in_place_of_a_model_is_told_before_libraries_are_imported(base: Path) -> None:
+    commands: list[list[object]] = [
+        ["explain", "index", "fast car"],
+        ["inspect", "index"],
+        ["tune", "index", ".", "-o", "x"],
+    ]
+    ends, modules, lines = run(base, *commands)
+    assert ends == [2, 2, 2]
+    assert not HEAVY & modules
+    assert [("no model in this folder" in line, "of the model vocable-mini" in line) for line in lines] == [
+        (True, True)
+    ] * 3
+
+
 def test_search_imports_what_it_needs(base: Path) -> None:
     ends, modules, _ = run(base, ["search", "index", "fast animal", "-k", 1])
     assert ends == [0]

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from vocable.arrays import load_arrays, read_whole, save_arrays
 from vocable.errors import ArgumentError, VectorsError
-from vocable.storage import check_file, part_of, replacing, replacing_folder
+from vocable.storage import check_file, finish, part_of, replacing, replacing_folder, resumable
 
 FULL = "Error while serializing: I/O error: No space left on device (os error 28)"
 ARRAYS = {"a": np.arange(1000, dtype=np.int32), "empty": np.empty(0, dtype=np.float32)}
@@ -164,6 +165,28 @@ def test_a_folder_is_there_when_it_is_whole(tmp_path: Path) -> None:
         assert folder.stat().st_mode == (tmp_path / "other").stat().st_mode
     assert (tmp_path / "x" / "a").read_bytes() == b"a"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "x"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_files_of_a_folder_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    weights = {"a": np.zeros(3)}
+    before = os.umask(umask)
+    try:
+        with replacing_folder(tmp_path / "model") as folder:
+            (folder / "inner").mkdir()
+            save_file(weights, folder / "inner/model.safetensors")  # which writes it for the owner alone
+            (folder / "run").touch(0o700)
+        for name, result in {"work": ".", "part": "inner", "file": "inner/model.safetensors"}.items():
+            with resumable(tmp_path / name, {}) as work:
+                (work / "inner").mkdir()
+                save_file(weights, work / "inner/model.safetensors")
+                finish(work, tmp_path / name, work / result)
+    finally:
+        os.umask(before)
+    files = [*tmp_path.rglob("*.safetensors"), tmp_path / "file"]
+    assert len(files) == 4
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {mode}
+    assert stat.S_IMODE((tmp_path / "model/run").stat().st_mode) == 0o700 | mode
 
 
 def test_a_folder_whose_block_fails_leaves_nothing(tmp_path: Path) -> None:

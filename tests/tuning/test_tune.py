@@ -69,6 +69,9 @@ def test_the_better_model_and_the_recipe_that_makes_it_again(
     assert isinstance(report, TuningReport)
     assert names(tmp_path) == {"out"}
     assert names(output) >= FILES
+    assert {path.stat().st_mode for path in output.iterdir() if path.is_file()} == {
+        (output / "index.html").stat().st_mode
+    }
     assert (report.verdict, report.model, report.corpus, report.output) == ("better", model, str(pages), output)
     assert read_record(output / REPORT, TuningReport) == report
     assert {*report.alone} == {*QUESTION_KINDS, ALL_QUESTIONS} == {*report.hybrid} == {*report.recall}

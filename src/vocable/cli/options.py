@@ -17,7 +17,18 @@ from vocable.options import Count, CountOrZero, Device, Share
 if TYPE_CHECKING:
     from vocable.encoder.protocol import EncodingModel
 
-Model: TypeAlias = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")]
+
+def _checked_model(name: str) -> str:
+    """Return the name of a model; raise `ModelError` for a folder without one, before libraries are imported."""
+    from vocable.encoder.graph import is_exported
+    from vocable.encoder.hub import check_model
+
+    if Path(name).is_dir() and not is_exported(name):
+        check_model(name)
+    return name
+
+
+Model: TypeAlias = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.", callback=_checked_model)]
 Texts: TypeAlias = Annotated[
     Sequence[str], typer.Argument(help="Sources of texts, such as a file, a folder or pydocs:.")
 ]

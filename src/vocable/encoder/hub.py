@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vocable.errors import ArgumentError, ModelError
+from vocable.folders import settings_in
 
 BUILT_IN_MODEL = "vocable-mini"
 BY_LOOKUP = "vocable-mini-doc"  # its folder has the weights of queries; documents are encoded by the other model
@@ -87,6 +88,16 @@ def check_files(name: str | Path) -> None:
             _check_index(name, path)
     if any(place.glob("pytorch_model*.bin")) and not any(place.glob("*.safetensors")):
         raise ModelError(f"{name}: {PICKLED}")
+
+
+def check_model(name: str | Path) -> None:
+    """Raise `ModelError` if a folder has no model, or files that cannot or must not be read; PyTorch is not needed."""
+    check_files(name)
+    place = Path(locate(name))
+    if place.is_dir() and not any((place / file).exists() for file in ("config.json", "modules.json")):
+        made = settings_in(place).get("model")
+        instead = f": it is an index or vectors of the model {made}" if isinstance(made, str) else ""
+        raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json){instead}")
 
 
 def _check_index(name: str | Path, index: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vocable.encoder.graph import GRAPH_SETTINGS, GraphModel, has_weights, is_exported
-from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, GRAPH_FOLDERS, WEIGHTS, check_files, locate
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, GRAPH_FOLDERS, WEIGHTS, check_files, check_model, locate
 from vocable.encoder.models import Model, encoding_model, is_model
 from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.terms import terms
@@ -76,6 +76,7 @@ def load(
         return model
     if runtime not in (None, "torch"):
         raise ArgumentError(f"{name} has no graph for the runtime {runtime}: vocable export-model writes one")
+    check_model(name)  # before PyTorch, whose import takes seconds
     if not _has_torch():
         raise MissingExtraError(f"{name} needs PyTorch: pip install 'vocable[train]'")
     from vocable.encoder.sparse_encoder import load_sparse_encoder

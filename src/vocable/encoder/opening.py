@@ -29,7 +29,7 @@ from transformers.utils.logging import EmptyTqdm, set_tqdm_hook
 from vocable.arrays import read_whole
 from vocable.encoder.checks import check_device, check_finite, check_sizes
 from vocable.encoder.fuse import parts
-from vocable.encoder.hub import CODE, PICKLED, TRUSTING, check_files, first_line, locate, remedy
+from vocable.encoder.hub import CODE, PICKLED, TRUSTING, check_files, check_model, first_line, locate, remedy
 from vocable.encoder.layouts import check_buffers, comes_with_code, reading_layouts
 from vocable.errors import ModelError, VocableError
 
@@ -73,9 +73,7 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
     place = locate(name)
 
     def open_whole() -> M:
-        check_files(name)
-        if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
-            raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
+        check_model(name)
         with _errors_in_one_line(name), reading_layouts(), _weights_checked(name), without_bars():
             return open_place(place, device=device, trust_remote_code=TRUSTING.get())
 
