@@ -53,10 +53,19 @@ def test_a_folder_becomes_an_index_inside_it(
     assert {hit["fields"]["file"] for hit in answer["hits"]} == {"guide/a.md"}
     Path("guide/a.md").write_text("# Other\n\nAnother text.\n", encoding="utf-8")
     assert "changed" in refused(capsys, *command)
-    assert done(capsys, "add", "index", ".").startswith("1 added, ")
+    assert main(["add", "index", "."]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("1 added, ")
+    assert "index: 2 documents, as 'guide/a.md#" in said.err
+    assert "--replace" in said.err
     after = documents(Path("index"))
     assert after["guide/a.md#other"]["url"] == "https://x.org/guide/a/#other"
     assert "guide/a.md#more" in after  # a section that is gone stays
+    Path("guide/b.md").unlink()
+    assert done(capsys, "add", "index", ".", "--replace").startswith("3 unchanged, 4 deleted; now 3 documents")
+    assert {*documents(Path("index"))} == {"index.md#page-0", "index.md#more", "guide/a.md#other"}
+    main(["add", "index", "."])
+    assert "no longer" not in capsys.readouterr().err
     assert "work of vocable" in refused(capsys, "index", model, "index", "-o", "second")
 
 

@@ -20,7 +20,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.retrieval.answers import search
@@ -30,7 +30,7 @@ from vocable.retrieval.fusion import weighted
 from vocable.retrieval.passages import PassageCollection, passages_of
 from vocable.retrieval.ranking import Ranking, ranking_of
 from vocable.retrieval.records import Changed
-from vocable.retrieval.verbs import index, open_index
+from vocable.retrieval.verbs import add, index, open_index
 
 QUERIES = ["the old fox reads", "posting lists at night", "twelve queries (see chapter 7)"]
 LENGTH, N = 20, 24
@@ -301,3 +301,18 @@ def test_what_is_refused(documents: list[Document], tmp_path: Path, backbones: d
     wrong: Any = "windows"
     with pytest.raises(ArgumentError, match="long_documents must be one of truncate, maxpool, passages, not 'windows'"):
         index(str(backbones["bert"]), corpus(tmp_path / "c.jsonl", documents), tmp_path / "no", long_documents=wrong)
+
+
+def test_a_corpus_that_replaces_all_others(make: Make, documents: list[Document], tmp_path: Path) -> None:
+    collection = make(documents[:12])
+    changed = Document("d3", "another text", fields={"even": False})
+    others = corpus(tmp_path / "others.jsonl", [changed, *documents[8:16]])
+    (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
+    with pytest.raises(DataError, match="no documents"):
+        add(collection, tmp_path / "empty.jsonl", replace=True)
+    with pytest.raises(ArgumentError, match="skip_bad"):
+        add(collection, others, replace=True, skip_bad=1)
+    assert len(collection) == 12
+    assert add(collection, others, replace=True) == Changed(4, 1, 4, 7, 9)
+    found = collection.documents(sorted({name.partition("\t")[0] for name in collection.store.ids()}))
+    assert found == sorted([changed, *documents[8:16]], key=lambda document: document.id)

@@ -85,14 +85,20 @@ def index(
 
 
 @command("Search")
-def add(index: Place, corpus: Corpus, device: Device = None, skip_bad: SkipBad = 0) -> Outcome:
+def add(
+    index: Place,
+    corpus: Corpus,
+    replace: Annotated[bool, Doc("Delete all documents that the corpus does not have.")] = False,
+    device: Device = None,
+    skip_bad: SkipBad = 0,
+) -> Outcome:
     """Add documents, or replace those with their ids.
 
     An interrupted run resumes when repeated: unchanged documents are kept.
 
     Example: vocable add my-index more-documents.jsonl
     """
-    return Outcome(vo.add(index, corpus, device=device, skip_bad=skip_bad))
+    return Outcome(vo.add(index, corpus, replace=replace, device=device, skip_bad=skip_bad))
 
 
 @command("Search")

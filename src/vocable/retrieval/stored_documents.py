@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import asdict
@@ -273,10 +273,17 @@ class StoredDocuments:
     def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; an unknown id is ignored."""
         self.check_changes()
-        found = [document for document in self.documents(list(dict.fromkeys(ids))) if document is not None]
-        self._remove(found)
+        deleted, names = 0, iter(dict.fromkeys(ids))
+        while some := list(islice(names, self.store.about.part)):
+            found = [document for document in self.documents(some) if document is not None]
+            self._remove(found)
+            deleted += len(found)
         self._settle_written()
-        return Changed(0, 0, 0, len(found), len(self))
+        return Changed(0, 0, 0, deleted, len(self))
+
+    def others(self, ids: Collection[str]) -> Iterator[str]:
+        """Iterate over the ids of documents that are not among `ids`, in any order."""
+        return (name for name in self.store.ids() if "\t" not in name and name not in ids)
 
     def _settle_written(self) -> None:
         """Settle after a successful change; on a full disk this waits until the collection is opened again."""

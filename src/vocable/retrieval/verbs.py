@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +25,7 @@ from vocable.encoder.models import Model, describe, is_model, model_name
 from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.fingerprint import fingerprint
 from vocable.options import CountOrZero, Encoding, checked
 from vocable.pruning import prune
@@ -35,10 +37,13 @@ from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import Limits
 from vocable.retrieval.stored_documents import dense_checksum, load_dense
 from vocable.storage import ANOTHER, SETTINGS, finish, finished, path_name, read_record, resumable
+from vocable.tables import counted
 from vocable.vectors import Sources, StoredVectors, holds_vectors, places_of, read_shards
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
 
 Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with their vectors if stored
 
@@ -178,30 +183,74 @@ def add(
     index: str | PathLike[str] | Collection,
     corpus: str | PathLike[str],
     *,
+    replace: bool = False,
     device: str | None = None,
     skip_bad: CountOrZero = 0,
 ) -> Changed:
     """Add the documents of a corpus to a collection; a document with a known id replaces the old one.
 
     They are encoded as the others were. An unchanged document is skipped, so that an interrupted call can be repeated,
-    and a corpus that has grown can be added whole.
+    and a corpus that has grown can be added whole. A warning tells of documents of a folder whose files have changed
+    and no longer have them.
 
     Args:
         index: its place, or the result of `vocable.open_index`.
         corpus: source of the documents; `vocable.data` lists the kinds.
+        replace: delete all documents that the corpus does not have.
         device: device of the models, as cpu, cuda or cuda:1; by default the best available.
         skip_bad: number of bad lines of the corpus to skip.
 
     Raises:
-        ArgumentError: the collection cannot change.
-        DataError: the corpus cannot be read.
+        ArgumentError: the collection cannot change, or `replace` with `skip_bad`, of which it would delete documents.
+        DataError: the corpus cannot be read, or with `replace` has no documents.
         VectorsError: there is no collection, it is damaged or in use, or its model has changed.
     """
+    if replace and skip_bad:
+        raise ArgumentError("replace would delete the documents of bad lines: mend these, and leave out skip_bad")
     source = path_name(corpus, "corpus")
     documents, opened = read_corpus(source), _opened(index, device)
-    if opened.base_url is not None and Path(source).is_dir():
+    is_folder = Path(source).is_dir()
+    if opened.base_url is not None and is_folder:
         documents = _with_urls(documents, source, opened.base_url)
-    return opened.add_stream(documents)
+    if replace:
+        return _replaced(opened, documents, source)
+    return _with_sections(opened, documents, source) if is_folder else opened.add_stream(documents)
+
+
+def _replaced(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
+    """Add documents, and delete all others."""
+    seen = dict[str, object]()
+    changed = opened.add_stream(_noted(documents, seen))
+    if not seen:
+        raise DataError("the corpus has no documents: nothing is replaced", source=source)
+    gone = opened.delete([*opened.others(seen)])
+    return dataclasses.replace(changed, deleted=gone.deleted, documents=gone.documents)
+
+
+def _with_sections(opened: Collection, documents: Iterable[Document], folder: str) -> Changed:
+    """Add the documents of a folder, and tell of others in a local collection that its files no longer have."""
+    seen = dict[str, object]()
+    changed = opened.add_stream(_noted(documents, seen))
+    files = {*seen.values()}
+    if opened.store.about.in_folder:
+        names = [name for name in opened.others(seen) if any(name[:end] in files for end in _file_ends(name))]
+        found = [one for one in opened.documents(names) if one is not None and one.fields.get("file") in files]
+        if found:
+            gone = f"{counted(len(found), 'document')}, as {found[0].id!r}, no longer in the files of {folder}"
+            logger.warning("%s: %s: add --replace deletes all that the corpus does not have", opened.place, gone)
+    return changed
+
+
+def _noted(documents: Iterable[Document], seen: dict[str, object]) -> Iterator[Document]:
+    """Yield documents, and put the file of each, if it has one, into `seen` under its id."""
+    for document in documents:
+        seen[document.id] = document.fields.get("file")
+        yield document
+
+
+def _file_ends(identifier: str) -> list[int]:
+    """Return the positions at which the name of the file may end in the id of a section."""
+    return [*(at for at, character in enumerate(identifier) if character in "#~"), len(identifier)]
 
 
 def _with_urls(documents: Iterable[Document], source: str, base_url: str) -> Iterator[Document]:
