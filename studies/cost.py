@@ -8,9 +8,17 @@ attention over the length is left out.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
+from vocable.retrieval.exact_shards import MAKING_BYTES, SHARD_POSTINGS
 from vocable.training.recipe import Recipe
+
+CONTAINER = (  # files of a container's limit and of what it takes, of both versions of control groups
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
 
 
 class Backbone(NamedTuple):
@@ -35,7 +43,43 @@ BACKBONES = {  # by a part of the name, the first that fits
 }
 TFLOPS = 100.0  # 10^12 operations per second that a GPU of today sustains on such models: assumed, not measured
 TOKENS = 100  # of a document
-VECTOR = 250 * 8  # bytes of a document's vector
+TERMS = 250  # of a document's vector
+VECTOR_BYTES = 5.3  # on disk, of a term of a stored vector: measured on random weights
+INDEX_BYTES = 6.2  # on disk, of a posting of an index, with its share of ids and of starts of lists
+TEXT_BYTES = 610  # in memory, of a passage of MS MARCO as a document
+
+
+class Resources(NamedTuple):
+    """Bytes that the vectors of `texts` texts of so many `terms` take while they are measured.
+
+    Indexes are made by shards: beyond one of them, memory does not grow with the vectors. It does with the texts, which
+    are in memory before.
+    """
+
+    texts: int
+    terms: float
+    disk: float
+    memory: float
+
+    @classmethod
+    def of(cls, texts: int, terms: float) -> Resources:
+        """Return the bytes by the number of terms of a text."""
+        postings = texts * terms
+        making = MAKING_BYTES * min(postings, SHARD_POSTINGS)
+        return cls(texts, terms, postings * (VECTOR_BYTES + INDEX_BYTES), making)
+
+
+def free_memory() -> float | None:
+    """Return the bytes of memory that this process could take; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    for limit, used in CONTAINER:  # of a container
+        with suppress(OSError, ValueError):
+            free = min(free, float(Path(limit).read_text()) - float(Path(used).read_text()))
+    return free
 
 
 class Cost(NamedTuple):

@@ -11,6 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from vocable.adapt.inspect import head_of
 from vocable.adapt.train_vocabulary import fragmentation as fragmentation_of
 from vocable.analysis.logits import logit_statistics
@@ -18,17 +20,19 @@ from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import load
 from vocable.encoder.protocol import Role
+from vocable.evaluation.cost import Cost, activation_rates, active_terms
 from vocable.evaluation.expanders import lexical_search
-from vocable.evaluation.grid import Setting, search_grid
-from vocable.evaluation.quality import evaluate_run
+from vocable.evaluation.quality import Evaluation, Retrieval, evaluate_run
 from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.pruning import prune
 from vocable.training.callbacks import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.wackiness.ablate import THRESHOLDS, Control, ablate
 from vocable.wackiness.study import measure_wackiness
 
 if TYPE_CHECKING:
-    from studies.runs import OnDataset, Run
+    from studies.runs import Run
+    from studies.vectors import OnDataset
 
 Values: TypeAlias = dict[str, "float | list[float]"]
 Function: TypeAlias = Callable[..., Values]
@@ -111,18 +115,31 @@ def quality(
         retrieval = retrieve_lexically(on.dataset, k=DEPTH, make=lexical_search(run.model))
         evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
     else:
-        setting = Setting(query_max_terms=query_max_terms, document_max_terms=document_max_terms)
-        evaluation = search_grid(run.name, on.encoded, [setting], measures, k=DEPTH)[0].evaluation
+        evaluation = _searched(run, on, measures, query_max_terms, document_max_terms)
     cost = evaluation.cost
     assert cost is not None
     found = {**evaluation.values, "L0_q": cost.query_terms, "L0_d": cost.document_terms, "FLOPS": cost.flops}
     return {name: value for name, value in found.items() if name in values and value is not None}
 
 
+def _searched(run: Run, on: OnDataset, measures: Sequence[str], query_terms: int, document_terms: int) -> Evaluation:
+    """Search the index of the pruned documents with the pruned queries."""
+    queries, index = prune(on.queries, query_terms or None), on.index(document_terms)
+    rates = index.document_frequency / max(1, len(index))
+    cost = Cost(
+        query_terms=active_terms(queries),
+        document_terms=float(rates.sum()),
+        flops=float(np.dot(activation_rates(queries), rates)),
+    )
+    ranking = index.search(queries, on.dataset.search_depth(DEPTH))
+    retrieval = Retrieval(ranking, [query.id for query in on.dataset.queries], cost)
+    return evaluate_run(run.name, retrieval, on.dataset, measures)
+
+
 @measurement("model")
 def postings(run: Run, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None) -> Values:
     """The lengths of the postings lists over all terms: mean, std, ... (Kim et al. 2026, tables 3 and 9)."""
-    [found] = analyze_postings(on.encoded.documents, max_terms=[max_terms], longest=0)
+    [found] = analyze_postings(on.vectors[1], max_terms=[max_terms], longest=0)
     return {name: float(getattr(found.all_terms, name)) for name in values}
 
 
@@ -131,13 +148,15 @@ def term_weights(
     run: Run, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None, min_count: int = 1
 ) -> Values:
     """The spread of a term's weights over documents (Kim et al. 2026, table 8)."""
-    [found] = analyze_weights(on.encoded.documents, max_terms=[max_terms], min_count=[min_count])
+    [found] = analyze_weights(on.vectors[1], max_terms=[max_terms], min_count=[min_count])
     return {name: float("nan") if (value := getattr(found, name)) is None else float(value) for name in values}
 
 
 @measurement("model")
 def wackiness(run: Run, on: OnDataset, values: Sequence[str], *, role: Role = "query", limit: int) -> Values:
     """W-AUC, its standard deviation and the curve over `places` from 0 to 1 (Polyakov et al. 2026, table 2)."""
+    vectors = None if run.model == BM25_RM3 else on.vectors[1]
+    on.let_go()
     report = measure_wackiness(
         run.model,
         on.source,
@@ -145,7 +164,7 @@ def wackiness(run: Run, on: OnDataset, values: Sequence[str], *, role: Role = "q
         queries=None if role == "document" else on.source,
         role=role,
         limit=limit,
-        vectors=None if run.model == BM25_RM3 else on.vectors[1],
+        vectors=vectors,
     )
     found: dict[str, Any] = {**report.models[0]}
     curve = found["curve"]
@@ -165,6 +184,7 @@ def removal(
 ) -> Values:
     """A measure without the wackiest terms, and without random ones, by the number of removed terms."""
     queries, documents = on.vectors
+    on.let_go()
     report = ablate(
         run.model,
         on.source,

@@ -13,10 +13,11 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from studies.cost import TFLOPS, VECTOR, Cost
+from studies.cost import TERMS, TEXT_BYTES, TFLOPS, Cost, Resources
 from studies.measurements import BM25_RM3, Column
-from studies.runs import BEFORE_TRAINING, Place, Request, Run
+from studies.runs import BEFORE_TRAINING, Request, Run
 from studies.toys import Toys
+from studies.vectors import Place
 from vocable.data.sources import parse_source
 from vocable.errors import ArgumentError
 from vocable.tables import Table, Tabled, counted
@@ -182,9 +183,12 @@ class Plan(Tabled):
         header = ["run", "steps", "texts to encode", "10^15 operations", "hours"]
         read = {self.places[request.on].corpus for run in self.runs.values() for request in run.wanted if request.on}
         largest = max((self.study.sizes.get(corpus, 0) for corpus in read), default=0)
+        room = Resources.of(largest, TERMS)
         note = (
             f"hours: of one GPU that sustains {self.tflops:g} x 10^12 operations per second, an assumption (--tflops). "
-            f"Vectors of the largest collection: {largest * VECTOR / 1e9:,.0f} GB on disk, twice that in memory."
+            f"The largest collection takes {room.disk / 1e9:,.0f} GB of disk at {TERMS} terms a text, in proportion to "
+            f"them, and {(room.memory + largest * TEXT_BYTES) / 1e9:,.0f} GB of memory: its texts, and a shard of its "
+            "index. A sample tells the terms before all are encoded; a run that does not fit is refused."
         )
         found: list[Table | str] = [Table(self.study.about, ["exhibit", "rows", "runs"], shown)]
         found += [Table("", header, rows), note]

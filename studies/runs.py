@@ -5,7 +5,7 @@ Below the output folder:
     models/NAME      the trained models
     adapted/NAME     models before calibration and training, which several runs may share
     measured/NAME    measurements by dataset, and the reports
-    vectors/NAME     vectors of one collection, removed when it has been measured
+    vectors/NAME     vectors and indexes of one collection, removed when it has been measured
 """
 
 from __future__ import annotations
@@ -15,27 +15,16 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from scipy.sparse import csr_array, vstack
-from sentence_transformers import SparseEncoder
-
 from studies.measurements import Column, Function, Values
+from studies.vectors import Encoders, Place
 from vocable.adapt.stages import stage, stages
-from vocable.data import Document
 from vocable.encoder.hub import first_line, trusting
-from vocable.encoder.load import load
-from vocable.encoder.protocol import Role
-from vocable.encoder.stream import encode_stream
-from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import RecipeError, VocableError
-from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.retrieval import Encoded
 from vocable.storage import finish, finished, read_record, resumable, write_record
 from vocable.training import distributed
 from vocable.training.callbacks import LOG
@@ -43,7 +32,6 @@ from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.recipe import Recipe
 from vocable.training.stages import PRETRAIN, carry_out_stages
 from vocable.training.train import train
-from vocable.vectors import read_vectors
 
 # Keys of a recipe: those of the adapted model, and all that it depends on.
 ADAPTING = ("head", *(one.name for one in stages() if one.order < stage("calibrate").order))
@@ -82,13 +70,6 @@ def in_one_line() -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:  # PyTorch's error of memory is a RuntimeError
         raise RunError(f"{type(error).__name__}: {first_line(error)}") from error
-
-
-class Place(NamedTuple):
-    """The source of a dataset, and the dataset whose document vectors it shares."""
-
-    source: str
-    corpus: str
 
 
 class Run:
@@ -210,90 +191,11 @@ class Run:
         by_corpus: dict[str | None, list[Request]] = defaultdict(list)
         for request in left:
             by_corpus[request.on and places[request.on].corpus].append(request)
-        encoders = _Encoders(self)
+        encoders = Encoders(self, places)
         for requests in by_corpus.values():
-            opened: dict[str, OnDataset] = {}
             for request in requests:
-                on = None if request.on is None else _open(request.on, places, opened, encoders)
+                on = None if request.on is None else encoders.open(request.on)
                 measured = request.measure(self, on, left[request], **json.loads(request.options))
                 values[request.key] = values.get(request.key, {}) | measured
                 write_record(self.kept, {"settings": self.settings(), "values": values})
-            shutil.rmtree(encoders.vectors, ignore_errors=True)
-
-
-def _open(name: str, places: Mapping[str, Place], opened: dict[str, OnDataset], encoders: _Encoders) -> OnDataset:
-    """The dataset of this name, after the one whose documents it shares."""
-    if name not in opened:
-        source, corpus = places[name]
-        first = None if corpus == name else _open(corpus, places, opened, encoders)
-        opened[name] = OnDataset(name, source, encoders, first)
-    return opened[name]
-
-
-class _Encoders:
-    """The trained model of a run, loaded once, and the folder of its vectors."""
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.vectors = run, run.root / "vectors" / run.name
-
-    @cached_property
-    def model(self) -> SparseEncoder:
-        return load(self.run.model)
-
-    def encode(self, name: str, role: Role, texts: Sequence[Document]) -> str:
-        """Encode texts of the dataset `name`, and return the folder of their vectors."""
-        folder, recipe = self.vectors / f"{name}-{role}", self.run.recipe
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        encoder = TextEncoder(self.model, role, dtype="auto" if recipe is None else recipe.training.dtype)
-        encode_stream(encoder, texts, folder, model=self.run.model, source=f"{name} {role}", total=len(texts))
-        return str(folder)
-
-
-class OnDataset:
-    """A dataset and its vectors by the model of a run; documents that `first` has are not encoded again."""
-
-    def __init__(self, name: str, source: str, encoders: _Encoders, first: OnDataset | None) -> None:
-        self.name, self.source, self._encoders, self._first = name, source, encoders, first
-
-    @cached_property
-    def folder(self) -> Path:
-        """The folder of reports."""
-        folder = self._encoders.run.root / "measured" / f"{self._encoders.run.name}-{self.name}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    @cached_property
-    def dataset(self) -> Dataset:
-        """Documents, judged queries and judgments."""
-        return load_dataset(self.source)
-
-    @cached_property
-    def vectors(self) -> tuple[list[str], list[str]]:
-        """The folders of the queries' vectors and of the documents' vectors."""
-        queries = [Document(query.id, query.text) for query in self.dataset.queries]
-        own, shared = list(self.dataset.documents), list[str]()
-        if self._first is not None:
-            others = {document.id: document.full for document in self._first.dataset.documents}
-            own = [document for document in own if others.get(document.id) != document.full]
-            shared = self._first.vectors[1]
-        here = [self._encoders.encode(self.name, "document", own)] if own or not shared else []
-        return [self._encoders.encode(self.name, "query", queries)], [*here, *shared]
-
-    @cached_property
-    def encoded(self) -> Encoded:
-        """The vectors in the order of the dataset."""
-        queries, documents = self.vectors
-        ids = [document.id for document in self.dataset.documents]
-        return Encoded(self.dataset, read_vectors(queries).matrix, _rows(documents, ids), None)
-
-
-def _rows(folders: Sequence[str], ids: Sequence[str]) -> csr_array:
-    """Return the vectors of these ids, each from the first folder that has it."""
-    stored = [read_vectors(folder) for folder in folders]
-    rows = dict[str, int]()
-    for row, identifier in enumerate(chain.from_iterable(one.ids for one in stored)):
-        rows.setdefault(identifier, row)
-    order = np.array([rows[identifier] for identifier in ids])
-    matrix = stored[0].matrix if len(stored) == 1 else vstack([one.matrix for one in stored], format="csr")
-    in_place = len(order) == matrix.shape[0] and bool((order == np.arange(len(order))).all())
-    return csr_array(matrix) if in_place else csr_array(matrix[order])
+            encoders.close()

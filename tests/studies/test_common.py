@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vocable as vo
-from studies import measurements, runs
+from studies import measurements, runs, vectors
 from studies.common import main, reproduce
 from studies.plan import Study
 from studies.results import Cell, Reproduction
@@ -95,13 +95,13 @@ def test_pruned_costs_and_postings_are_those_of_the_vectors(done: dict[str, Repr
     reproduction = done["esplade"]
     model = vo.load(str(reproduction.output / "models" / "indep-uniq-lr-h"))
     folder = reproduction.output / "toys" / "data" / "evaluation"
-    vectors = {}
+    encoded = {}
     sides: tuple[tuple[Role, str], ...] = (("query", "queries"), ("document", "corpus"))
     for role, file in sides:
         rows = map(json.loads, (folder / f"{file}.jsonl").read_text(encoding="utf-8").splitlines())
         texts = [f"{row.get('title', '')} {row['text']}".strip() for row in rows]
-        vectors[role] = TextEncoder(model, role).encode(texts)
-    queries, documents = prune(vectors["query"], 7), prune(vectors["document"], 20)
+        encoded[role] = TextEncoder(model, role).encode(texts)
+    queries, documents = prune(encoded["query"], 7), prune(encoded["document"], 20)
     assert _ours(reproduction, "table-2", "q7 d20 L0_d") == pytest.approx(np.diff(documents.indptr).mean())
     assert _ours(reproduction, "table-2", "q7 d20 FLOPS") == pytest.approx(flops(queries, documents))
     kept = (reproduction.output / "adapted/indep-uniq-lr-h/pretrain.jsonl").read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def test_pruned_costs_and_postings_are_those_of_the_vectors(done: dict[str, Repr
 def test_a_repeated_call_reads_what_it_has_made(done: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch) -> None:
     first = done["mlm_head_rescaling"]
     monkeypatch.setattr(runs, "train", None)
-    monkeypatch.setattr(runs, "encode_stream", None)
+    monkeypatch.setattr(vectors, "encode_stream", None)
     again = reproduce(_cut("mlm_head_rescaling"), first.output, toy=True)
     assert again.cells == first.cells
     page = (first.output / "index.html").read_text(encoding="utf-8")
@@ -127,25 +127,25 @@ def test_a_killed_measurement_goes_on_at_the_collection_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, encoded, searched = _cut("mlm_head_rescaling"), Counter[str](), Counter[str]()
-    encode, search = runs.encode_stream, measurements.search_grid
+    encode, evaluate = vectors.encode_stream, measurements.evaluate_run
 
     def counted(encoder: Any, texts: Any, folder: Path, **options: Any) -> Any:
         encoded[folder.name] += 1
         return encode(encoder, texts, folder, **options)
 
     def killed(*given: Any, **options: Any) -> Any:
-        searched["grid"] += 1
-        if searched["grid"] == 4:  # after dev, DL 2019 and the first collection of BEIR
+        searched["all"] += 1
+        if searched["all"] == 4:  # after dev, DL 2019 and the first collection of BEIR
             raise KeyboardInterrupt
-        return search(*given, **options)
+        return evaluate(*given, **options)
 
-    monkeypatch.setattr(runs, "encode_stream", counted)
-    monkeypatch.setattr(measurements, "search_grid", killed)
+    monkeypatch.setattr(vectors, "encode_stream", counted)
+    monkeypatch.setattr(measurements, "evaluate_run", killed)
     with pytest.raises(KeyboardInterrupt):
         reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
     done = set(encoded)
     assert {"dev-document", "dev-query", "nfcorpus-document"} <= done
-    monkeypatch.setattr(measurements, "search_grid", search)
+    monkeypatch.setattr(measurements, "evaluate_run", evaluate)
     reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
     assert all(encoded[name] == 1 for name in done if not name.startswith("fever"))
     assert not [*(tmp_path / "out" / "vectors").glob("*/*")]
@@ -162,7 +162,7 @@ def test_a_table_that_is_chosen_later_finds_the_models_of_the_first(
 
 
 def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, counts, original = _cut("mlm_head_rescaling"), {}, runs.encode_stream
+    study, counts, original = _cut("mlm_head_rescaling"), {}, vectors.encode_stream
     reproduce(study, tmp_path / "out", only=["table-1"], toy=True)
     toys = tmp_path / "out" / "toys" / "data"
     fever, climate = toys / "fever", toys / "climate-fever"
@@ -177,7 +177,7 @@ def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monke
         counts[folder.name] = [document.full for document in texts]
         return original(encoder, texts, folder, **options)
 
-    monkeypatch.setattr(runs, "encode_stream", counted)
+    monkeypatch.setattr(vectors, "encode_stream", counted)
     reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
     fresh = counts["climate-fever-document"]
     assert any(text.endswith("another text") for text in fresh)

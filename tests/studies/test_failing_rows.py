@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from studies import runs
+from studies import runs, vectors
 from studies.common import main, reproduce
 from studies.plan import Selection, Study, make_plan
 from tests.studies.test_plan import NOWHERE, study_of
@@ -126,14 +126,14 @@ def test_rows_and_exhibits_are_chosen_and_left_out() -> None:
 def work(rank: int, folder: Path) -> int:
     """Carry out three rows: one fails in training, in both processes, one in its measurement, in the first alone."""
     runs.train = failing({"roberta-k1": CollapseError("no term is active")}, runs.train, Counter())
-    opened = runs.load_dataset
+    opened = vectors.load_dataset
 
     def load_dataset(source: str) -> Any:
         if any((folder / "out" / "models").glob("roberta-k2")) and not any((folder / "out/models").glob("*k4")):
             raise MemoryError("no room for the documents")
         return opened(source)
 
-    runs.load_dataset = load_dataset
+    vectors.load_dataset = load_dataset
     return main(study_with(*ROWS), ["--toy", "-o", str(folder / "out")])
 
 

@@ -1,0 +1,178 @@
+"""Datasets as vectors of a run's model: encoded once, kept on disk, and searched by shards of bounded memory.
+
+A sample of the documents is encoded before all of them, so that a run that does not fit on the disk or in memory is
+refused before hours of work.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from studies.cost import Resources, free_memory
+from vocable.data import Document, read_corpus
+from vocable.encoder.load import load
+from vocable.encoder.protocol import Role
+from vocable.encoder.stream import encode_stream
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.errors import ArgumentError, VectorsError
+from vocable.evaluation.cost import spread
+from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.pruning import prune
+from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
+from vocable.storage import replacing_folder
+from vocable.vectors import StoredVectors, read_shards, read_vectors
+
+if TYPE_CHECKING:
+    from sentence_transformers import SparseEncoder
+
+    from studies.runs import Run
+
+SAMPLE = 256  # documents that are encoded before all others
+FEW = 10_000  # documents that fit everywhere
+
+
+class Place(NamedTuple):
+    """The source of a dataset, and the dataset whose document vectors it shares."""
+
+    source: str
+    corpus: str
+
+
+class Encoders:
+    """The trained model of a run, loaded once, the folder of its vectors, and the datasets of one collection."""
+
+    def __init__(self, run: Run, places: Mapping[str, Place]) -> None:
+        self.run, self.vectors = run, run.root / "vectors" / run.name
+        self._places, self._opened = places, dict[str, OnDataset]()
+
+    @cached_property
+    def model(self) -> SparseEncoder:
+        return load(self.run.model)
+
+    def open(self, name: str) -> OnDataset:
+        """Return the dataset of this name, after the one whose documents it shares."""
+        if name not in self._opened:
+            source, corpus = self._places[name]
+            first = None if corpus == name else self.open(corpus)
+            self._opened[name] = OnDataset(name, source, self, first)
+        return self._opened[name]
+
+    def let_go(self) -> None:
+        """Forget the texts of the datasets, for a verb that reads them itself."""
+        for one in self._opened.values():
+            vars(one).pop("dataset", None)
+
+    def close(self) -> None:
+        """Forget the datasets of a collection, and remove its vectors."""
+        self._opened.clear()
+        shutil.rmtree(self.vectors, ignore_errors=True)
+
+    def encode(self, name: str, role: Role, texts: Sequence[Document]) -> Path:
+        """Encode texts of the dataset `name`, and return the folder of their vectors.
+
+        Raises:
+            ArgumentError: by the vectors of a sample, all do not fit on the disk, or their index not in memory.
+        """
+        folder, recipe = self.vectors / f"{name}-{role}", self.run.recipe
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        encoder = TextEncoder(self.model, role, dtype="auto" if recipe is None else recipe.training.dtype)
+        if len(texts) > FEW and not folder.exists():
+            sample = encoder.encode([texts[row].full for row in spread(len(texts), SAMPLE)])
+            needed = Resources.of(len(texts), sample.nnz / sample.shape[0])
+            check_room(name, needed, shutil.disk_usage(folder.parent).free, free_memory())
+        encode_stream(encoder, texts, folder, model=self.run.model, source=f"{name} {role}", total=len(texts))
+        return folder
+
+
+def check_room(name: str, needed: Resources, disk: float, memory: float | None) -> None:
+    """Raise `ArgumentError` if there are not so many bytes of disk and of memory; None is an unknown number."""
+    what = f"{name}: {needed.texts:,} texts of {needed.terms:,.0f} terms, by a sample of {SAMPLE},"
+    if needed.disk > disk:
+        raise ArgumentError(
+            f"{what} take {needed.disk / 1e9:,.0f} GB of disk for vectors and their index, and {disk / 1e9:,.0f} GB "
+            "are free: name an --output on a larger disk"
+        )
+    if memory is not None and needed.memory > memory:
+        raise ArgumentError(
+            f"{what} take {needed.memory / 1e9:,.1f} GB of memory while their index is made, and {memory / 1e9:,.1f} "
+            "GB are free"
+        )
+
+
+class OnDataset:
+    """A dataset and its vectors by the model of a run; documents that `first` has are not encoded again."""
+
+    def __init__(self, name: str, source: str, encoders: Encoders, first: OnDataset | None) -> None:
+        self.name, self.source, self._encoders, self._first = name, source, encoders, first
+        self._indexes = dict[int, Exact]()
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of reports."""
+        folder = self._encoders.run.root / "measured" / f"{self._encoders.run.name}-{self.name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """Documents, judged queries and judgments; documents that `first` has are held once."""
+        if self._first is None:
+            return load_dataset(self.source)
+        known = {document.id: document for document in self._first.dataset.documents}
+        documents = [one if (one := known.get(own.id)) == own else own for own in read_corpus(self.source)]
+        return replace(load_dataset(self.source, documents=False), documents=documents).judged()
+
+    @cached_property
+    def vectors(self) -> tuple[list[str], list[str]]:
+        """The folders of the queries' vectors and of the documents' vectors."""
+        queries = [Document(query.id, query.text) for query in self.dataset.queries]
+        own, shared = list(self.dataset.documents), list[str]()
+        if self._first is not None:
+            others = {document.id: document.full for document in self._first.dataset.documents}
+            own = [document for document in own if others.get(document.id) != document.full]
+            shared = self._first.vectors[1]
+        here = [str(self._encoders.encode(self.name, "document", own))] if own or not shared else []
+        return [str(self._encoders.encode(self.name, "query", queries))], [*here, *shared]
+
+    @cached_property
+    def queries(self) -> csr_array:
+        """The vectors of the judged queries, in their order."""
+        return read_vectors(self.vectors[0]).matrix
+
+    def index(self, max_terms: int = 0) -> Exact:
+        """An exact index of the documents with so many terms of each; 0 keeps all terms."""
+        if max_terms not in self._indexes:
+            place = self._encoders.vectors / f"{self.name}-index-{max_terms}"
+            if not place.exists():
+                with replacing_folder(place) as work:
+                    save_exact(self._parts(max_terms), work / "postings")
+            self._indexes[max_terms] = load_exact(place / "postings")
+        return self._indexes[max_terms]
+
+    def let_go(self) -> None:
+        """Forget the texts of this dataset and of those that share its documents."""
+        self._encoders.let_go()
+
+    def _parts(self, max_terms: int) -> Iterator[StoredVectors]:
+        """Yield the vectors of the documents, pruned, each from the first folder that has it."""
+        folders = self.vectors[1]
+        left = {document.id for document in self.dataset.documents} if self._first is not None else set[str]()
+        for folder in folders:
+            for part in read_shards(folder):
+                if self._first is not None:
+                    rows = [row for row, name in enumerate(part.ids) if name in left]
+                    left.difference_update(part.ids)
+                    if len(rows) < len(part.ids):
+                        names = part.ids.array.take(np.array(rows, dtype=np.int64))
+                        part = part._replace(ids=type(part.ids)(names), matrix=part.matrix[rows])
+                yield part._replace(matrix=prune(part.matrix, max_terms or None))
+        if left:
+            raise VectorsError(f"{', '.join(folders)}: no vector of the text {min(left)!r}")
