@@ -183,11 +183,19 @@ def with_urls(documents: Iterable[Document], source: str, base_url: str) -> Iter
     return (_with_url(document, base_url.removesuffix("/")) for document in documents)
 
 
-def _with_url(document: Document, base: str) -> Document:
-    file = str(document.fields["file"])
-    anchor = document.id.removeprefix(file).removeprefix("#")
+def anchor_of(document: Document) -> str:
+    """Return the anchor of a section in its page, "" for the top.
+
+    >>> anchor_of(Document("a.html#lists~2", "Further lists", fields={"file": "a.html"}))
+    'lists'
+    """
+    anchor = document.id.removeprefix(str(document.fields["file"])).removeprefix("#")
     head, mark, number = anchor.rpartition(PART)
-    anchor = head if mark and number.isdecimal() else anchor
+    return head if mark and number.isdecimal() else anchor
+
+
+def _with_url(document: Document, base: str) -> Document:
+    file, anchor = str(document.fields["file"]), anchor_of(document)
     url = f"{base}/{quote(published(file))}" + (f"#{quote(anchor)}" if anchor else "")
     fields = {**document.fields, "path": document.fields["path"], "file": file, "url": url}
     return document._replace(fields=fields)
