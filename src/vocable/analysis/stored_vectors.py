@@ -151,8 +151,8 @@ def analyze_weights(
         VectorsError: no vectors, vectors of different vocabularies, or damaged ones.
 
     >>> texts = csr_array(np.array([[1.0, 5.0], [3.0, 0.0]], dtype=np.float32))
-    >>> [(found.logit_cnt, found.logit_score_std) for found in analyze_weights(texts, min_count=[1, 2])]
-    [(2, 0.5), (1, 1.0)]
+    >>> print(*((found.logit_cnt, found.logit_score_std) for found in analyze_weights(texts, min_count=[1, 2])))
+    (2, 0.5) (1, 1.0)
     """
     records = []
     for moments, k in zip(_gather(stored_parts(vectors)[0], Moments, max_terms), max_terms, strict=True):
@@ -213,7 +213,8 @@ def analyze_postings(
     """Measure the lengths of the postings lists of vectors, and their evenness (Kim et al. 2026, appendix H).
 
     Args:
-        vectors, max_terms: as in `analyze_weights`.
+        vectors: as in `analyze_weights`.
+        max_terms: as in `analyze_weights`.
         longest: number of the longest lists to name; of equally long lists, the lower columns first.
         model: the model that made the vectors, if it has moved.
 
