@@ -307,7 +307,7 @@ def test_the_command_line_speaks_the_terms(
 def test_terms_are_learned_wherever_tokens_spell_them(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, name: str
 ) -> None:
-    """Continuations have labels only with the longest spans; the provenance counts more of them than whole words."""
+    """Continuations have labels only with the longest spans, of tokens that differ from those after a space."""
     counts = {}
     for masking in ("whole-word", "longest-span"):
         model = vo.transfer(vo.load(str(backbones[name])), str(backbones["bert"]), head_only=True)
@@ -316,4 +316,5 @@ def test_terms_are_learned_wherever_tokens_spell_them(
         )
         counts[masking] = vo.provenance(adapted)[-1]["words"]["words"]
         assert vo.provenance(adapted)[-1]["masking"] == masking
-    assert counts["longest-span"] > counts["whole-word"] > 0
+    assert counts["longest-span"] >= counts["whole-word"] > 0
+    assert name != "modernbert" or counts["longest-span"] > counts["whole-word"]

@@ -197,6 +197,23 @@ def test_labels_are_the_word_s_on_each_of_its_hidden_tokens(
     assert masked.input_ids.dtype == masked.labels.dtype == np.int64
 
 
+def test_by_token_the_number_is_rounded_and_each_token_has_a_draw_of_its_own() -> None:
+    common = {"rate": 0.15, "mask_id": MASK, "size": SIZE, "by_token": True}
+    for n in range(1, 60):  # of 10 words 1.5 are 2, of 30 4.5 are 4: halves become even
+        words = text_of([1 + i % 3 for i in range(n)], [i % 2 for i in range(n)])
+        masked = whole_words(np.arange(10, 10 + len(words)), words, np.random.default_rng(n), **common)
+        assert len(set(masked.labels.tolist()) - {IGNORED}) == max(1, round(0.15 * n))
+    words = text_of([4] * 4000, [0] * 4000)
+    ids = np.full(len(words), 7)
+    masked = whole_words(ids, words, np.random.default_rng(0), **common)
+    hidden = masked.labels != IGNORED
+    became = (masked.input_ids == MASK)[hidden].reshape(-1, 4)
+    assert hidden.sum() == 4 * 600
+    assert became.mean() == pytest.approx(0.8, abs=0.03)
+    assert became.all(axis=1).mean() == pytest.approx(0.8**4, abs=0.05)  # 0.8 with one draw a word
+    assert (masked.input_ids == 7)[hidden].mean() == pytest.approx(0.1, abs=0.03)
+
+
 def test_of_the_chosen_words_eight_tenths_become_masks() -> None:
     words, counts = text_of([2] * 40, [0] * 40), np.zeros(3)
     ids = np.arange(SIZE, SIZE + len(words))  # no random token is the token itself

@@ -71,7 +71,15 @@ def overlap_aware(
 
 
 def whole_words(
-    ids: Ids, words: Ids, rng: Generator, *, rate: float, mask_id: int, size: int, part: Part = "all"
+    ids: Ids,
+    words: Ids,
+    rng: Generator,
+    *,
+    rate: float,
+    mask_id: int,
+    size: int,
+    part: Part = "all",
+    by_token: bool = False,
 ) -> Masked:
     """Hide floor(rate n) of the n words of a text, at least one; every hidden token has the label of its word.
 
@@ -86,6 +94,8 @@ def whole_words(
         mask_id, size: as in `mask_tokens`.
         part: "all" sub-tokens of a word are hidden, or only its "first", or only the "later" ones. For the last two,
             only words of several sub-tokens count.
+        by_token: as the authors of Geng and Yang 2026 mask terms: the number of words is rounded to the nearest (halves
+            to the even one), and each sub-token is drawn by itself.
     """
     begins = np.flatnonzero(words >= 0)
     place = np.cumsum(words >= 0) - 1  # the word that a token belongs to, if any
@@ -94,12 +104,13 @@ def whole_words(
     if not len(candidates):
         return Masked(ids, np.full(len(ids), IGNORED))
     # 0.15 * 100 may be a little less than 15 in binary
-    count = max(1, int(rate * len(candidates) + 1e-9))
-    chosen = rng.choice(candidates, size=count, replace=False)
+    count = round(rate * len(candidates)) if by_token else int(rate * len(candidates) + 1e-9)
+    chosen = rng.choice(candidates, size=max(1, count), replace=False)
     fate = np.full(len(begins), np.inf)  # of words that are not chosen
     fate[chosen] = rng.random(len(chosen))
     hidden = (words != NO_WORD) & np.isfinite(fate[place])
     if part != "all":
         hidden &= (words >= 0) == (part == "first")
     labels = np.where(hidden, words[begins][place], IGNORED)
-    return Masked(_replaced(ids, hidden, fate[place], rng, mask_id, size), labels)
+    drawn = rng.random(len(ids)) if by_token else fate[place]
+    return Masked(_replaced(ids, hidden, drawn, rng, mask_id, size), labels)

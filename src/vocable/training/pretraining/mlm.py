@@ -209,7 +209,10 @@ class MaskingTask(PredictionTask):
     def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
         rate, weight = self._settings.masking_rate, self._settings.new_token_weight
         if words is not None:
-            return whole_words(ids, words, rng, rate=rate, part=part, mask_id=self._mask_id, size=self._size)
+            by_token = self._settings.masking == "longest-span"
+            return whole_words(
+                ids, words, rng, rate=rate, part=part, by_token=by_token, mask_id=self._mask_id, size=self._size
+            )
         if self._settings.masking == "uniform" or self.new is None:
             return self.uniform(ids, rng)
         probabilities = overlap_aware(self._special[ids], self.new[ids], rate, weight)

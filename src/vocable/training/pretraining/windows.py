@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future
-from functools import lru_cache
 from itertools import chain, groupby, islice
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,8 +20,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from vocable.arrays import HEADER, load_arrays, save_arrays
-from vocable.encoder.terms import CACHED_WORDS, TOKENIZED_TEXTS, Splitter, normal_form, splitter, without_accents
-from vocable.encoder.tokens import CONTINUATION_MARKS, WORD_MARKS, bare_marks
+from vocable.encoder.terms import TOKENIZED_TEXTS, Splitter, normal_form, splitter
+from vocable.encoder.tokens import CONTINUATION_MARKS, WORD_MARKS, bare_marks, special_columns_of
 from vocable.errors import DataError, LostProcessError, ModelError
 from vocable.processes import worker_pool
 from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
@@ -100,51 +99,65 @@ class WordFinder(TermFinder):
 
 
 class SpanFinder(TermFinder):
-    """Finds terms that are tokens of another tokenizer: from left to right the longest span of tokens that spells one.
+    """Finds terms by their own tokens: from left to right the longest span of tokens that are those of a term.
 
-    A span has at most SPAN tokens, of one window, and no white space. Within a word it is a continuation ("##ing"),
-    elsewhere a beginning, with its mark if terms have one ("Ġplay"); spelled as it stands, in lower case, or without
-    accents. `cut` counts the tokens that no term spells.
+    A span has at most SPAN tokens of one window. `cut` counts the tokens that belong to no term.
 
-    The authors of Geng and Yang 2026 label these spans in their comparison with Kim et al. 2026 (table 6).
+    The authors of Geng and Yang 2026 label these spans in their comparison with Kim et al. 2026 (table 6, EMLM). As
+    ids are compared, a cased word is not labelled by a lower-case term, and a comma after a word is "##,".
     """
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(terms, tokenizer)
-        pieces = any(term.startswith(CONTINUATION_MARKS) for term in terms)
-        marked = any(term.startswith(WORD_MARKS) for term in terms)
-        self._beginnings = (*WORD_MARKS[::-1], "") if marked and not pieces else ("",)
-        self._continuations = CONTINUATION_MARKS if pieces else ("",) if marked else ()
-        self._number = {term: number for number, term in reversed([*enumerate(terms)])}
-        self._number_of = lru_cache(CACHED_WORDS)(self._look_up)
+        self._number = terms_by_tokens(terms, tokenizer)
+        self._special = set(tokenizer.all_special_ids)
+        self._lengths: dict[int, list[int]] = {}  # of the terms that begin with a token, longest first
+        for first, length in sorted({(ids[0], len(ids)) for ids in self._number}, reverse=True):
+            self._lengths.setdefault(first, []).append(length)
 
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
-        tokens, starts, ends, window = _spelling(text, windows, offsets, self._marks)
-        found = np.full(len(window), NO_WORD)
-        joined = (ends[:-1] == starts[1:]) & (np.diff(tokens) == 1) & (np.diff(window[tokens]) == 0)
-        # For each token the end of the longest span that may begin with it.
-        breaks = np.append(np.flatnonzero(~joined) + 1, len(tokens))
-        limit = np.minimum(breaks[np.searchsorted(breaks, np.arange(len(tokens)), side="right")], len(tokens))
-        place = 0
-        while place < len(tokens):
-            start = int(starts[place])
-            continues = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
-            for last in range(min(place + SPAN, int(limit[place])) - 1, place - 1, -1):
-                if (number := self._number_of(text[start : int(ends[last])], continues)) is not None:
-                    found[tokens[place] : tokens[last] + 1] = CONTINUES
-                    found[tokens[place]] = number
-                    place = last
-                    break
-            else:
-                self.cut += 1
-            place += 1
-        return _by_window(found, windows)
+        return [self._of_window(tuple(ids)) for ids in windows]
 
-    def _look_up(self, span: str, continues: bool) -> int | None:
-        lower = span.lower()
-        marks = self._continuations if continues else self._beginnings
-        spelled = (mark + form for form in (span, lower, without_accents(lower)) for mark in marks)
-        return next((self._number[form] for form in spelled if form in self._number), None)
+    def _of_window(self, ids: tuple[int, ...]) -> Ids:
+        found, place = np.full(len(ids), NO_WORD), 0
+        while place < len(ids):
+            length = next((some for some in self._lengths.get(ids[place], ()) if self._is_term(ids, place, some)), 0)
+            if length:
+                found[place : place + length] = CONTINUES
+                found[place] = self._number[ids[place : place + length]]
+            else:
+                self.cut += ids[place] not in self._special
+            place += max(1, length)
+        return found
+
+    def _is_term(self, ids: tuple[int, ...], place: int, length: int) -> bool:
+        return self._special.isdisjoint(ids[place : place + length]) and ids[place : place + length] in self._number
+
+
+def terms_by_tokens(terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> dict[tuple[int, ...], int]:
+    """Return the number of each term by the tokens that spell it; of several terms with the same tokens, the last.
+
+    A term that begins a word is spelled after a space, a continuation ("##ing") without one; where that gives more than
+    SPAN tokens or an unknown one, the other way. Terms of neither spelling, special and unused ones have no tokens.
+    """
+    pieces = any(term.startswith(CONTINUATION_MARKS) for term in terms)
+    marked = not pieces and any(term.startswith(WORD_MARKS) for term in terms)
+    special = {*special_columns_of(terms).tolist()}
+    spelled: dict[int, tuple[str, str]] = {}  # each way, the better first
+    for number, term in enumerate(terms):
+        mark = next((mark for mark in CONTINUATION_MARKS if pieces and term.startswith(mark) and term != mark), "")
+        begin = next((mark for mark in WORD_MARKS if marked and term.startswith(mark)), "")
+        core, continues = term[len(mark or begin) :], bool(mark) or (marked and not begin)
+        if core and number not in special:
+            spelled[number] = (core, f" {core}") if continues else (f" {core}", core)
+    found: dict[int, tuple[int, ...]] = {}
+    for way in (0, 1):
+        left = [number for number in spelled if number not in found]
+        encoded = tokenizer([spelled[number][way] for number in left], add_special_tokens=False) if left else {}
+        for number, ids in zip(left, encoded.get("input_ids", ()), strict=True):
+            if ids and len(ids) <= SPAN and tokenizer.unk_token_id not in ids:
+                found[number] = tuple(ids)
+    return {found[number]: number for number in sorted(found)}
 
 
 def _spelling(text: str, windows: TokenWindows, offsets: Offsets, marks: Ids) -> tuple[Ids, Ids, Ids, Ids]:
