@@ -37,6 +37,7 @@ LEARNING = {
     "log_every": 1,
     "save_every": 2,
     "warmup_share": 0,
+    "dropout": 0.0,  # whose draws would be others in two processes
     "learning_rate": 1e-3,
     "dtype": "float32",  # so that a difference between one process and two is not one of rounding
 }

@@ -195,7 +195,9 @@ class PretrainOptions(TypedDict, total=False):
     gradient_accumulation: Annotated[Count, Doc("Batches per step; 1 by default.")]
     learning_rate: Annotated[float, Gt(0), Doc("Largest learning rate, after the warm-up; 3e-4 by default.")]
     weight_decay: Annotated[float, Ge(0), Doc("Weight decay of AdamW; 0.01 by default.")]
-    dropout: Annotated[float, Ge(0), Lt(1), Doc("Share of activations to drop; 0 by default.")]
+    dropout: Annotated[
+        float | None, Ge(0), Lt(1), Doc("Share of activations to drop, None for the model's own rates; 0 by default.")
+    ]
     warmup_share: Annotated[
         float, Ge(0), Lt(1), Doc("Share of the steps with a rising learning rate; 0.06 by default.")
     ]
@@ -207,7 +209,7 @@ class PretrainOptions(TypedDict, total=False):
         Masking,
         Doc(
             "Tokens to mask: uniform (default); overlap-aware: new tokens of a transferred model more often; "
-            "whole-word: words of an expanded vocabulary; longest-span: terms of a new head, continuations included."
+            "whole-word: words of an expanded vocabulary; longest-span: terms of a new head, by their own tokens."
         ),
     ]
     masking_rate: Annotated[

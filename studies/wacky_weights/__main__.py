@@ -69,7 +69,8 @@ STUDY = Study(
     fetch={
         "*nq-triplets.jsonl.gz": "vocable mine MODEL nq-pairs.jsonl.gz -o nq-triplets.jsonl.gz, of Natural Questions' "
         "pairs",
-        "*scored.jsonl.gz": "vocable teacher-scores CROSS-ENCODER triplets.jsonl.gz -o scored.jsonl.gz",
+        "*scored.jsonl.gz": "vocable teacher-scores CROSS-ENCODER "
+        "hf:sentence-transformers/msmarco-msmarco-distilbert-base-v3:triplet-50 -o scored.jsonl.gz",
     },
     models={
         "BM25+RM3": published("BM25+RM3", BM25_RM3, 0.194, 0.877, 0.526, 0.767, 0.509, 0.776, 0.833),

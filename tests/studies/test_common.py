@@ -14,7 +14,7 @@ import pytest
 import vocable as vo
 from studies import measurements, runs, vectors
 from studies.common import main, reproduce
-from studies.plan import Study
+from studies.plan import Study, make_plan
 from studies.results import Cell, Reproduction
 from tests.studies.test_plan import study_of
 from vocable.adapt.statistics import row_norms
@@ -24,6 +24,7 @@ from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.cost import flops
 from vocable.pruning import prune
+from vocable.training.data import load_examples
 
 ROWS = {  # study -> exhibit -> its only row here
     "mlm_head_rescaling": {"table-1": "roberta-k2", "table-2": "roberta-k2", "figure-4": "roberta-k2"},
@@ -185,6 +186,24 @@ def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monke
     values = json.loads((tmp_path / "out/measured/roberta-k2.json").read_text())["values"]
     alone = vo.evaluate(str(tmp_path / "out/models/roberta-k2"), f"beir:{climate}", ["nDCG@10"]).evaluations[0]
     assert values["quality climate-fever"]["nDCG@10"] == pytest.approx(alone.values["nDCG@10"])
+
+
+def test_negatives_of_the_published_tuples_are_enough_for_a_distillation(tmp_path: Path, toy_texts: list[str]) -> None:
+    """The row v3-style draws eight of the fifty negatives of a query, which a teacher has scored."""
+    recipe = make_plan(study_of("wacky_weights"), tmp_path).runs["v3-style"].recipe
+    assert recipe is not None
+    texts = sorted(set(toy_texts))
+    rows = [
+        {"query": texts[i], "positive": texts[i + 1]} | {f"negative_{n}": texts[(i + 1 + n) % 60] for n in range(1, 51)}
+        for i in range(4)
+    ]
+    (tmp_path / "tuples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    vo.teacher_scores("vocable-mini", str(tmp_path / "tuples.jsonl"), tmp_path / "scored.jsonl")
+    options = {"draws": 8, "batch_size": 4, "seed": 0, "cache": tmp_path / "cache", "scored": True}
+    [examples] = load_examples([str(tmp_path / "scored.jsonl")], recipe.data, **options)[0].values()
+    assert len(examples) == 8
+    assert sum(name.startswith("negative") for name in examples.column_names) == recipe.data.negatives == 8
+    assert {len(scores) for scores in examples["label"]} == {9}
 
 
 def test_an_output_of_other_settings_is_refused(done: dict[str, Reproduction]) -> None:

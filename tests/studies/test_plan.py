@@ -63,6 +63,13 @@ def test_runs_with_one_recipe_are_one_run(plan: Plan) -> None:
     assert len({run.name for run in plan.runs.values()}) == len(plan.runs)
 
 
+def test_dropout_is_that_of_the_backbone_unless_an_option_says_otherwise(plan: Plan) -> None:
+    for study in (plan, make_plan(plan.study, NOWHERE, overrides=["training.dropout=0.2"])):
+        recipes = [run.recipe for run in study.runs.values() if run.recipe is not None]
+        assert {recipe.training.dropout for recipe in recipes} == {None if study is plan else 0.2}
+        assert {recipe.pretrain.dropout for recipe in recipes if recipe.pretrain is not None} <= {None}
+
+
 def test_the_same_run_of_several_tables_is_carried_out_once() -> None:
     study = study_of("vocabulary_transfer")
     plan = make_plan(study, NOWHERE)
@@ -80,6 +87,28 @@ def test_a_run_has_one_name_whatever_is_selected() -> None:
     one = make_plan(study_of("vocabulary_transfer"), NOWHERE, Selection(["table-6"]))
     assert [row.runs[0].name for row in one.rows["table-6"]][-1] == "vt"
     assert "semantic-direct" in one.runs  # which table 6 calls vt-direct
+
+
+def test_settings_are_those_of_the_authors_code_where_it_is_published() -> None:
+    """Geng and Yang 2026, tables 5, 6, 8 and 9."""
+    plan = make_plan(study_of("vocabulary_transfer"), NOWHERE)
+    domain = plan.rows["table-9"][3].runs[0].recipe
+    assert domain.training.steps * domain.training.batch_size * domain.training.gradient_accumulation == 199_936
+    assert (domain.training.batch_size, domain.training.warmup_share, domain.training.weight_decay) == (16, 0.1, 0)
+    assert (domain.training.regularizers.query.weight, domain.training.regularizers.document.weight) == (0, 0.003)
+    assert (domain.training.query_length, domain.saved.document_length) == (512, 512)
+    calibrated = domain.calibrate
+    assert (calibrated.shift, calibrated.activation_rate, calibrated.count, calibrated.max_length) == (
+        None, 0.4, 6000, 512,
+    )  # fmt: skip
+    assert [run.name for run in plan.rows["table-9"][3].runs] == [f"vt-30k-seed-{seed}" for seed in (1, 2, 3, 4, 5)]
+    options = plan.study.columns["ChemNQ nDCG@10"].options
+    assert options == {"query_max_terms": 128, "document_max_terms": 128}
+    probe = plan.runs["active-40"].recipe.calibrate
+    assert (probe.count, probe.max_length, probe.activation_rate, probe.shift) == (20_000, 512, 0.4, None)
+    assert plan.runs["head-only-sap"].recipe.calibrate is None
+    looked_up = plan.runs["vt-idf-l0"].recipe.training
+    assert (looked_up.batch_size, looked_up.warmup_share * looked_up.steps) == (160, 6000)
 
 
 def test_the_cost_of_a_run_by_hand() -> None:

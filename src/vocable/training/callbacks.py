@@ -273,8 +273,11 @@ class ValidWeights(TrainerCallback):
             table.weight[special_tokens(table.tokenizer, len(table.weight))] = 0
 
 
-def set_dropout(model: nn.Module, rate: float) -> None:
-    """Set every dropout layer of `model` to `rate`, in place; at 0, attention takes the fused kernel."""
+def set_dropout(model: nn.Module, rate: float | None) -> None:
+    """Set every dropout layer of `model` to `rate`, in place; None leaves its own rates.
+
+    At 0, attention takes the fused kernel.
+    """
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, nn.Dropout) and rate is not None:
             module.p = rate

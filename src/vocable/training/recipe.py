@@ -128,7 +128,9 @@ class OptimizerSettings(Settings):
     gradient_accumulation: int = _option("gradient_accumulation", default=1)
     learning_rate: float = _option("learning_rate", default=2e-5)
     weight_decay: float = _option("weight_decay", default=0.01)
-    dropout: float = _option("dropout", default=0.0)
+    dropout: float | None = Field(
+        default=0.0, ge=0, lt=1, description="share of activations to drop; null: the model's own rates"
+    )
     warmup_share: float = _option("warmup_share", default=0.06)
     dtype: DType = _option("dtype", default="auto")
     log_every: int = _option("log_every", default=10)

@@ -247,6 +247,21 @@ def test_dropout_of_zero_makes_training_mode_deterministic(backbones: dict[str, 
     assert not torch.equal(model.train()(input_ids=ids).logits, model(input_ids=ids).logits)
 
 
+@pytest.mark.parametrize(("architecture", "rate"), [("bert", 0.1), ("modernbert", 0.0)])
+def test_dropout_of_none_is_that_of_the_configuration(
+    backbones: dict[str, Path], toy_texts: list[str], architecture: str, rate: float
+) -> None:
+    model = vocable.load(str(backbones[architecture]))
+    weights = [
+        vocable.pretrain(model, toy_texts, steps=2, batch_size=4, max_length=24, held_out=0, dropout=dropout)[0]
+        .auto_model.get_output_embeddings()
+        .weight
+        for dropout in (None, rate, 0.3)
+    ]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
 WORDS: dict[str, Any] = {**SETTINGS, "masking": "whole-word"}
 
 
