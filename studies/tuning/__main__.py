@@ -45,8 +45,8 @@ from vocable.storage import finished, read_record, replacing_folder, write_recor
 from vocable.training.train import train
 from vocable.tuning.exam import EXAM_DEPTH, EXAM_MEASURE, EXAM_RECALL, ExamAnswers, change
 from vocable.tuning.plan import Plan
-from vocable.tuning.recipe import DOCUMENT_LENGTH
 from vocable.tuning.report import ALL_QUESTIONS, TuningReport
+from vocable.tuning.settings import DOCUMENT_LENGTH
 from vocable.tuning.tune import RECIPE_FILE, tune
 
 MODEL = "vocable-mini"

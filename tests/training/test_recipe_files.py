@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vocable.errors import RecipeError
-from vocable.training.recipe_files import assign, override, read_values
+from vocable.training.recipe_files import assign, override, read_recipe, read_values
 
 
 def write(folder: Path, **texts: str) -> Path:
@@ -51,6 +51,19 @@ def test_what_is_said_of_a_recipe_is_not_said_of_those_on_it(tmp_path: Path) -> 
 def test_a_base_that_cannot_be_stood_on(tmp_path: Path, texts: dict[str, str], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         read_values(write(tmp_path, **texts))
+
+
+@pytest.mark.parametrize(("folder", "found"), [(".", "in"), ("data", "in/data"), ("/data", "/data"), ("", "")])
+def test_a_data_folder_is_beside_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, found: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in", below=f"data_folder: '{folder}'\nmodel: m\ntraining: {{steps: 1}}\ndata: {{examples: [a]}}")
+    top = write(tmp_path, top="base: in/below.yaml")
+    assert read_values(Path("in/below.yaml"))["data_folder"] == found
+    assert read_values(Path(top.name))["data_folder"] == found
+    assert read_recipe("in/below.yaml", ["data_folder=other"]).data_folder == "other"
 
 
 @pytest.mark.parametrize(

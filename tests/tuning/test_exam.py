@@ -22,9 +22,6 @@ from vocable.tuning.exam import (
     EXAM_DEPTH,
     EXAM_MEASURE,
     EXAM_RECALL,
-    FEWEST_DOCUMENTS,
-    MOST_QUESTIONS,
-    ONE_IN,
     answer,
     change,
     check_count,
@@ -34,6 +31,7 @@ from vocable.tuning.exam import (
 )
 from vocable.tuning.plan import Reading, TuningSpeed, make_plan
 from vocable.tuning.questions import QUESTION_KINDS, Rarity, question
+from vocable.tuning.settings import FEWEST_DOCUMENTS, MOST_QUESTIONS, ONE_IN
 
 
 def rarity_of(documents: list[Document]) -> Rarity:

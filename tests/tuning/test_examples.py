@@ -16,8 +16,9 @@ from vocable.evaluation.retrieval import Encoded, encode_dataset
 from vocable.retrieval.bm25 import BM25Index
 from vocable.tuning import examples
 from vocable.tuning.exam import Exam, make_exam
-from vocable.tuning.examples import DRAWS, LEARNED_KINDS, asked_examples, made_examples, written_examples
+from vocable.tuning.examples import asked_examples, made_examples, written_examples
 from vocable.tuning.questions import Rarity, question
+from vocable.tuning.settings import DRAWS, LEARNED_KINDS
 
 
 @pytest.fixture

@@ -16,15 +16,11 @@ from vocable.data import Document
 from vocable.encoder.hub import locate
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import spread
+from vocable.retrieval.words import spaced_pieces
 from vocable.storage import read_record, write_record
 from vocable.tuning.plan import (
     CONTROL_TEXTS,
-    FEWEST_SEARCHED,
-    FEWEST_STEPS,
     FULL_BATCHES,
-    MOST_SEARCHED,
-    RESERVE,
-    TRAINING_STEPS,
     VOCABULARY_TEXTS,
     Plan,
     Reading,
@@ -33,8 +29,16 @@ from vocable.tuning.plan import (
     make_plan,
     measure_speed,
     read_words,
+    warn_of_few_steps,
 )
-from vocable.tuning.recipe import QUESTIONS_PER_STEP
+from vocable.tuning.settings import (
+    FEWEST_SEARCHED,
+    FEWEST_STEPS,
+    MOST_SEARCHED,
+    QUESTIONS_PER_STEP,
+    RESERVE,
+    TRAINING_STEPS,
+)
 
 TEXTS = {
     "English": "Press the red button twice. The machine stops at once, and the lamp goes out. A compiler translates "
@@ -64,12 +68,14 @@ def reading(documents: int = 5_000, repeated: int = 0, questions: float = 6.0) -
 @pytest.mark.parametrize("language", TEXTS)
 def test_the_language_of_the_vocabulary(built_in: PreTrainedTokenizerBase, language: str) -> None:
     found = read_words([Document(f"{i}", TEXTS[language]) for i in range(3)], 2, built_in)
-    assert (found.documents, found.repeated, found.words) == (5, 2, len(TEXTS[language].split()))
+    assert (found.documents, found.repeated, found.words) == (5, 2, len(spaced_pieces(TEXTS[language])))
     if language == "English":
-        assert found.pieces_per_word < 1.3
+        assert found.tokens_per_word < 1.3
         check_vocabulary("vocable-mini", found)
         return
-    with pytest.raises(ModelError, match=rf"^vocable-mini: .*{found.pieces_per_word:.1f} pieces.*train-vocabulary"):
+    with pytest.raises(
+        ModelError, match=rf"^vocable-mini: .*{found.tokens_per_word:.1f} tokens per word.*train-vocabulary"
+    ):
         check_vocabulary("vocable-mini", found)
 
 
@@ -78,7 +84,7 @@ def test_pieces_are_counted_word_by_word(tokenizer: PreTrainedTokenizerBase, toy
     found = read_words(documents, 0, tokenizer)
     own = [word for one in documents for word in re.findall(r"[^\W\d_]\w*", one.text.lower())]
     pieces = [piece for word in own for piece in tokenizer.tokenize(word)]
-    assert found.pieces_per_word == pytest.approx(len(pieces) / len(own))
+    assert found.tokens_per_word == pytest.approx(len(pieces) / len(own))
     assert found.unknown == pieces.count("[UNK]") / len(pieces)
     check_vocabulary("toy", found)
     strange = read_words([Document("1", "☃ ʘʘʘ ǂǂǂ ʞʞʞ")], 0, tokenizer)
@@ -89,7 +95,7 @@ def test_pieces_are_counted_word_by_word(tokenizer: PreTrainedTokenizerBase, toy
 
 def test_numbers_alone_say_nothing_of_a_language(tokenizer: PreTrainedTokenizerBase) -> None:
     found = read_words([Document("1", "1 22 333 2024")], 0, tokenizer)
-    assert (found.pieces_per_word, found.unknown) == (0, 0)
+    assert (found.tokens_per_word, found.unknown) == (0, 0)
     check_vocabulary("toy", found)
 
 
@@ -119,7 +125,7 @@ def test_the_plan_stays_within_the_minutes_and_its_bounds(
         assert least > minutes
         plan = make_plan(found, speed, least)  # the minutes that it names are enough
         assert minutes <= (plan.expected_minutes / RESERVE) * 1.001
-    assert plan.expected_minutes <= plan.minutes * RESERVE * 1.001
+    assert plan.expected_minutes <= plan.minutes * (1 if plan.steps == 1 else RESERVE) * 1.001
     assert min(FEWEST_SEARCHED, documents - repeated) <= plan.collection <= min(MOST_SEARCHED, documents - repeated)
     assert 1 <= plan.steps <= TRAINING_STEPS
     made = questions * plan.collection * 0.8
@@ -148,6 +154,22 @@ def test_plain_figures() -> None:
     assert plan.steps == min(TRAINING_STEPS, int((3060 - 126) / 6), int(0.97 * 24_000) // QUESTIONS_PER_STEP)
     with pytest.raises(ArgumentError, match=rf"at least {ceil((66 + FEWEST_STEPS * 6) / 0.85 / 60)} .*not 1\b"):
         make_plan(reading(5_000), speed, 1)
+
+
+def test_a_short_time_takes_fewer_steps_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    speed = TuningSpeed(100.0, 6.0)  # 66 s of encoding
+    for minutes, steps in ((3, 10), (1.8, 4), (1.3, 1)):
+        plan = make_plan(reading(5_000), speed, minutes)
+        assert min(plan.steps, FEWEST_STEPS) == steps
+        caplog.clear()
+        warn_of_few_steps(plan)
+        assert [f"{minutes:g} minutes" in one and f"{steps} step" in one for one in caplog.messages] == [True] * (
+            steps < FEWEST_STEPS
+        )
+    few = make_plan(reading(300, questions=0.5), TuningSpeed(1_000.0, 0.1), 60)
+    caplog.clear()
+    warn_of_few_steps(few)  # there are no more questions
+    assert (few.steps, caplog.messages) == (1, [])
 
 
 def test_a_plan_is_kept_and_shown(tmp_path) -> None:

@@ -38,6 +38,35 @@ DOCUMENTS = st.builds(
 LONG = "Line {0} has ten words that differ from all other lines."
 
 
+ZH = "按两次红色按钮。机器会立即停止，灯也会熄灭。编译器在程序运行之前把源代码翻译成机器指令。请在使用前充电。" * 2
+UNSPACED_TEXTS = {
+    "Chinese": ("安全使用说明", ZH + "电池在两小时内充满，并且可以使用三天。请不要把机器放在阳光下，也不要放在水里。"),
+    "Japanese": (
+        "安全な使い方",
+        "赤いボタンを二回押してください。機械はすぐに止まり、ランプが消えます。電池は二時間で充電され、三日間使えます。"
+        * 3,
+    ),
+    "Thai": (
+        "คู่มือการใช้งาน",
+        "กดปุ่มสีแดงสองครั้ง เครื่องจะหยุดทันที และไฟจะดับลง แบตเตอรี่ชาร์จเต็มภายในสองชั่วโมง และใช้งานได้สามวัน " * 3,
+    ),
+}
+
+
+@pytest.mark.parametrize("language", UNSPACED_TEXTS)
+def test_scripts_without_spaces_give_questions_of_every_kind(language: str) -> None:
+    title, text = UNSPACED_TEXTS[language]
+    for kind in QUESTION_KINDS:
+        document = Document("1", text if kind == "passage" else text[: len(text) // 3 + 1], title)
+        found = [one for seed in range(8) if (one := question(document, kind, Rarity([text]), seed)) is not None]
+        assert found, kind
+        for one in found if kind in ("sentence", "passage") else []:
+            assert 8 <= len(one.query) <= 170
+            assert one.query.replace(" ", "") in document.text.replace(" ", "")
+            kept = [len("".join(words.split())) for words in (one.query, one.document.text, document.text)]
+            assert kept[0] + kept[1] == kept[2]
+
+
 def page(lines: int = 12, identifier: str = "p", title: str = "A title of words") -> Document:
     return Document(identifier, " ".join(LONG.format(number) for number in range(lines)), title, {"n": 1})
 

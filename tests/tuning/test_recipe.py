@@ -11,16 +11,8 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ModelError
 from vocable.training.recipe_files import make_recipe
-from vocable.tuning.recipe import (
-    DOCUMENT_COST,
-    EXAMPLES_FILE,
-    QUERY_COST,
-    QUESTIONS_PER_STEP,
-    TEMPERATURE,
-    Scale,
-    measure_scale,
-    recipe,
-)
+from vocable.tuning.recipe import EXAMPLES_FILE, Scale, measure_scale, recipe
+from vocable.tuning.settings import DOCUMENT_COST, QUERY_COST, QUESTIONS_PER_STEP, TEMPERATURE
 
 WEIGHTS = st.floats(0, 4, width=32)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from vocable.evaluation.cost import Cost
 from vocable.storage import read_record
 from vocable.tuning.exam import ASKED, Change
 from vocable.tuning.plan import Reading, TuningSpeed, make_plan
-from vocable.tuning.report import ALL_QUESTIONS, ENOUGH_ASKED, REPORT, TuningReport, interval, judge, write_report
+from vocable.tuning.report import ALL_QUESTIONS, REPORT, TuningReport, interval, judge, write_report
+from vocable.tuning.settings import ENOUGH_ASKED
 
 UP, DOWN, EVEN = (
     Change(90, 0.4, 0.5, 0.05, 0.15),
@@ -67,8 +69,9 @@ def report(tmp_path: Path) -> TuningReport:
     costs = [Cost(flops=1.5, index_bytes=2_000), Cost(flops=2.5, index_bytes=3_000)]
     control = Change(40, 0.7, 0.65, -0.09, -0.01)
     return TuningReport(
-        *("<m>", "docs/", "no difference", "none is shown", kinds, kinds, kinds, control, costs, plan, 960, 10, 12.0),
-        tmp_path,
+        *("<m>", "docs/", "no difference", "too little", kinds, kinds, kinds, control, costs, plan, 960, 10, 12.0),
+        tmp_path / "my model",
+        "Made on 2026-01-02 with vocable 1.0.",
     )
 
 
@@ -76,9 +79,26 @@ def test_the_report_is_read_as_it_was_written(report: TuningReport, tmp_path: Pa
     write_report(tmp_path, report, {"model": "<m>", "training": {"steps": 10}})
     assert read_record(tmp_path / REPORT, TuningReport) == report
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    for shown in ("No difference: none is shown", "&lt;m&gt;", "docs/", "+0.100", "[+0.050, +0.150]", "1.50", "2.50"):
+    for shown in (
+        "No difference: too little",
+        "Made on 2026-01-02",
+        "tokens per word",
+        "vocable index",
+        "&lt;m&gt;",
+        "docs/",
+        "+0.100",
+        "[+0.050, +0.150]",
+        "1.50",
+        "2.50",
+    ):
         assert shown in page, shown
     assert "<m>" not in page
+
+
+def test_the_next_command_uses_the_better_model(report: TuningReport) -> None:
+    assert report.next_commands()[0] == "vocable index '<m>' docs/ -o my-index --bm25"
+    better = replace(report, verdict="better", corpus="my docs", model="m")
+    assert better.next_commands()[0] == f"vocable index '{report.output}' 'my docs' -o my-index --bm25"
 
 
 def test_what_is_printed(report: TuningReport) -> None:

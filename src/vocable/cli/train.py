@@ -60,13 +60,10 @@ def tune(
     report = vo.tune(
         model, corpus, output, minutes=minutes, seed=seed, device=device, dry_run=dry_run, skip_bad=skip_bad, **sources
     )
-    if dry_run:
+    if not hasattr(report, "next_commands"):  # the plan of a dry run
         return Outcome(report)
-    # A model that stays as it was may have a graph under its own name.
-    better = output if getattr(report, "verdict", "") == "better" else model
     skipped = f" --skip-bad {skip_bad}" if skip_bad else ""
-    following = f"vocable index {better} {corpus} -o my-index --bm25{skipped}"
-    return Outcome(report, [output, output / "index.html"], following)
+    return Outcome(report, [output, output / "index.html"], report.next_commands()[0] + skipped)
 
 
 @command("Train", resumable=True)

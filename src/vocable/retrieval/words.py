@@ -110,6 +110,30 @@ def unspaced(word: str) -> bool:
     return not word.isascii() and _patterns().unspaced.match(word) is not None
 
 
+def spaced_pieces(text: str) -> list[str]:
+    """Return the words of a text with the space before each, and pairs of characters where no spaces part words.
+
+    Joined they are the text, its white space single blanks. Punctuation belongs to the piece before it.
+
+    >>> spaced_pieces("Press twice. 按两次，红色"), spaced_pieces("ปุ่ม")
+    ([' Press', ' twice.', ' 按两', '次，', '红色'], [' ปุ่ม'])
+    """
+    if text.isascii() or not re.search(COMPLEX, text):
+        return [f" {word}" for word in text.split()]
+    patterns, found = _patterns(), list[str]()
+    for word in text.split():
+        pieces = [""]
+        for part in patterns.part.findall(word):
+            letters = patterns.unspaced.findall(part)
+            if not letters and not re.search(r"\w", part):
+                pieces[-1] += part
+                continue
+            pieces += ["".join(letters[at : at + 2]) for at in range(0, len(letters), 2)] or [part]
+        first = 0 if pieces[0] or len(pieces) == 1 else 1
+        found += [f" {pieces[first]}", *pieces[first + 1 :]]
+    return found
+
+
 def stemmer_of(language: str | None) -> Stemmer.Stemmer | None:
     """Return Snowball's stemmer of a language, None for None; raises `ArgumentError` for an unknown language."""
     if language is None:

@@ -299,7 +299,9 @@ class Backbone(Settings):
     activation: Literal["relu", "log1p_relu"] | None = Field(default=None, description="the model's own by default")
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     trust_remote_code: bool = Field(default=False, description="run code that comes with the models")
-    data_folder: str = Field(default="", description="relative places are looked up here")
+    data_folder: str = Field(
+        default="", description="relative places are looked up here; in a file, relative to the folder of the file"
+    )
 
 
 def _key(one: Stage) -> Any:

@@ -139,7 +139,10 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
 
 
 def read_values(path: Path, above: tuple[Path, ...] = ()) -> Values:
-    """Read a YAML file over its base, the file beside it that the key `base` names; `above` have this one as a base."""
+    """Read a YAML file over its base, the file beside it that the key `base` names; `above` have this one as a base.
+
+    A relative `data_folder` is looked up beside the file that names it.
+    """
     if path in above:
         raise RecipeError(f"{path}: base: a recipe cannot be its own base")
     try:
@@ -150,6 +153,9 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> Values:
         raise RecipeError(f"{path}: not YAML: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(values).__name__}")
+    folder = values.get("data_folder")
+    if isinstance(folder, str) and folder:
+        values["data_folder"] = str(path.parent / folder)  # so that a recipe can be moved with its data
     base = values.pop("base", None)
     if base is None:
         return values

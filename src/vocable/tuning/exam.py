@@ -27,17 +27,15 @@ from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.words import words
 from vocable.tables import counted
 from vocable.tuning.questions import QUESTION_KINDS, Kind, Question, Rarity, question
+from vocable.tuning.settings import FEWEST_DOCUMENTS, MOST_QUESTIONS, ONE_IN, SHARED_PASSAGES
 from vocable.tuning.sources import TuningSources
 
 logger = logging.getLogger(__name__)
 
 ASKED = "asked"  # kind of the judged queries that a caller has
-MOST_QUESTIONS, ONE_IN = 600, 5  # questions, at most, and documents for each
-FEWEST_DOCUMENTS = 300  # fewer leave an exam that can show nothing
 EXAM_MEASURE, EXAM_RECALL = "nDCG@10", "R@100"
 EXAM_DEPTH = 100  # hits of a question
 PASSAGE_LENGTH = 8  # words of a passage that two documents share
-SHARED_PASSAGES = 0.2  # share of a document's passages in the exam from which it is not learned from
 
 
 @dataclass(frozen=True)

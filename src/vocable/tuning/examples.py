@@ -14,11 +14,9 @@ from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.fusion import weighted
 from vocable.retrieval.ranking import Ranking
 from vocable.tuning.exam import EXAM_DEPTH
-from vocable.tuning.questions import Kind, Rarity, question
+from vocable.tuning.questions import Rarity, question
+from vocable.tuning.settings import DRAWS, LEARNED_KINDS
 
-# With keywords the model alone gained as much, and the hybrid nothing.
-LEARNED_KINDS: tuple[Kind, ...] = ("title", "sentence")
-DRAWS = 4  # questions of a kind that a document gives, at most
 QUESTION_TOKENS, SAMPLED_TOKENS = 32, 10  # of a written question, and those from which each is drawn
 PROMPT_WORDS = 250  # of a document
 REQUEST = "\n\nA question that this text answers:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,36 +20,44 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import spread
-from vocable.retrieval.words import unspaced, words
-from vocable.tables import Table, Tabled
+from vocable.retrieval.words import spaced_pieces, unspaced, words
+from vocable.tables import Table, Tabled, counted
 from vocable.training.micro_batches import embedded
-from vocable.tuning.exam import ONE_IN
 from vocable.tuning.examples import made_examples
 from vocable.tuning.questions import Rarity
-from vocable.tuning.recipe import DOCUMENT_LENGTH, QUERY_LENGTH, QUESTIONS_PER_STEP
+from vocable.tuning.settings import (
+    DOCUMENT_LENGTH,
+    ENCODED,
+    FEWEST_SEARCHED,
+    FEWEST_STEPS,
+    LARGEST_UNKNOWN,
+    MOST_SEARCHED,
+    MOST_TOKENS_PER_WORD,
+    ONE_IN,
+    QUERY_LENGTH,
+    QUESTIONS_PER_STEP,
+    RESERVE,
+    TRAINING_STEPS,
+)
 
-LARGEST_PIECES = 1.8  # pieces of a word; English has 1.1 to 1.4 in an English vocabulary, German 2.5, Spanish 2.0
-LARGEST_UNKNOWN = 0.1  # share of unknown pieces
+logger = logging.getLogger(__name__)
+
 VOCABULARY_TEXTS = 256  # texts of the look at the vocabulary
 SPEED_TEXTS, ROUNDS = 32, 3  # of the measured speed
-RESERVE = 0.85  # share of the minutes that is planned
-MOST_SEARCHED, FEWEST_SEARCHED = 20_000, 2_000  # documents of the exam's collection
 PASSES = 2  # over the collection: by the model before and after
 CONTROL_TEXTS = 1_300  # texts of the control, encoded as often
-ENCODED = 0.4  # share of the time for these passes, at most
-FEWEST_STEPS, TRAINING_STEPS = 10, 250  # fewest, if there are questions for them, and most
 FULL_BATCHES = 0.97  # share of the questions: a batch has no text twice, and incomplete ones are left out
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The documents, and their words in the pieces of a model's vocabulary."""
+    """The documents, and their words in the tokens of a model's vocabulary."""
 
     documents: int
     repeated: int  # documents with the words of an earlier one, or without words
     words: float  # of a document, median
-    pieces_per_word: float  # of a character, in scripts without spaces
-    unknown: float  # share of the pieces
+    tokens_per_word: float  # of a character, in scripts without spaces
+    unknown: float  # share of the tokens
     questions: float  # that a document gives, mean
 
 
@@ -62,8 +71,8 @@ def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrain
     return Reading(
         documents=len(documents) + repeated,
         repeated=repeated,
-        words=median(len(text.split()) for text in texts),
-        pieces_per_word=len(pieces) / max(1, count),
+        words=median(len(spaced_pieces(text)) for text in texts),
+        tokens_per_word=len(pieces) / max(1, count),
         unknown=sum(piece == tokenizer.unk_token for piece in pieces) / max(1, len(pieces)),
         questions=len(made_examples(sample, Rarity(texts), 0, sys.maxsize)) / len(sample),
     )
@@ -71,8 +80,8 @@ def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrain
 
 def check_vocabulary(name: str, reading: Reading) -> None:
     """Raise `ModelError` if the documents are in another language than the vocabulary."""
-    if reading.unknown > LARGEST_UNKNOWN or reading.pieces_per_word > LARGEST_PIECES:
-        figures = f"{reading.pieces_per_word:.1f} pieces a word, {reading.unknown:.0%} unknown"
+    if reading.unknown > LARGEST_UNKNOWN or reading.tokens_per_word > MOST_TOKENS_PER_WORD:
+        figures = f"{reading.tokens_per_word:.1f} tokens per word, {reading.unknown:.0%} unknown"
         raise ModelError(
             f"{name}: its vocabulary is not that of these documents ({figures}): tune a model of their language, or "
             "give this one another vocabulary first (vocable train-vocabulary, vocable transfer)"
@@ -145,7 +154,7 @@ class Plan(Tabled):
         return [
             ("documents", f"{reading.documents:,}, {reading.repeated:,} of them repeated or empty"),
             ("words of a document", f"{reading.words:.0f}, median"),
-            ("pieces of a word", f"{reading.pieces_per_word:.2f}, {reading.unknown:.1%} unknown"),
+            ("tokens per word", f"{reading.tokens_per_word:.2f}, {reading.unknown:.1%} unknown"),
             ("speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"),
             ("encoding", f"{self.collection:,} documents and a control, before and after"),
             ("questions", f"{reading.questions:.1f} a document"),
@@ -163,17 +172,33 @@ class Plan(Tabled):
 
 
 def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
-    """Return the plan for documents on a machine; raise `ArgumentError` if the minutes are too few."""
+    """Return the plan for documents on a machine.
+
+    Raises `ArgumentError` if not even one step of training fits into the minutes.
+    """
     budget, distinct = minutes * 60 * RESERVE, reading.documents - reading.repeated
     least = min(distinct, FEWEST_SEARCHED)
     training = min(FEWEST_STEPS, _most_steps(reading, least)) * speed.seconds_per_step
-    if (needed := _encoding(least, speed) + training) > budget:
-        raise ArgumentError(f"minutes must be at least {ceil(needed / RESERVE / 60)} on this machine, not {minutes:g}")
+    if _encoding(least, speed) + speed.seconds_per_step > minutes * 60:
+        needed = ceil((_encoding(least, speed) + training) / RESERVE / 60)
+        raise ArgumentError(f"minutes must be at least {needed} at the speed of this machine, not {minutes:g}")
     encoding = min(ENCODED * budget, budget - training)
     affordable = int(encoding * speed.texts_per_second / PASSES) - CONTROL_TEXTS
     collection = min(distinct, MOST_SEARCHED, max(least, affordable))
     steps = min(int((budget - _encoding(collection, speed)) / speed.seconds_per_step), _most_steps(reading, collection))
     return Plan(reading, speed, collection, minutes, max(1, steps))
+
+
+def warn_of_few_steps(plan: Plan) -> None:
+    """Log a plan of so few steps that it is unlikely to show a difference: a machine may be busy, or the time short."""
+    if plan.steps < min(FEWEST_STEPS, _most_steps(plan.reading, plan.collection)):
+        logger.warning(
+            "%g minutes allow %s of training at the speed just measured, and fewer than %d rarely show a difference: "
+            "give --minutes more, or repeat this while the machine is idle",
+            plan.minutes,
+            counted(plan.steps, "step"),
+            FEWEST_STEPS,
+        )
 
 
 def _most_steps(reading: Reading, collection: int) -> int:

@@ -1,7 +1,8 @@
 """Questions made of documents that come without any, in the kinds that people ask.
 
-The random numbers of a question depend on the seed, the kind and the document alone, so that the same documents give
-the same questions in any order and any process.
+A word is one between spaces, or a pair of characters in scripts without spaces. The random numbers of a question depend
+on the seed, the kind and the document alone, so that the same documents give the same questions in any order and any
+process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from random import Random
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from vocable.data import Document
-from vocable.retrieval.words import stop_words, words
+from vocable.retrieval.words import spaced_pieces, stop_words, words
 
 Kind: TypeAlias = Literal["title", "keywords", "sentence", "passage"]
 QUESTION_KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -24,7 +25,8 @@ QUESTION_WORDS = (4, 50)  # of a query of one or two sentences
 PASSAGE_WORDS = (25, 80)  # of a query of the length of an abstract, at most half of the text
 KEPT_WORDS = 8  # words that a document keeps at least
 DIGITS = re.compile(r"[\d_]+")
-SENTENCE_BREAKS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
+# Also of Devanagari, Chinese and Japanese, Khmer and Burmese; Thai and Lao part sentences by spaces.
+SENTENCE_BREAKS = re.compile(r"(?<=[.!?।])\s+|(?<=[。！？።។။])|(?<=[\u0e00-\u0eff])\s+(?=[\u0e00-\u0eff])|\n\s*\n")
 
 
 class Question(NamedTuple):
@@ -69,7 +71,7 @@ def question(document: Document, kind: Kind, rarity: Rarity, seed: int = 0) -> Q
 
 
 def _title(document: Document, rarity: Rarity, rng: Random) -> Question | None:
-    if not TITLE_WORDS[0] <= len(document.title.split()) <= TITLE_WORDS[1] or _few(document.text):
+    if not TITLE_WORDS[0] <= len(spaced_pieces(document.title)) <= TITLE_WORDS[1] or _few(document.text):
         return None
     return Question("title", document.title, document._replace(title=""))
 
@@ -92,23 +94,26 @@ def _sentence(document: Document, rarity: Rarity, rng: Random) -> Question | Non
     sentences = [one for one in SENTENCE_BREAKS.split(document.text) if one.strip()]
     count, first = rng.choice((1, 1, 2)), rng.choice((0, rng.randrange(max(1, len(sentences)))))
     query, rest = " ".join(sentences[first : first + count]), " ".join(sentences[:first] + sentences[first + count :])
-    if not QUESTION_WORDS[0] <= len(query.split()) <= QUESTION_WORDS[1] or _few(rest) or query in rest:
+    if not QUESTION_WORDS[0] <= len(spaced_pieces(query)) <= QUESTION_WORDS[1] or _few(rest) or query in rest:
         return None
     return Question("sentence", query, document._replace(text=rest))
 
 
 def _passage(document: Document, rarity: Rarity, rng: Random) -> Question | None:
-    parts = document.text.split()
+    parts = spaced_pieces(document.text)
     if len(parts) // 2 < PASSAGE_WORDS[0]:
         return None
     length = rng.randint(PASSAGE_WORDS[0], min(PASSAGE_WORDS[1], len(parts) // 2))
     first = rng.randint(0, len(parts) - length)
-    query, rest = " ".join(parts[first : first + length]), " ".join(parts[:first] + parts[first + length :])
+    query, rest = (
+        "".join(parts[first : first + length]).strip(),
+        "".join(parts[:first] + parts[first + length :]).strip(),
+    )
     return None if query in rest else Question("passage", query, document._replace(text=rest))
 
 
 def _few(text: str) -> bool:
-    return len(text.split(maxsplit=KEPT_WORDS)) < KEPT_WORDS
+    return len(spaced_pieces(text)) < KEPT_WORDS
 
 
 _MAKERS = {"title": _title, "keywords": _keywords, "sentence": _sentence, "passage": _passage}

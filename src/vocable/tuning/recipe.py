@@ -14,14 +14,19 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.errors import ModelError
+from vocable.tuning.settings import (
+    DOCUMENT_COST,
+    DOCUMENT_LENGTH,
+    LEARNING_RATE,
+    QUERY_COST,
+    QUERY_LENGTH,
+    QUESTIONS_PER_STEP,
+    START_SHARE,
+    TEACHER_TEMPERATURE,
+    TEMPERATURE,
+)
 
 EXAMPLES_FILE = "examples.jsonl"  # in the folder of a tuning
-QUESTIONS_PER_STEP, QUERY_LENGTH, DOCUMENT_LENGTH = 96, 64, 128
-LEARNING_RATE = 1e-4
-TEMPERATURE = 0.75  # standard deviations of a query's scores
-QUERY_COST, DOCUMENT_COST = 0.03, 0.033  # weight of the regularizer times the FLOPS before the training
-START_SHARE = 0.5  # of the weights before: the mean forgets less and gains more on queries of people
-TEACHER_TEMPERATURE = 0.3  # standard deviations of the mean of the teachers' scores
 SAVE_EVERY, LOG_EVERY = 20, 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, TypeAlias
 
 from vocable.evaluation.cost import Cost, cost_columns
@@ -13,9 +14,9 @@ from vocable.storage import write_record
 from vocable.tables import Table, Tabled
 from vocable.tuning.exam import ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
 from vocable.tuning.plan import Plan
+from vocable.tuning.settings import ENOUGH_ASKED
 
 Verdict: TypeAlias = Literal["better", "no difference", "worse"]
-ENOUGH_ASKED = 50  # judged queries of people that decide alone
 REPORT = "report.json"
 ALL_QUESTIONS = "all"
 ABOUT = {
@@ -24,6 +25,22 @@ ABOUT = {
     "sentence": "one or two of its sentences, which it then lacks",
     "passage": "consecutive words, as long as an abstract, which it then lacks, not trained",
     ASKED: "judged queries of people",
+}
+NEXT: dict[Verdict, str] = {
+    "better": "These commands use the tuned model:",
+    "no difference": "These commands use the model as it was. Judged queries of people would show smaller differences:",
+    "worse": "These commands use the model as it was:",
+}
+TERMS = {
+    EXAM_MEASURE: "quality of the first ten hits: 1 if each question finds its document first, 0 if none is found",
+    EXAM_RECALL: "share of the questions whose document is among the first hundred hits",
+    "alone, with BM25": "the ranking of the model, and that ranking fused with BM25's, which compares words",
+    "interval": "the true difference lies in it with 95 % confidence; one that contains 0 shows no difference",
+    "terms": "words and parts of words with a weight in a query or document, which a search compares",
+    "FLOPS": "terms that a query and a document share, on average: the work of a search",
+    "control": "questions about Python's documentation: a loss there is what the model forgot",
+    "step": "one change of the weights, by a batch of questions",
+    "tokens per word": "parts into which the model's vocabulary cuts a word; many mean another language",
 }
 
 
@@ -45,10 +62,21 @@ class TuningReport(Tabled):
     steps: int
     minutes: float  # of the last run
     output: Path = Path()
+    made: str = ""  # day, and version of vocable
 
     def table(self) -> list[Table | str]:
         """Return the verdict, and the tables of questions and costs."""
         return [f"verdict: {self.verdict} ({self.reason})", *self.tables(), *self.notes()]
+
+    @property
+    def better_model(self) -> str:
+        """The name of the model to use: the one before, which may have a graph, unless the trained one is better."""
+        return str(self.output) if self.verdict == "better" else self.model
+
+    def next_commands(self) -> list[str]:
+        """Return the commands that index the documents with the better model, and search and serve the index."""
+        index = f"vocable index {quote(self.better_model)} {quote(self.corpus)} -o my-index --bm25"
+        return [index, 'vocable search my-index "your question" --hybrid', "vocable serve my-index"]
 
     def tables(self) -> list[Table]:
         """Return nDCG@10 by kind of question, alone and fused with BM25, and the costs."""
@@ -125,7 +153,7 @@ def judge(found: Mapping[str, Mapping[str, Change]]) -> tuple[Verdict, str]:
         return "worse", f"{figures}; the model stays as it was"
     if alone.low > 0:
         return "better", figures
-    return "no difference", f"none is shown: {figures}; the model stays as it was"
+    return "no difference", f"{figures}: too little to tell from chance; the model stays as it was"
 
 
 def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, Any]) -> None:
@@ -133,10 +161,14 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, Any]) 
     write_record(folder / REPORT, report.to_json())
     kinds = [[kind, ABOUT[kind]] for kind in report.alone if kind in ABOUT]
     sections = [
-        Section("Verdict", [f"{report.verdict[0].upper()}{report.verdict[1:]}: {report.reason}."]),
+        Section("Verdict", [f"{report.verdict[0].upper()}{report.verdict[1:]}: {report.reason}.", report.made]),
+        Section(
+            "Next", [NEXT[report.verdict], Words(Table("", ["command"], [[one] for one in report.next_commands()]))]
+        ),
         Section("Questions", [*report.tables()[:2], Words(Table("", ["kind", "what it asks"], kinds))]),
         Section("Cost", [report.cost_table(), *report.notes()]),
         Section("Plan", [report.plan.table()]),
+        Section("Terms", [Words(Table("", ["term", "meaning"], [[*pair] for pair in TERMS.items()]))]),
         settings_section({key: str(value) for key, value in recipe.items()}),
     ]
     write_page(folder, f"Tuning of {report.model} on {report.corpus}", sections)

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 from functools import cached_property
 from math import ceil
 from pathlib import Path
@@ -23,6 +24,7 @@ from annotated_types import Gt
 from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
+from vocable import __version__
 from vocable.data import Document, Example, Qrel, Query, pydocs, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import positions
@@ -56,18 +58,19 @@ from vocable.tuning.exam import (
     read_asked,
 )
 from vocable.tuning.examples import asked_examples, made_examples, written_examples
-from vocable.tuning.plan import FULL_BATCHES, Plan, check_vocabulary, make_plan, measure_speed, read_words
-from vocable.tuning.questions import Rarity
-from vocable.tuning.recipe import (
-    DOCUMENT_LENGTH,
-    EXAMPLES_FILE,
-    QUERY_LENGTH,
-    QUESTIONS_PER_STEP,
-    Scale,
-    measure_scale,
-    recipe,
+from vocable.tuning.plan import (
+    FULL_BATCHES,
+    Plan,
+    check_vocabulary,
+    make_plan,
+    measure_speed,
+    read_words,
+    warn_of_few_steps,
 )
+from vocable.tuning.questions import Rarity
+from vocable.tuning.recipe import EXAMPLES_FILE, Scale, measure_scale, recipe
 from vocable.tuning.report import REPORT, TuningReport, changes, judge, write_report
+from vocable.tuning.settings import DOCUMENT_LENGTH, QUERY_LENGTH, QUESTIONS_PER_STEP
 from vocable.tuning.sources import TuningSources
 
 logger = logging.getLogger(__name__)
@@ -138,9 +141,10 @@ def tune(
         documents = [documents[row] for row in spread(len(documents), plan.collection)]
         asked = read_asked(sources, {document.id for document in documents})
         tuning = Tuning(name, start, documents, asked, work, plan, seed)
-        trained = tuning.train(output, sources)
+        trained = tuning.train(sources)
         report = tuning.compare(trained)
-        report = replace(report, corpus=str(corpus), minutes=(perf_counter() - began) / 60, output=Path(output))
+        spent, made = (perf_counter() - began) / 60, f"Made on {date.today():%Y-%m-%d} with vocable {__version__}."
+        report = replace(report, corpus=str(corpus), minutes=spent, output=Path(output), made=made)
         tuning.assemble(report, trained)
         finish(work, output, work / TUNED)
     return report
@@ -165,7 +169,9 @@ def _plan(
         raise DataError(
             "titles and sentences of the documents are too short for questions: give --queries or --generator"
         )
-    return make_plan(reading, measure_speed(model, documents), minutes)
+    plan = make_plan(reading, measure_speed(model, documents), minutes)
+    warn_of_few_steps(plan)
+    return plan
 
 
 class Tuning:
@@ -196,7 +202,7 @@ class Tuning:
         """Encode the collection of the exam; the vectors are kept in a folder of the work."""
         return encode_dataset(model, self.exam.dataset, keep=self.work / folder, name=folder, title=f"model {folder}")
 
-    def train(self, output: str | Path, sources: TuningSources) -> SparseEncoder | None:
+    def train(self, sources: TuningSources) -> SparseEncoder | None:
         """Train the model; return None if the training collapsed."""
         if not (self.work / RECIPE_FILE).exists():
             examples = self._examples(sources.get("generator"))
@@ -207,11 +213,10 @@ class Tuning:
                 raise DataError(
                     f"the documents give {len(examples):,} questions, and a step needs {QUESTIONS_PER_STEP}"
                 )
-            values = recipe(
-                self.name, self._scale(examples), steps, sources.get("teacher", ()), self.seed, _stored_type(self.start)
-            )
+            names = [_from_anywhere(name) for name in (self.name, *sources.get("teacher", ()))]
+            values = recipe(names[0], self._scale(examples), steps, names[1:], self.seed, _stored_type(self.start))
             with replacing(self.work / RECIPE_FILE) as file:
-                file.write(yaml.safe_dump({**values, "data_folder": str(output)}, sort_keys=False).encode())
+                file.write(yaml.safe_dump({**values, "data_folder": "."}, sort_keys=False).encode())
         try:
             train(make_recipe(self.recipe | {"data_folder": str(self.work)}), self.work / TRAINED)
         except CollapseError as error:
@@ -286,6 +291,11 @@ class Tuning:
         for file in (RECIPE_FILE, EXAMPLES_FILE):
             shutil.copy(self.work / file, result / file)
         write_report(result, report, self.recipe)
+
+
+def _from_anywhere(name: str) -> str:
+    """Return the name of a model for a recipe that may be moved: a folder with its whole path."""
+    return os.path.abspath(name) if Path(name).is_dir() else name
 
 
 def _stored_type(model: SparseEncoder) -> Literal["float32", "bfloat16"]:
