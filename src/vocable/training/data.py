@@ -1,24 +1,21 @@
 """Training data: the examples of a run and their teachers' scores.
 
-The examples are one data set per source, on disk, drawn in the shares of the recipe. With `topical` the examples of a
+The examples are one data set per source, drawn in the shares of the recipe: on disk or, where negatives are sampled
+for each pass, numbers of texts that are on disk once (`training.prepared`). With `topical` the examples of a
 batch are similar: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Instead of clusters by k-means, whose
 sizes differ, the examples are halved along their principal direction until each part is one batch.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
-from itertools import groupby
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError
 from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 from numpy.typing import NDArray
@@ -26,10 +23,10 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import DefaultBatchSampler, NoDuplicatesBatchSampler
 from torch.utils.data import SequentialSampler
 
-from vocable.data import Example, read_corpus, read_examples, read_mined_negatives, read_queries, read_scores
-from vocable.data.docstore import IdSet, TextStore, text_store
+from vocable.data import Example, read_examples
 from vocable.errors import DataError, RecipeError
-from vocable.progress import track
+from vocable.training.negatives import Candidate, NegativeSampler, all_scores, read_hard_negatives
+from vocable.training.prepared import IdTexts, Sampled, is_prepared, joined, open_prepared
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe
 from vocable.training.teachers import Teacher, load_sparse_teacher, load_teachers, own_scores
 
@@ -59,7 +56,11 @@ def load_examples(
         scored: add the column label: the teacher's scores of the positive and of each negative.
     """
     names = [f"{i}-{Path(one if isinstance(one, str) else one.file).name}" for i, one in enumerate(sources)]
-    first = [_on_disk(source, settings, scored, seed, 0, cache) for source in sources]
+    by_id = settings.sampling == "random" or any(isinstance(one, str) and is_prepared(one) for one in sources)
+    prepared = [open_prepared(one, cache) for one in sources] if by_id else []
+    sampled = [Sampled(one, settings, number, seed, scored) for number, one in enumerate(prepared)]
+    texts = IdTexts(prepared)
+    first = [one.examples(0, texts) for one in sampled] or [_on_disk(one, settings, scored, cache) for one in sources]
     whole = sum(map(len, first))
     parts = [_held_out(one, -(-settings.held_out * len(one) // whole), seed) for one in first]
     sizes = np.array([len(learned) for learned, _ in parts])
@@ -69,20 +70,16 @@ def load_examples(
     shares = sizes**settings.size_exponent / (sizes**settings.size_exponent).sum()
     rng = np.random.default_rng(seed)
     drawn = {}
-    for name, source, read, (learned, _), share in zip(names, sources, first, parts, shares, strict=True):
-        examples = read.select(learned)
+    for number, (name, (learned, _), share) in enumerate(zip(names, parts, shares, strict=True)):
         count = max(1, round(draws * share / batch_size)) * batch_size
-        passes = -(-count // len(examples))
-        rows = np.concatenate([rng.permutation(len(examples)) for _ in range(passes)])[:count]
-        if settings.sampling == "random":
-            others = [
-                _on_disk(source, settings, scored, seed, number, cache).select(learned) for number in range(1, passes)
-            ]
-            rows += np.arange(count) // len(examples) * len(examples)
-            examples = concatenate_datasets([examples, *others])
-        drawn[name] = examples.select(rows)
+        passes = -(-count // len(learned))
+        rows = np.concatenate([learned[rng.permutation(len(learned))] for _ in range(passes)])[:count]
+        if sampled:
+            drawn[name] = sampled[number].drawn(rows, len(learned), texts)
+        else:
+            drawn[name] = first[number].select(rows)
     held_out = [one.select(rows) for one, (_, rows) in zip(first, parts, strict=True)]
-    return DatasetDict(drawn), concatenate_datasets(held_out).select_columns(["query", "positive"])
+    return DatasetDict(drawn), joined(held_out).select_columns(["query", "positive"])
 
 
 def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -98,16 +95,13 @@ def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int6
     return learned, np.array(sorted(held.values()), dtype=np.int64)
 
 
-def _on_disk(
-    source: str | HardNegatives, settings: DataSettings, scored: bool, seed: int, number: int, cache: Path
-) -> Dataset:
-    """Return one pass over a source as a memory-mapped data set; a second call finds the files of the first."""
+def _on_disk(source: str | HardNegatives, settings: DataSettings, scored: bool, cache: Path) -> Dataset:
+    """Return the examples of a source, with the first negatives, as a memory-mapped data set; a second call finds the files of the first."""
     options = {
         "source": source if isinstance(source, str) else source.model_dump(),
         "negatives": settings.negatives,
         "margin": settings.false_negative_margin,
         "scored": scored,
-        "draw": (seed, number) if settings.sampling == "random" else None,
         "cache": str(cache),
     }
     shown = is_progress_bar_enabled()
@@ -126,10 +120,9 @@ def _rows(
     negatives: int,
     margin: float | None,
     scored: bool,
-    draw: tuple[int, int] | None,
     cache: str,
 ) -> Iterator[dict[str, Any]]:
-    sampler = NegativeSampler(negatives, margin, None if draw is None else np.random.default_rng(draw))
+    sampler = NegativeSampler(negatives, margin)
     if isinstance(source, str):
         place, examples = source, _sampled(source, sampler)
     else:
@@ -149,7 +142,7 @@ def _rows(
         yield {"query": example.query, "positive": example.positive, **columns, **label}
     if not taken:
         raise DataError("no example" + (f" has {negatives} usable negatives" if passed_over else ""), source=place)
-    if (passed_over or sampler.dropped) and (draw is None or draw[1] == 0):
+    if passed_over or sampler.dropped:
         message = "%s: %d negatives left out for their scores, %d of %d examples passed over"
         logger.warning(message, place, sampler.dropped, passed_over, taken + passed_over)
 
@@ -165,120 +158,7 @@ def _sampled(place: str, sampler: NegativeSampler) -> Iterator[Example | None]:
         own, *others = example.scores or [None] * (1 + len(example.negatives))
         taken = sampler.sample([list(map(Candidate, example.negatives, others))], own)
         names = tuple(candidate.name for candidate in taken)
-        yield example._replace(negatives=names, scores=_all_scores(own, taken))
-
-
-class Candidate(NamedTuple):
-    """A candidate negative by its text or id, and its score by the teacher, if known."""
-
-    name: str
-    score: float | None = None
-
-
-class NegativeSampler:
-    """Samples up to `count` negatives of an example, evenly from the systems that retrieved them.
-
-    A negative that scores above the positive's score minus `margin` is left out and counted in `dropped`. With `rng`
-    the systems and the negatives of each come in random order, otherwise in the given order.
-    """
-
-    def __init__(self, count: int, margin: float | None = None, rng: np.random.Generator | None = None) -> None:
-        self.count, self.margin, self._rng = count, margin, rng
-        self.dropped = 0
-
-    def sample(
-        self,
-        systems: Sequence[Sequence[Candidate]],
-        positive: float | None = None,
-        usable: Callable[[str], bool] = lambda name: True,
-    ) -> list[Candidate]:
-        """Return negatives with different names from the candidates of each system, best first.
-
-        The positive's score is needed with a margin; candidates that are not `usable` are left out.
-
-        >>> lists = [[Candidate("a"), Candidate("b")], [Candidate("a"), Candidate("c")]]
-        >>> [candidate.name for candidate in NegativeSampler(3).sample(lists)]
-        ['a', 'c', 'b']
-        """
-        bound = math.inf if self.margin is None or positive is None else positive - self.margin
-        taken: dict[str, Candidate] = {}
-        dropped: set[str] = set()
-        if self._rng is not None:
-            rng = self._rng
-            shuffled = [[system[i] for i in rng.permutation(len(system))] for system in systems]
-            systems = [shuffled[i] for i in rng.permutation(len(shuffled))]
-        turns = deque(iter(system) for system in systems)
-        while turns and len(taken) < self.count:
-            system = turns.popleft()
-            for candidate in system:
-                if candidate.name in taken or candidate.name in dropped:
-                    continue
-                if candidate.score is not None and candidate.score > bound:
-                    dropped.add(candidate.name)
-                elif usable(candidate.name):
-                    taken[candidate.name] = candidate
-                    turns.append(system)
-                    break
-        self.dropped += len(dropped)
-        return list(taken.values())
-
-
-def read_hard_negatives(source: HardNegatives, sampler: NegativeSampler, cache: Path) -> Iterator[Example | None]:
-    """Yield one example for each query and positive of `source`, with sampled negatives.
-
-    It yields None if the query or positive lacks its text, or its score where the source has scores. A positive of the
-    query is never its negative. The folder `cache` keeps the texts and scores by id.
-    """
-    corpus = _store(cache, "corpus", source.corpus, _documents)
-    queries = _store(cache, "queries", source.queries, read_queries)
-    scores = None if source.scores is None else _store(cache, "scores", source.scores, _scores)
-    name, unseen = Path(source.file).name.partition(".")[0], set(source.systems or ())
-    for mined in read_mined_negatives(source.file):
-        unseen -= mined.systems.keys()
-        query = queries.get(mined.query_id)
-        scored: dict[str, float] | None = None if scores is None else json.loads(scores.get(mined.query_id) or "{}")
-        systems = [
-            [
-                Candidate(one, None if scored is None else scored[one])
-                for one in mined.systems.get(system, ())
-                if one not in mined.positives and (scored is None or one in scored)
-            ]
-            for system in source.systems or mined.systems
-        ]
-        for positive in mined.positives:
-            text = corpus.get(positive)
-            if query is None or text is None or (scored is not None and positive not in scored):
-                yield None
-                continue
-            own = None if scored is None else scored[positive]
-            taken = sampler.sample(systems, own, lambda identifier: corpus.get(identifier) is not None)
-            texts = tuple(corpus.get(candidate.name) or "" for candidate in taken)
-            yield Example(query, text, texts, name, _all_scores(own, taken))
-    if unseen:
-        raise DataError(f"no query has negatives of {', '.join(sorted(unseen))}", source=source.file)
-
-
-def _all_scores(positive: float | None, negatives: Iterable[Candidate]) -> tuple[float, ...]:
-    return () if positive is None else (positive, *(candidate.score or 0.0 for candidate in negatives))
-
-
-def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tuple[str, str]]]) -> TextStore:
-    """Return the texts of a source by id; examples of several sources may share it."""
-    digest = blake2b(place.encode(), digest_size=4).hexdigest()
-    return text_store(cache / f"{kind}-{digest}", lambda: track(read(place), kind))
-
-
-def _documents(place: str) -> Iterator[tuple[str, str]]:
-    return ((document.id, document.full) for document in read_corpus(place) if document.full)
-
-
-def _scores(place: str) -> Iterator[tuple[str, str]]:
-    """Yield the scores of each query's documents, as JSON; a hundred million scores are too many to sort."""
-    seen = IdSet()
-    for query, rows in groupby(read_scores(place), key=lambda row: row.query_id):
-        if not seen.add(query):
-            raise DataError(f"the scores of query {query!r} are not consecutive: sort by query", source=place)
-        yield query, json.dumps({row.doc_id: row.score for row in rows})
+        yield example._replace(negatives=names, scores=all_scores(own, taken))
 
 
 def topical_order(
@@ -359,14 +239,14 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         cache=folder,
         scored=settings.needs_scores and settings.teacher is None,
     )
-    together = concatenate_datasets(list(examples.values()))
+    together = joined(list(examples.values()))
     texts = together.select_columns([column for column in together.column_names if column != "label"])
     sources = np.repeat(np.arange(len(examples)), [len(source) for source in examples.values()])
     if settings.needs_scores or settings.sparse_teacher or settings.query_idf or recipe.data.topical:
         rows = np.split(np.arange(len(together)), np.flatnonzero(np.diff(sources)) + 1)
         for (name, source), numbers in zip(examples.items(), rows, strict=True):  # labels are rows of all sources
             own = source.select_columns(texts.column_names)
-            examples[name] = concatenate_datasets([own, Dataset.from_dict({"label": numbers})], axis=1)
+            examples[name] = joined([own, Dataset.from_dict({"label": numbers})], axis=1)
     teacher = sparse_teacher = None
     if settings.teacher is not None:
         teacher, embeddings = load_teachers(texts, sources, settings.teacher, folder, settings.dtype)

@@ -1,0 +1,364 @@
+"""Examples whose negatives are sampled anew for each pass: read once, kept as numbers, shared by runs.
+
+A folder has each text once, and of each query the candidates of each system, as numbers of texts. A pass is sampled
+from these in compiled code, and a data set has numbers, too, which become texts when a batch is read.
+
+Letters: t texts, m examples, g queries with their candidates, l lists of candidates, c candidates, n negatives.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset, concatenate_datasets
+from numpy.typing import NDArray
+
+from vocable.arrays import HEADER, load_arrays, save_arrays
+from vocable.data import read_examples, read_queries
+from vocable.errors import DataError
+from vocable.fingerprint import fingerprint
+from vocable.progress import track
+from vocable.retrieval.exact_kernels import compiled
+from vocable.storage import finish, finished, resumable
+from vocable.training.negatives import ScoresOf, documents_of, mined_answers, stored_scores
+from vocable.training.recipe import DataSettings, HardNegatives
+
+logger = logging.getLogger(__name__)
+KIND = "examples"
+SOURCE_BITS = 40  # of a text's number in a data set; those above are the number of its source
+
+
+class PreparedExamples:
+    """Examples in a folder, memory-mapped.
+
+    `query`, `positive` int32 [m] are texts, `own` float32 [m] the positives' scores, `group` int32 [m] the queries.
+    `systems` int64 [g + 1] are the first lists of each query, `lists` int64 [l + 1] the first candidates of each list,
+    `candidates` int32 [c] texts with their `scores` float32 [c]. A score is NaN where none is known.
+    """
+
+    def __init__(self, folder: Path, verify: bool = True) -> None:
+        self.folder = folder
+        arrays, header = load_arrays(folder, KIND, verify=verify)
+        self.source, self.ids, self.left_out = str(header["source"]), bool(header["ids"]), int(header["left_out"])
+        self._offsets, self._bytes = arrays["text_offsets"], arrays["text_bytes"]
+        self.query, self.positive, self.own = arrays["query"], arrays["positive"], arrays["own"]
+        self.group, self.systems, self.lists = arrays["group"], arrays["systems"], arrays["lists"]
+        self.candidates, self.scores = arrays["candidates"], arrays["scores"]
+
+    def text(self, number: int) -> str:
+        """Return a text by its number."""
+        return self._bytes[self._offsets[number] : self._offsets[number + 1]].tobytes().decode()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Path, bool]]:
+        return type(self), (self.folder, False)
+
+
+def is_prepared(source: str | Path) -> bool:
+    """Return whether a source is a folder of prepared examples."""
+    return (Path(source) / HEADER).is_file()
+
+
+def open_prepared(source: str | HardNegatives, cache: Path) -> PreparedExamples:
+    """Return the examples of a source: of a folder of prepared ones, or prepared in the folder `cache`."""
+    if isinstance(source, str) and is_prepared(source):
+        return PreparedExamples(Path(source))
+    return prepare(source, cache / "prepared")
+
+
+def prepare(source: str | HardNegatives, folder: Path, scores: ScoresOf | None = None) -> PreparedExamples:
+    """Read a source once, and keep its examples below `folder`; a repeated call opens them.
+
+    `scores` are those of the ids in place of `source.scores`, which then names a file of their content alone.
+
+    Raises:
+        DataError: the source cannot be read, or has no example.
+    """
+    named = [source] if isinstance(source, str) else filter(None, source.model_dump(exclude={"systems"}).values())
+    whole = source if isinstance(source, str) else source.model_dump()
+    settings = {"source": json.dumps(whole), "inputs": fingerprint(*named)}
+    output = folder / blake2b(json.dumps(settings).encode(), digest_size=8).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not finished(output, settings):
+        with resumable(output, settings) as work, closing(_Making(work)) as making:
+            if isinstance(source, str):
+                making.read_texts(source)
+            else:
+                making.read_ids(source, work, scores)
+            made = work / "made"
+            save_arrays(
+                made, KIND, making.arrays(), {"source": making.place, "ids": making.ids, "left_out": making.left}
+            )
+            finish(work, output, made)
+    return PreparedExamples(output)
+
+
+class _Making:
+    """The arrays while a source is read; the texts go to a file at once."""
+
+    def __init__(self, work: Path) -> None:
+        self._path = work / "texts.raw"
+        self._file = self._path.open("wb")
+        self._offsets, self._systems, self._lists = array("q", [0]), array("q", [0]), array("q", [0])
+        self._numbers = {name: array("i") for name in ("query", "positive", "group", "candidates")}
+        self._scores = {name: array("f") for name in ("own", "scores")}
+        self.left, self.ids, self.place = 0, False, ""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read_texts(self, source: str) -> None:
+        """Read examples of texts, each of which is kept once: by its hash, as in `vocable.data.docstore.IdSet`."""
+        self.place, known = source, dict[int, int]()
+
+        def number(text: str) -> int:
+            found = known.get(key := hash(text))
+            if found is None:
+                found = known[key] = self._text(text)
+            return found
+
+        for example in track(read_examples(source), "examples"):
+            own, *others = example.scores or [np.nan] * (1 + len(example.negatives))
+            self._candidates([(number(text), score) for text, score in zip(example.negatives, others, strict=True)])
+            self._example(number(example.query), number(example.positive), own)
+
+    def read_ids(self, source: HardNegatives, cache: Path, scores: ScoresOf | None) -> None:
+        """Read ids, and the texts that they name."""
+        self.place, self.ids = source.file, True
+        if scores is None and source.scores is not None:
+            scores = stored_scores(source.scores, cache)
+        rows = {name: self._text(text) for name, text in track(documents_of(source.corpus), "corpus")}
+        queries = {query.id: query.text for query in read_queries(source.queries)}
+        for mined in track(mined_answers(source, scores), "hard negatives"):
+            known = [
+                (row, np.nan if score is None else score)
+                for name, score in mined.positives
+                if (row := rows.get(name)) is not None and (scores is None or score is not None)
+            ]
+            text = queries.get(mined.query)
+            self.left += len(mined.positives) - (0 if text is None else len(known))
+            if text is None or not known:
+                continue
+            lists = [[(rows[one.name], one.score) for one in some if one.name in rows] for some in mined.systems]
+            self._candidates(*([(row, np.nan if score is None else score) for row, score in some] for some in lists))
+            query = self._text(text)
+            for positive, own in known:
+                self._example(query, positive, own)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of all that was read."""
+        if not self._numbers["query"]:
+            raise DataError("no example", source=self.place)
+        self._file.close()
+        size = self._path.stat().st_size
+        texts = np.memmap(self._path, np.uint8, "r") if size else np.empty(0, np.uint8)
+        offsets = {"text_offsets": self._offsets, "systems": self._systems, "lists": self._lists}
+        found = {"text_bytes": texts} | {name: np.frombuffer(values, np.int64) for name, values in offsets.items()}
+        found |= {name: _buffer(values, np.int32) for name, values in self._numbers.items()}
+        return found | {name: _buffer(values, np.float32) for name, values in self._scores.items()}
+
+    def _text(self, text: str) -> int:
+        content = text.encode()
+        self._file.write(content)
+        self._offsets.append(self._offsets[-1] + len(content))
+        return len(self._offsets) - 2
+
+    def _candidates(self, *lists: Sequence[tuple[int, float]]) -> None:
+        """Add the candidates of a query, by system."""
+        for some in lists:
+            self._numbers["candidates"].extend(row for row, _ in some)
+            self._scores["scores"].extend(score for _, score in some)
+            self._lists.append(len(self._numbers["candidates"]))
+        self._systems.append(len(self._lists) - 1)
+
+    def _example(self, query: int, positive: int, own: float) -> None:
+        """Add an example of the last query."""
+        for name, value in (("query", query), ("positive", positive), ("group", len(self._systems) - 2)):
+            self._numbers[name].append(value)
+        self._scores["own"].append(own)
+
+
+def _buffer(values: array[Any], kind: type[np.generic]) -> np.ndarray:
+    return np.frombuffer(values, kind) if values else np.empty(0, kind)
+
+
+class Negatives(NamedTuple):
+    """Sampled negatives of m examples: texts int32 [m, n], their scores float32 [m, n], and how many each has [m]."""
+
+    texts: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    counts: NDArray[np.int64]
+    dropped: int
+
+
+class Sampled:
+    """The examples of a source in the passes of a run; those with too few usable negatives are passed over."""
+
+    def __init__(
+        self, prepared: PreparedExamples, settings: DataSettings, number: int, seed: int, scored: bool
+    ) -> None:
+        """Sample as `settings` say; `number` is that of the source, `scored` adds the scores as the column `label`.
+
+        Raises:
+            DataError: an example has no scores or too few negatives, or none is left.
+        """
+        self._prepared, self._settings, self._number, self._seed, self._scored = (
+            prepared,
+            settings,
+            number,
+            seed,
+            scored,
+        )
+        self._check()
+        first = self._sample(0)
+        self._kept = np.flatnonzero(first.counts == settings.negatives)
+        passed_over = prepared.left_out + len(first.counts) - len(self._kept)
+        if not len(self._kept):
+            what = f"no example has {settings.negatives} usable negatives"
+            raise DataError(what, source=prepared.source)
+        if passed_over or first.dropped:
+            message = "%s: %d negatives left out for their scores, %d of %d examples passed over"
+            logger.warning(message, prepared.source, first.dropped, passed_over, len(self._kept) + passed_over)
+
+    def examples(self, number: int, texts: IdTexts) -> Dataset:
+        """Return the examples of a pass, in their order."""
+        return self._dataset([(number, self._kept)], texts)
+
+    def drawn(self, rows: NDArray[np.int64], size: int, texts: IdTexts) -> Dataset:
+        """Return `rows` of the examples, in passes of `size` rows with other negatives in each."""
+        passes = range(-(-len(rows) // size))
+        return self._dataset([(one, self._kept[rows[one * size : (one + 1) * size]]) for one in passes], texts)
+
+    def _dataset(self, passes: Iterable[tuple[int, NDArray[np.int64]]], texts: IdTexts) -> Dataset:
+        tables, one, base = [], self._prepared, self._number << SOURCE_BITS
+        for number, rows in passes:
+            found = self._sample(number)
+            columns = {"query": one.query[rows], "positive": one.positive[rows]}
+            columns |= {f"negative_{i}": column for i, column in enumerate(found.texts[rows].T, start=1)}
+            table = pa.table({name: pa.array(values.astype(np.int64) + base) for name, values in columns.items()})
+            if self._scored:
+                scores = np.column_stack([one.own[rows], found.scores[rows]]).astype(np.float64)
+                starts = np.arange(len(rows) + 1, dtype=np.int32) * scores.shape[1]
+                table = table.append_column("label", pa.ListArray.from_arrays(starts, scores.ravel()))
+            tables.append(table)
+        return Dataset(pa.concat_tables(tables)).with_transform(texts)
+
+    def _sample(self, number: int) -> Negatives:
+        """Sample the negatives of all examples in a pass; the first ones unless sampling is random."""
+        one, settings = self._prepared, self._settings
+        m, n = len(one.query), settings.negatives
+        texts, scores, counts = np.zeros((m, n), np.int32), np.zeros((m, n), np.float32), np.zeros(m, np.int64)
+        margin = np.float32(np.nan if settings.false_negative_margin is None else settings.false_negative_margin)
+        seed = int(np.random.SeedSequence((self._seed, self._number, number)).generate_state(1)[0])
+        random = settings.sampling == "random"
+        arrays = one.group, one.systems, one.lists, one.candidates, one.scores, one.own
+        dropped = sample_negatives(arrays, margin, random, seed, texts, scores, counts)
+        return Negatives(texts, scores, counts, dropped)
+
+    def _check(self) -> None:
+        """Raise `DataError` for examples without the scores or the negatives that are needed."""
+        one, needed = self._prepared, self._settings.negatives
+        unscored = np.isnan(one.own)
+        if self._scored and unscored.any():
+            remedy = "name training.teacher, or score them first (vocable teacher-scores)"
+            raise DataError(f"its examples have no scores to learn from: {remedy}", source=one.source)
+        if one.ids:
+            return
+        sizes = np.diff(one.lists[one.systems])[one.group]
+        for wrong, what in (
+            (sizes < needed, f"an example has {{}} negatives, and data.negatives is {needed}"),
+            (unscored & (self._settings.false_negative_margin is not None), "an example has no scores to compare"),
+        ):
+            if wrong.any():
+                row = int(wrong.argmax())
+                query = one.text(one.query[row])[:60]
+                raise DataError(f"{what.format(sizes[row])}: {query!r}", source=one.source)
+
+
+class IdTexts:
+    """A transform of a data set: numbers of texts become texts; other columns stay as they are."""
+
+    def __init__(self, sources: Sequence[PreparedExamples]) -> None:
+        self._sources = sources
+
+    def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+        return {name: values if name == "label" else [*map(self._text, values)] for name, values in batch.items()}
+
+    def _text(self, number: int) -> str:
+        return self._sources[number >> SOURCE_BITS].text(number & ((1 << SOURCE_BITS) - 1))
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+def joined(parts: Sequence[Dataset], axis: int = 0) -> Dataset:
+    """Return data sets one after the other, or side by side, with the transform of the first."""
+    found = concatenate_datasets(list(parts), axis=axis)
+    transform = parts[0].format["format_kwargs"].get("transform")
+    return found if transform is None else found.with_transform(transform)
+
+
+@compiled
+def sample_negatives(
+    arrays: tuple[np.ndarray, ...],
+    margin: np.float32,
+    random: bool,
+    seed: int,
+    texts: np.ndarray,
+    scores: np.ndarray,
+    counts: np.ndarray,
+) -> int:
+    """Fill `texts` and `scores` [m, n] with negatives, evenly from the systems, and `counts` [m]; they arrive empty.
+
+    `arrays` are those of `PreparedExamples` from `group` on. Systems take turns, in random order or their own; in its
+    turn a system gives its next candidate, or a random one, that is not taken and scores no more than the positive
+    minus the `margin` (NaN: any score). Returns the number of candidates that scored more.
+    """
+    group, systems, lists, candidates, known, own = arrays
+    np.random.seed(seed)
+    dropped = 0
+    for m in range(len(group)):
+        first, last = systems[group[m]], systems[group[m] + 1]
+        start = lists[first]
+        order = np.arange(start, lists[last])
+        live, at = np.arange(first, last), lists[first:last].copy()
+        if random:
+            for i in range(len(live) - 1, 0, -1):
+                j = np.random.randint(i + 1)
+                live[i], live[j] = live[j], live[i]
+        turn, left, taken = 0, len(live), 0
+        while left and taken < texts.shape[1]:
+            system, gives = live[turn], False
+            while not gives and at[system - first] < lists[system + 1]:
+                place = at[system - first]
+                if random:
+                    j = place + np.random.randint(lists[system + 1] - place)
+                    order[place - start], order[j - start] = order[j - start], order[place - start]
+                at[system - first] += 1
+                one = order[place - start]
+                if known[one] > own[m] - margin:  # never with NaN
+                    dropped += 1
+                    continue
+                gives = True
+                for i in range(taken):
+                    gives = gives and texts[m, i] != candidates[one]
+                if gives:
+                    texts[m, taken], scores[m, taken] = candidates[one], known[one]
+                    taken += 1
+            if gives:
+                turn = (turn + 1) % left
+            else:
+                for i in range(turn, left - 1):
+                    live[i] = live[i + 1]
+                left -= 1
+                turn = turn % left if left else 0
+        counts[m] = taken
+    return dropped
