@@ -141,7 +141,7 @@ def test_a_source_is_read_once_and_shared(sources: list[str], tmp_path: Path, mo
         assert [one[:] for one in again.values()] == [one[:] for one in whole.values()]
     assert not (tmp_path / "none").exists()
     first = load(shared, tmp_path / "none", sampling="first")[0]  # a prepared folder serves both
-    assert [*first.values()][0][0]["label"] == [9.0, 5.0, 4.0]
+    assert next(iter(first.values()))[0]["label"] == [9.0, 5.0, 4.0]
 
 
 def test_a_killed_preparation_begins_again(sources: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_numbers_become_texts_where_they_are_read(sources: list[str], tmp_path: 
         assert found["query"][0] == found["query"][1]  # the first text of both sources
     examples = load(sources, tmp_path / "cache")[0]
     both = joined([*examples.values()])
-    assert both[:2] == [*examples.values()][0][:2]
+    assert both[:2] == next(iter(examples.values()))[:2]
     assert both[len(both) - 1]["query"].startswith("query 1")
 
 

@@ -96,7 +96,7 @@ def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int6
 
 
 def _on_disk(source: str | HardNegatives, settings: DataSettings, scored: bool, cache: Path) -> Dataset:
-    """Return the examples of a source, with the first negatives, as a memory-mapped data set; a second call finds the files of the first."""
+    """Return the examples of a source, with the first negatives, memory-mapped; a second call finds the same files."""
     options = {
         "source": source if isinstance(source, str) else source.model_dump(),
         "negatives": settings.negatives,

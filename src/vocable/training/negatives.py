@@ -102,7 +102,7 @@ class Answers(NamedTuple):
 
 
 def mined_answers(source: HardNegatives, scores: ScoresOf | None) -> Iterator[Answers]:
-    """Yield the answers to each query of `source`; with `scores`, no negatives without one, and none that is a positive.
+    """Yield the answers to each query of `source`, without negatives that are positives; with `scores`, those scored.
 
     Raises `DataError` at the end if no query has negatives of one of `source.systems`.
     """
