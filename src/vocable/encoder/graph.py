@@ -303,6 +303,10 @@ class GraphTokenization(Tokenization):
         self.tokenizer.no_padding()
 
     @property
+    def backend(self) -> Tokenizer:
+        return self.tokenizer
+
+    @property
     def added(self) -> int:
         count: int = self.tokenizer.num_special_tokens_to_add(False)
         return count

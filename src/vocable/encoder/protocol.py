@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
 
 from vocable.options import DType, Runtime
@@ -47,6 +48,11 @@ class Tokenization(ABC):
     special: frozenset[int]  # ids of special tokens, such as [CLS] and [UNK]
     unknown: int | None  # id of the unknown token
     has_places: bool  # returns the places of tokens
+
+    @property
+    @abstractmethod
+    def backend(self) -> Tokenizer:
+        """The tokenizer of the tokenizers library; `ModelError` for one in Python."""
 
     @property
     @abstractmethod

@@ -20,6 +20,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import batch_to_device
+from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
@@ -194,6 +195,11 @@ class HostTokenization(Tokenization):
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer, self.has_places = tokenizer, tokenizer.is_fast
         self.special, self.unknown = frozenset(tokenizer.all_special_ids), tokenizer.unk_token_id
+
+    @property
+    def backend(self) -> Tokenizer:
+        found: Tokenizer = backend_of(self.tokenizer)
+        return found
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
