@@ -24,7 +24,7 @@ GROUPS = {
     "train": ("training", "objectives"),
     "adapt": ("adapt",),
     "analyze": ("analysis", "wackiness"),
-    "serve": ("service", "cli"),
+    "serve": ("service", "publishing", "cli"),
 }
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)((?:#[^)\s]*)?)(?=\))")
 LINKED = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")

@@ -45,6 +45,7 @@ NAMES = [
     "pretrain",
     "provenance",
     "prune",
+    "publish",
     "read_corpus",
     "read_examples",
     "read_judgments",

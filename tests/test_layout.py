@@ -48,7 +48,7 @@ LEVELS = [
     {"training"},
     {"tuning"},
     {"analysis"},
-    {"service", "integrations"},
+    {"service", "publishing", "integrations"},
     {"__init__"},
     {"cli", "__main__"},
 ]

@@ -58,6 +58,7 @@ VERBS = [
     "search index 'sleepy feline' --filter module=cat",
     "search exact:lookup 'sort a list' -k 2",
     "delete index new",
+    "publish index -o site",
     f"encode vocable-mini {CORPUS} -o vectors",
     "encode vocable-mini-doc beir/queries.jsonl -o query-vectors --role query",
     "prune vectors -o pruned --max-terms 20",

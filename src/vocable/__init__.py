@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vocable.evaluation.significance import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.pruning import prune as prune
+    from vocable.publishing.publication import publish as publish
     from vocable.retrieval.answers import search as search
     from vocable.retrieval.bm25 import BM25Index as BM25Index
     from vocable.retrieval.check import check_engine as check_engine
@@ -91,6 +92,7 @@ _NAMES = {
     "evaluation.significance": "compare",
     "evaluation.testsets": "make_testset",
     "pruning": "prune",
+    "publishing.publication": "publish",
     "retrieval.answers": "search",
     "retrieval.bm25": "BM25Index",
     "retrieval.check": "check_engine",

@@ -135,8 +135,8 @@ def _print(outcome: Outcome, repeated: bool, as_json: bool, markdown: bool, outp
     files = [masked(str(file)) for file in outcome.written if file is not None]
     if files and not markdown:
         show(f"{'already there, made with the same settings' if repeated else 'written'}: {', '.join(files)}")
-        if outcome.following:
-            show(f"next: {masked(outcome.following)}")
+    if outcome.following and not markdown:
+        show(f"next: {masked(outcome.following)}")
 
 
 def _state(output: str | Path | None) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""The command that serves an index."""
+"""The commands that serve an index, and publish it as static files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
-from vocable.cli.command import command
+from vocable.cli.command import Outcome, command
 from vocable.cli.options import Place, keywords
 from vocable.options import Count, ServiceOptions
 
@@ -36,3 +36,25 @@ def serve(
     Example: vocable serve my-index --port 8000
     """
     vo.serve(**keywords(locals()))
+
+
+@command("Serve")
+def publish(
+    index: Place,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Output folder: a new one, or one of an earlier call to update.")
+    ],
+    title: Annotated[str, Doc("Heading of the page.")] = "Search",
+    bm25: Annotated[bool, Doc("Also publish the words of the documents, for hybrid search.")] = True,
+    characters: Annotated[Count, Doc("Length of a document's text that is shown.")] = 500,
+) -> Outcome:
+    """Write an index as static files that a browser searches.
+
+    Any web server, without a program or a model of its own, can hand them out:
+    queries are looked up. Documents of vocable-mini-doc, vocable-mini, or a
+    model of make-inference-free. Run it again after a change of the index.
+
+    Example: vocable publish my-index -o site
+    """
+    made = vo.publish(index, output, title=title, bm25=bm25, characters=characters)
+    return Outcome(made, following=f"python3 -m http.server --directory {output}")

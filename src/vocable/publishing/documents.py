@@ -1,0 +1,130 @@
+"""The shown parts of documents, in files of a few documents each, and the values of their fields, to filter by.
+
+Letters: n documents.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from vocable.data import Document
+from vocable.publishing.binary import from_varints, gaps, varints
+from vocable.publishing.files import SiteFiles
+from vocable.publishing.tables import FileTable
+
+Value: TypeAlias = str | int | float | bool
+
+MOST_CHOICES = 200  # distinct values of a field to filter by
+LONGEST_VALUE = 100  # characters
+ADDRESS, PATH, FILE = "url", "path", "file"  # fields of the pages of a folder
+
+
+class Shown(NamedTuple):
+    """The shown part of a document: its text is cut, `url` and `path` may be "", `facts` are its other fields."""
+
+    id: str
+    title: str
+    text: str
+    url: str
+    path: str
+    facts: dict[str, Value]
+
+    @classmethod
+    def of(cls, document: Document, characters: int) -> Shown:
+        """Return the shown part of a document: that many characters of its text, and fields that are one value."""
+        text = document.text
+        if len(text) > characters:
+            text = text[: max(text.rfind(" ", 0, characters), text.rfind("\n", 0, characters), characters // 2)] + " …"
+        url, path = (str(document.fields.get(name) or "") for name in (ADDRESS, PATH))
+        facts = {name: value for name, value in document.fields.items() if name not in (ADDRESS, PATH, FILE)}
+        kept = {name: value for name, value in facts.items() if _short(value)}
+        return cls(document.id, document.title, text, url, path, kept)
+
+
+def _short(value: object) -> bool:
+    return isinstance(value, str | int | float) and 0 < len(str(value)) <= LONGEST_VALUE
+
+
+def together(documents: int) -> int:
+    """Return the number of documents of a file, by the number of all documents.
+
+    >>> [together(n) for n in (100, 10_000, 100_000)]
+    [3, 5, 15]
+    """
+    return max(3, min(16, math.isqrt(documents) // 20))
+
+
+def write_documents(files: SiteFiles, shown: Sequence[Shown]) -> FileTable:
+    """Write the shown parts of n documents into files, and return their table, which has no keys."""
+    size = together(len(shown))
+    parts = [shown[start : start + size] for start in range(0, len(shown), size)]
+    return FileTable([], [files.add(_json(part)) for part in parts])
+
+
+def _json(values: object) -> bytes:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def read_documents(content: bytes) -> list[Shown]:
+    """Return the documents of a file."""
+    return [Shown(*row) for row in json.loads(content)]
+
+
+class FieldValues(NamedTuple):
+    """A field to filter by: its values, the number of documents with each, and the file that says which ones."""
+
+    name: str
+    values: list[Value]
+    counts: list[int]
+    file: str
+
+
+def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldValues]:
+    """Write the rows of the values of each field of n documents, and return the fields.
+
+    Fields with one value in all documents, or with very many values, are left out: no filter needs them.
+    """
+    rows: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    count = 0
+    for row, document in enumerate(documents):
+        count += 1
+        for name, value in document.fields.items():
+            if name in (ADDRESS, PATH, FILE):
+                continue
+            for one in dict.fromkeys(json.dumps(each) for each in _each(value) if _short(each)):
+                rows[name][one].append(row)
+    found = []
+    for name, spelled in sorted(rows.items()):
+        if len(spelled) > MOST_CHOICES or (len(spelled) == 1 and len(next(iter(spelled.values()))) == count):
+            continue
+        ordered = _ordered([(json.loads(value), places) for value, places in spelled.items()])
+        content = b"".join(varints([len(places)]) + varints(gaps(np.array(places))) for _, places in ordered)
+        values, counts = [value for value, _ in ordered], [len(places) for _, places in ordered]
+        found.append(FieldValues(name, values, counts, files.add(content)))
+    return found
+
+
+def _each(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _ordered(values: list[tuple[Value, list[int]]]) -> list[tuple[Value, list[int]]]:
+    """Return values with their rows: numbers in ascending order, others by falling number of documents."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value, _ in values):
+        return sorted(values, key=lambda pair: float(pair[0]))
+    return sorted(values, key=lambda pair: (-len(pair[1]), str(pair[0])))
+
+
+def rows_of_value(content: bytes, place: int) -> np.ndarray:
+    """Return the rows of the documents with a value, by its place among the values of the field, int64, ascending."""
+    numbers = from_varints(content)
+    start = 0
+    for _ in range(place):
+        start += 1 + int(numbers[start])
+    return np.cumsum(numbers[start + 1 : start + 1 + int(numbers[start])])

@@ -1,0 +1,88 @@
+"""The files of a published collection, each named by its checksum and size.
+
+A name changes with the content, so that a file in a cache is never an older one, an equal file is not written again,
+and whoever has the name can check the content.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from vocable.errors import VectorsError
+from vocable.publishing.binary import LEVEL, checksum, compressed, decompressed
+from vocable.storage import regular
+
+DATA = "data"  # folder of the files
+NAME = re.compile("([0-9a-f]{8})-([0-9a-f]+)")
+
+
+def name_of(content: bytes) -> str:
+    """Return the name of a file with this content.
+
+    >>> name_of(b"fox")
+    'bc1b9fa0-3'
+    """
+    return f"{checksum(content)}-{len(content):x}"
+
+
+def size_of(name: str) -> int:
+    """Return the size in bytes of the file with this name."""
+    return int(name.partition("-")[2], 16)
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Return the path of the file with this name."""
+    return folder / DATA / f"{name}.bin"
+
+
+class SiteFiles:
+    """Files that are added to a folder, unless `before`, the folder of an earlier collection, has them.
+
+    Attributes:
+        names: the names of all files, also of those that are not written.
+        written: the number of written files.
+    """
+
+    def __init__(self, folder: Path, before: Path | None = None) -> None:
+        self.folder, self.before = folder, before
+        self.names: dict[str, bytes] = {}  # by the digest of the content
+        self.written = 0
+        (folder / DATA).mkdir(parents=True, exist_ok=True)
+
+    def add(self, raw: bytes) -> str:
+        """Compress and write the content of a file, and return its name."""
+        for level in range(LEVEL, 0, -1):  # another level makes another name of a content with a taken one
+            content = compressed(raw, level)
+            name = name_of(content)
+            if self.names.setdefault(name, content) == content:
+                break
+        else:
+            raise AssertionError("two files with the same checksum and size")
+        if self.before is None or not _holds(path_of(self.before, name), content):
+            path = path_of(self.folder, name)
+            if not path.exists():
+                path.write_bytes(content)
+                self.written += 1
+        return name
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all files."""
+        return sum(map(size_of, self.names))
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
+
+
+def read_file(folder: Path, name: str) -> bytes:
+    """Return the content of a file, decompressed; `VectorsError` if it is missing, cut or changed."""
+    path = path_of(folder, name)
+    try:
+        content = regular(path).read_bytes()
+    except OSError as error:
+        raise VectorsError(f"{path}: missing: publish the collection again") from error
+    if name_of(content) != name:
+        raise VectorsError(f"{path}: damaged: publish the collection again")
+    return decompressed(content)

@@ -1,0 +1,99 @@
+// Bytes of the collection, as vocable/publishing/binary.py writes them.
+
+const decoder = new TextDecoder("utf-8", { fatal: true });
+const CRC = Uint32Array.from({ length: 256 }, (_, byte) => {
+  for (let bit = 0; bit < 8; bit++) byte = byte & 1 ? 0xedb88320 ^ (byte >>> 1) : byte >>> 1;
+  return byte;
+});
+
+/** What is wrong with the collection or the network, in words for the reader. */
+export class Trouble extends Error {}
+
+/** The name of a file with this content: its checksum and its size. */
+export function nameOf(content) {
+  let crc = -1;
+  for (const byte of content) crc = CRC[(crc ^ byte) & 255] ^ (crc >>> 8);
+  return `${(~crc >>> 0).toString(16).padStart(8, "0")}-${content.length.toString(16)}`;
+}
+
+export async function inflated(content) {
+  const stream = new Blob([content]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** Whether a text comes after another one, by code points, as Python sorts. */
+export function after(one, other) {
+  const length = Math.min(one.length, other.length);
+  for (let i = 0; i < length; i++) {
+    const a = one.charCodeAt(i), b = other.charCodeAt(i);
+    if (a !== b) return placed(a) > placed(b);
+  }
+  return one.length > other.length;
+}
+
+const placed = (unit) => (unit < 0xd800 ? unit : unit < 0xe000 ? unit + 0x2000 : unit - 0x800); // surrogates are last
+
+export class Cursor {
+  constructor(content) {
+    this.content = content;
+    this.place = 0;
+    this.view = new DataView(content.buffer, content.byteOffset, content.byteLength);
+  }
+
+  take(size) {
+    if (this.place + size > this.content.length) throw new Trouble("A file of the search is cut.");
+    return this.content.subarray(this.place, this.place += size);
+  }
+
+  number() {
+    let value = 0, factor = 1, byte;
+    do {
+      byte = this.content[this.place++];
+      if (byte === undefined) throw new Trouble("A file of the search is cut.");
+      value += (byte & 127) * factor;
+      factor *= 128;
+    } while (byte > 127);
+    return value;
+  }
+
+  numbers(count) {
+    return Array.from({ length: count }, () => this.number());
+  }
+
+  float() {
+    this.take(4);
+    return this.view.getFloat32(this.place - 4, true);
+  }
+
+  checksum() {
+    return [...this.take(4)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+
+  texts() {
+    let before = new Uint8Array();
+    return Array.from({ length: this.number() }, () => {
+      const shared = this.number(), more = this.take(this.number()), text = new Uint8Array(shared + more.length);
+      text.set(before.subarray(0, shared));
+      text.set(more, shared);
+      before = text;
+      return decoder.decode(text);
+    });
+  }
+
+  /** The names of files, and the first key of each. */
+  table() {
+    const keys = this.texts(), sizes = this.numbers(this.number());
+    return { keys, names: sizes.map((size) => `${this.checksum()}-${size.toString(16)}`) };
+  }
+}
+
+/** The name of the file whose range has a key. */
+export function nameFor(table, key) {
+  let low = 0, high = table.keys.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (after(table.keys[middle], key)) high = middle;
+    else low = middle + 1;
+  }
+  return table.names[low - 1];
+}

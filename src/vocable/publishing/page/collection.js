@@ -1,0 +1,244 @@
+// A published collection: its files, and searches in it, with the same numbers as vocable/publishing/reader.py.
+
+import { after, Cursor, inflated, nameFor, nameOf, Trouble } from "./bytes.js";
+import { tokensOf } from "./tokenizer.js";
+import { placedWords, stemsOf } from "./words.js";
+
+const FORMAT = 1;
+const DEPTH = 100; // hits of each ranking that are fused, at least
+const LIGHT = 1 / 64, TENTH = 10; // a block is left out if it adds less than this share of the score of the tenth hit
+const OPENING = '{"checksum":"00000000","collection":'.length, CLOSING = "}\n".length;
+const { fround } = Math;
+
+export class Collection {
+  #base;
+  #files = new Map(); // of the data by name: promises of decoded content
+  #pieces = new Map();
+
+  /** Open the collection below an address that ends with a slash. */
+  static async open(base) {
+    const made = new Collection();
+    made.#base = base;
+    const content = await fetched(new URL("manifest.json", base), "no-cache");
+    const body = content.subarray(OPENING, content.length - CLOSING);
+    const text = new TextDecoder().decode(content);
+    if (text.slice(13, 21) !== nameOf(body).slice(0, 8)) throw new Trouble("The manifest of the search is damaged.");
+    const manifest = JSON.parse(text).collection;
+    if (manifest.format !== FORMAT) throw new Trouble("The search was published in another format: reload the page.");
+    Object.assign(made, manifest);
+    const cursor = new Cursor(await made.#file(manifest.directory));
+    for (const name of ["initial", "continuing", "terms", "words", "shown"]) made[`${name}Table`] = cursor.table();
+    return made;
+  }
+
+  /**
+   * The k best documents for a text. `passes` are values by field: a document passes that has one of the values of each
+   * field. Without BM25's words, or `hybrid` false, the scores are the model's alone.
+   */
+  async search(text, { k = 10, passes = {}, hybrid = this.words, signal } = {}) {
+    const [terms, words, allowed] = await Promise.all([
+      this.#terms(text, signal), hybrid ? this.#words(text, signal) : [], this.#allowed(passes, signal)]);
+    const depth = hybrid ? Math.max(k, DEPTH) : k;
+    const rankings = await Promise.all([terms, ...(hybrid ? [words] : [])].map(async (some) =>
+      best(await this.#scores(some, allowed, signal), depth)));
+    const hits = hybrid ? fused(rankings, k) : rankings[0];
+    const shown = await Promise.all(hits.map(({ row }) => this.#document(row, signal)));
+    return hits.map((hit, i) => ({ ...hit, ...shown[i], why: this.#why(hit.row, terms, words) }));
+  }
+
+  /** The tokens of a text as the model reads it. */
+  async tokens(text, signal) {
+    const tokens = await tokensOf(this.query.prompt + text, this.query.tokenizer,
+      (continuing, rest) => this.#piecesFor(continuing, rest, signal));
+    return tokens.slice(0, this.query.longest ?? undefined);
+  }
+
+  async #terms(text, signal) {
+    const tokens = sorted(new Set(await this.tokens(text, signal)));
+    const known = tokens.filter((one) => this.#pieces.get(one));
+    const found = await Promise.all(known.map((one) => this.#postings(this.termsTable, one, signal)));
+    return found.filter(Boolean).map((one) => ({
+      ...one, weight: fround(one.factor * fround(this.#idf(one.documents) ** this.query.idf_power)),
+    }));
+  }
+
+  async #words(text, signal) {
+    const counts = new Map(), spelled = new Map();
+    for (const word of stemsOf(text)) counts.set(word, (counts.get(word) ?? 0) + 1);
+    for (const { stems, start, end } of placedWords(text)) {
+      if (stems.length === 1 && !spelled.has(stems[0])) spelled.set(stems[0], text.slice(start, end));
+    }
+    const found = await Promise.all(sorted(counts.keys()).map((one) => this.#postings(this.wordsTable, one, signal)));
+    return found.filter(Boolean).map((one) => ({
+      ...one, weight: fround(counts.get(one.name) * fround(this.#idf(one.documents))), word: spelled.get(one.name) ?? one.name,
+    }));
+  }
+
+  #idf(documents) {
+    return Math.log1p((this.documents - documents + 0.5) / (documents + 0.5));
+  }
+
+  /** The score of each document; blocks that were read stay with their terms. */
+  async #scores(terms, allowed, signal) {
+    const scores = new Float64Array(this.documents);
+    const add = (unit, { rows, weights }) => {
+      for (let i = 0; i < rows.length; i++) if (!allowed || allowed[rows[i]]) scores[rows[i]] += unit * weights[i];
+    };
+    for (const term of terms) add(term.weight * term.scale, term.blocks[0]);
+    const light = LIGHT * (scores.length < TENTH ? 0 : Float64Array.from(scores).sort().at(-TENTH));
+    const later = await Promise.all(terms.map((term) => Promise.all(term.later
+      .filter(({ top }) => term.weight * term.scale * top >= light)
+      .map(async ({ name, count }) => blockOf(await this.#file(name, signal), count)))));
+    for (const [i, term] of terms.entries()) {
+      for (const block of later[i]) add(term.weight * term.scale, block);
+      term.blocks = [term.blocks[0], ...later[i]];
+    }
+    return scores;
+  }
+
+  /** What terms and words add to the score of a document, as shares of the sum of its kind. */
+  #why(row, terms, words) {
+    return [terms, words].flatMap((some) => {
+      const added = some.map((one) => [one, one.weight * one.scale * weightIn(one.blocks, row)]).filter(([, sum]) => sum);
+      const total = added.reduce((sum, [, part]) => sum + part, 0);
+      return added.map(([one, part]) => ({ term: one.name, word: one.word, share: part / total, part }))
+        .sort((one, other) => other.part - one.part);
+    });
+  }
+
+  async #allowed(passes, signal) {
+    const chosen = Object.entries(passes).filter(([, values]) => values.length);
+    if (!chosen.length) return null;
+    const counts = new Uint8Array(this.documents);
+    for (const [number, [name, values]] of chosen.entries()) {
+      const [, known, , file] = this.fields.find(([one]) => one === name);
+      const cursor = new Cursor(await this.#file(file, signal));
+      for (const value of known) {
+        const rows = summed(cursor, cursor.number());
+        if (values.includes(value)) for (const row of rows) if (counts[row] === number) counts[row] = number + 1;
+      }
+    }
+    return counts.map((count) => Number(count === chosen.length));
+  }
+
+  async #postings(table, name, signal) {
+    const file = nameFor(table, name);
+    if (!file) return null;
+    const cursor = new Cursor(await this.#file(file, signal));
+    const names = cursor.texts(), place = names.indexOf(name);
+    if (place < 0) return null;
+    const counts = names.map(() => cursor.numbers(3));
+    const numbers = names.map(() => [cursor.float(), cursor.float()]);
+    const later = counts.map(([, , more]) => Array.from({ length: more }, () => {
+      const checksum = cursor.checksum(), [size, count, top] = cursor.numbers(3);
+      return { name: `${checksum}-${size.toString(16)}`, count, top };
+    }));
+    for (const [, size] of counts.slice(0, place)) cursor.take(size);
+    const [count, size] = counts[place], [factor, scale] = numbers[place];
+    const documents = later[place].reduce((sum, block) => sum + block.count, count);
+    return { name, factor, scale, documents, blocks: [blockOf(cursor.take(size), count)], later: later[place] };
+  }
+
+  async #piecesFor(continuing, rest, signal) {
+    const file = nameFor(continuing ? this.continuingTable : this.initialTable, rest);
+    if (!file) return new Map();
+    const cursor = new Cursor(await this.#file(file, signal)), texts = cursor.texts();
+    const flags = cursor.take(Math.ceil(texts.length / 8)), found = new Map();
+    for (const [i, text] of texts.entries()) {
+      const flag = Boolean(flags[i >> 3] & (1 << (i & 7)));
+      found.set(text, flag);
+      this.#pieces.set((continuing ? "##" : "") + text, flag);
+    }
+    return found;
+  }
+
+  async #document(row, signal) {
+    const content = await this.#file(this.shownTable.names[Math.floor(row / this.together)], signal);
+    const [id, title, text, url, path, facts] = JSON.parse(new TextDecoder().decode(content))[row % this.together];
+    return { id, title, text, url, path, facts };
+  }
+
+  /** A file of the data, checked; one that is damaged in a cache is fetched again. */
+  #file(name, signal) {
+    signal?.throwIfAborted();
+    if (!this.#files.has(name)) {
+      const address = new URL(`data/${name}.bin`, this.#base);
+      const content = (async () => {
+        let found = await fetched(address, "default");
+        if (nameOf(found) !== name) found = await fetched(address, "reload");
+        if (nameOf(found) !== name) throw new Trouble("A file of the search is damaged.");
+        return inflated(found);
+      })();
+      this.#files.set(name, content);
+      content.catch(() => this.#files.delete(name));
+    }
+    return this.#files.get(name);
+  }
+
+  /** The names of all files of the data. */
+  get files() {
+    const tables = ["initial", "continuing", "terms", "words", "shown"].flatMap((name) => this[`${name}Table`].names);
+    return [this.directory, ...tables, ...this.fields.map(([, , , file]) => file)];
+  }
+}
+
+async function fetched(address, cache) {
+  let response;
+  try {
+    response = await fetch(address, { cache, credentials: "same-origin" });
+  } catch {
+    throw new Trouble("The search cannot be read: no network?");
+  }
+  if (!response.ok) {
+    throw new Trouble(response.status === 404 ? "A file of the search is missing: it may have changed, reload the page."
+      : `The search cannot be read (status ${response.status}).`);
+  }
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+const sorted = (texts) => [...texts].sort((one, other) => (after(one, other) ? 1 : -1));
+
+function summed(cursor, count) {
+  const rows = new Int32Array(count);
+  for (let i = 0, row = 0; i < count; i++) rows[i] = row += cursor.number();
+  return rows;
+}
+
+function blockOf(content, count) {
+  const cursor = new Cursor(content);
+  return { rows: summed(cursor, count), weights: cursor.take(count) };
+}
+
+function weightIn(blocks, row) {
+  for (const { rows, weights } of blocks) {
+    let low = 0, high = rows.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (rows[middle] < row) low = middle + 1;
+      else high = middle;
+    }
+    if (rows[low] === row) return weights[low];
+  }
+  return 0;
+}
+
+/** The best documents by score, as float32; equal scores are in the order of the rows. */
+function best(scores, depth) {
+  const rounded = Float32Array.from(scores), least = Float32Array.from(rounded).sort().at(-depth) ?? 0, hits = [];
+  for (let row = 0; row < rounded.length; row++) {
+    if (rounded[row] > 0 && rounded[row] >= least) hits.push({ row, score: rounded[row] });
+  }
+  return hits.sort(order).slice(0, depth);
+}
+
+const order = (one, other) => other.score - one.score || one.row - other.row;
+
+/** The k best by the sum of the scores, each ranking's scaled from 0 (last hit) to 1 (first hit). */
+function fused(rankings, k) {
+  const sums = new Map();
+  for (const hits of rankings) {
+    const lowest = hits.at(-1)?.score, spread = hits[0]?.score - lowest;
+    for (const { row, score } of hits) sums.set(row, (sums.get(row) ?? 0) + (spread > 0 ? (score - lowest) / spread : 1));
+  }
+  return [...sums].map(([row, score]) => ({ row, score: fround(score) })).sort(order).slice(0, k);
+}

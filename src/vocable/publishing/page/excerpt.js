@@ -1,0 +1,52 @@
+// The part of a text to show, with the words of a query marked.
+
+import { plain } from "./markdown.js";
+import { placedWords, stemsOf } from "./words.js";
+
+const LONG = 300, BEFORE = 60; // characters
+
+/** Pieces of a text without marks of Markdown; those with a stem of the query have it as `mark`. */
+export function markedParts(text, query) {
+  const wanted = new Set(stemsOf(query));
+  let at = 0;
+  const parts = [];
+  for (const { stems, start, end } of placedWords(text)) {
+    const mark = stems.find((stem) => wanted.has(stem));
+    if (!mark) continue;
+    parts.push({ text: text.slice(at, start) }, { text: text.slice(start, end), mark });
+    at = end;
+  }
+  return plain([...parts, { text: text.slice(at) }]);
+}
+
+/** The pieces around the place with the most different words of the query, between words. */
+export function excerptOf(parts) {
+  const text = parts.map((part) => part.text).join("");
+  if (text.length <= LONG + BEFORE) return parts;
+  const places = [];
+  let at = 0;
+  for (const part of parts) {
+    if (part.mark) places.push([at, part.mark]);
+    at += part.text.length;
+  }
+  let most = 0, start = 0;
+  for (const [first] of places) {
+    const different = new Set(places.filter(([place]) => place >= first && place < first + LONG - BEFORE).map(([, mark]) => mark));
+    if (different.size > most) [most, start] = [different.size, first];
+  }
+  let from = start <= BEFORE ? 0 : text.lastIndexOf(" ", start - BEFORE / 2) + 1;
+  if (start - from > BEFORE) from = start; // a text without spaces
+  let to = Math.min(text.length, from + LONG);
+  if (to < text.length && text.lastIndexOf(" ", to) > start) to = text.lastIndexOf(" ", to);
+  return [...(from ? [{ text: "… " }] : []), ...between(parts, from, to), ...(to < text.length ? [{ text: " …" }] : [])];
+}
+
+function between(parts, from, to) {
+  let at = 0;
+  return parts.flatMap((part) => {
+    const begin = at;
+    at += part.text.length;
+    const text = part.text.slice(Math.max(0, from - begin), Math.max(0, to - begin));
+    return text ? [{ ...part, text }] : [];
+  });
+}

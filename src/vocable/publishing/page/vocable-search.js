@@ -1,0 +1,267 @@
+// <vocable-search src="ADDRESS/">: a search of the collection that `vocable publish` wrote there, by default beside this
+// script. Nothing is read before it has the focus or a query. Addresses of documents are relative to `src`. With the attribute
+// `address` the query is in the page's address; with `shortcut`, / and Ctrl-K come here. Texts of documents are only ever
+// text nodes.
+
+import { Trouble } from "./bytes.js";
+import { Collection } from "./collection.js";
+import { excerptOf, markedParts } from "./excerpt.js";
+
+const WAIT = 150; // milliseconds without a key, before a query is sent
+const STEP = 10, MOST = 50; // documents
+const NAMED = 3; // terms that a closed explanation names
+const percent = new Intl.NumberFormat("en", { style: "percent" });
+const count = new Intl.NumberFormat("en");
+
+/** An element with attributes, listeners (functions) and children (elements or text). */
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(key, value);
+    else if (key === "share") made.style.setProperty("--share", value);
+    else if (value !== undefined && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.flat().filter((child) => child || child === 0));
+  return made;
+}
+
+export class VocableSearch extends HTMLElement {
+  #root = this.attachShadow({ mode: "open" });
+  #opened = null;
+  #asking = new AbortController();
+  #timer = 0;
+  #k = STEP;
+  #answered = null; // the text and filters of the hits that are seen
+  #passes = {};
+  #shortcut = (event) => this.#focusByKey(event);
+
+  #input = element("input", {
+    id: "query", type: "search", autocomplete: "off", autocapitalize: "off", spellcheck: "false", enterkeyhint: "search",
+    placeholder: "Ask in your own words",
+    input: () => this.#typed(), focus: () => this.open().catch((error) => this.#failed(error)),
+  });
+
+  #busy = element("p", { class: "busy" }, "Searching …");
+  #error = element("p", { class: "error", role: "alert" });
+  #filters = element("details", { class: "filters", hidden: "" });
+  #hits = element("ol", { class: "hits", "aria-label": "Documents" });
+  #none = element("p", { class: "none" });
+  #more = element("button", { type: "button", class: "more", hidden: "", click: () => this.#showMore() }, "More documents");
+  #status = element("p", { class: "unseen", role: "status" });
+
+  connectedCallback() {
+    if (!this.#root.firstChild) {
+      const submit = (event) => {
+        event.preventDefault();
+        if (this.#answered === this.#question()) this.#targets()[0]?.focus();
+        else this.ask();
+      };
+      this.#root.append(
+        element("link", { rel: "stylesheet", href: new URL("style.css", import.meta.url).href }),
+        element("form", { role: "search", submit }, element("label", { for: "query" }, "Search"), this.#input, this.#busy),
+        this.#error, this.#filters, this.#none, this.#hits, this.#more, this.#status,
+      );
+      this.#root.addEventListener("keydown", (event) => this.#walk(event));
+    }
+    if (this.hasAttribute("shortcut")) {
+      document.addEventListener("keydown", this.#shortcut);
+      this.#input.setAttribute("aria-keyshortcuts", "/ Control+K");
+    }
+    const query = this.hasAttribute("address") ? new URLSearchParams(location.search).get("q") : this.getAttribute("query");
+    if (query && !this.#input.value) {
+      this.#input.value = query;
+      this.ask();
+    }
+  }
+
+  disconnectedCallback() {
+    document.removeEventListener("keydown", this.#shortcut);
+    this.#asking.abort();
+  }
+
+  focus(options) {
+    this.#input.focus(options);
+  }
+
+  /** The collection, read when it is first needed. */
+  open() {
+    if (!this.#opened) {
+      this.#opened = Collection.open(this.#base).then((collection) => {
+        this.#drawFilters(collection.fields);
+        return collection;
+      });
+      this.#opened.catch(() => { this.#opened = null; });
+    }
+    return this.#opened;
+  }
+
+  /** Search for what is typed now; an answer to an earlier question is thrown away. */
+  async ask() {
+    clearTimeout(this.#timer);
+    this.#asking.abort();
+    this.#asking = new AbortController();
+    const { signal } = this.#asking, text = this.#input.value, question = this.#question();
+    this.#keepAddress(text);
+    if (!text.trim()) {
+      this.#said("");
+      this.#draw([], "");
+      this.#answered = null;
+      return;
+    }
+    this.setAttribute("aria-busy", "true");
+    try {
+      const collection = await this.open();
+      const hits = await collection.search(text, { k: this.#k, passes: this.#passes, signal });
+      if (signal.aborted) return;
+      this.#said("");
+      this.#draw(hits, text);
+      this.#answered = question;
+      this.dispatchEvent(new CustomEvent("found", { detail: { text, hits } }));
+    } catch (error) {
+      if (!signal.aborted) this.#failed(error);
+    } finally {
+      if (!signal.aborted) this.removeAttribute("aria-busy");
+    }
+  }
+
+  get #base() {
+    const base = new URL(this.getAttribute("src") || "./", this.hasAttribute("src") ? document.baseURI : import.meta.url);
+    if (!base.pathname.endsWith("/")) base.pathname += "/";
+    return base;
+  }
+
+  #question() {
+    return JSON.stringify([this.#input.value, this.#passes, this.#k]);
+  }
+
+  #typed() {
+    this.#k = STEP;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.ask(), WAIT);
+  }
+
+  #keepAddress(text) {
+    if (!this.hasAttribute("address")) return;
+    const address = new URL(location.href);
+    if (text) address.searchParams.set("q", text);
+    else address.searchParams.delete("q");
+    if (address.href !== location.href) history.replaceState(null, "", address);
+  }
+
+  #failed(error) {
+    if (!(error instanceof Trouble)) console.error(error);
+    this.#draw([], "");
+    this.#answered = null;
+    this.#said(error instanceof Trouble ? error.message : "The search failed: reload the page.");
+  }
+
+  #said(error) {
+    if (this.#error.textContent !== error) this.#error.textContent = error;
+  }
+
+  #draw(hits, text) {
+    this.#hits.replaceChildren(...hits.map((hit, i) => this.#hitOf(hit, i + 1, text)));
+    this.#none.textContent = text && !hits.length ? "No document." : "";
+    this.#more.hidden = hits.length < this.#k || this.#k >= MOST;
+    this.#status.textContent = !text ? "" : hits.length
+      ? `${hits.length} ${hits.length === 1 ? "document" : "documents"}. The first: ${nameOf(hits[0])}.` : "No document.";
+  }
+
+  async #showMore() {
+    const before = this.#k;
+    this.#k = Math.min(this.#k + STEP, MOST);
+    await this.ask();
+    this.#targets()[before]?.focus();
+  }
+
+  #hitOf(hit, rank, query) {
+    const title = markedParts(nameOf(hit), query), link = linkOf(hit.url, this.#base), name = marked(title);
+    const path = hit.path && hit.path !== hit.title ? element("p", { class: "path", dir: "auto" }, hit.path.replaceAll(" > ", " › ")) : null;
+    return element("li", {}, element("article", { "aria-label": `${rank}: ${nameOf(hit)}` },
+      path,
+      element("h3", { dir: "auto" }, link ? element("a", { href: link, class: "target" }, name)
+        : element("span", { class: "target", tabindex: "-1" }, name)),
+      element("p", { class: "text", dir: "auto" }, marked(excerptOf(markedParts(hit.text, query)))),
+      factsOf(hit.facts), whyOf(hit.why)));
+  }
+
+  #drawFilters(fields) {
+    this.#filters.hidden = !fields.length;
+    const summary = element("summary", {}, "Filter");
+    const sets = fields.map(([name, values, counts]) => element("fieldset", {}, element("legend", {}, name),
+      element("div", { class: "values" }, values.map((value, i) => element("label", {},
+        element("input", { type: "checkbox", change: (event) => this.#choose(name, value, event.target.checked) }),
+        element("span", { class: "value" }, String(value)), element("span", { class: "count" }, count.format(counts[i])))))));
+    this.#filters.replaceChildren(summary, element("div", { class: "fields" }, sets));
+  }
+
+  #choose(name, value, on) {
+    const before = (this.#passes[name] ?? []).filter((one) => one !== value);
+    this.#passes[name] = on ? [...before, value] : before;
+    const chosen = Object.values(this.#passes).flat();
+    this.#filters.firstChild.textContent = chosen.length ? `Filter: ${chosen.join(", ")}` : "Filter";
+    this.#k = STEP;
+    this.ask();
+  }
+
+  #targets() {
+    return [...this.#hits.querySelectorAll(".target")];
+  }
+
+  /** Go to the document beside the one in focus; from the first one back to the query. */
+  #walk(event) {
+    const targets = this.#targets(), here = targets.indexOf(this.#root.activeElement);
+    const down = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.altKey || event.ctrlKey || event.metaKey || event.isComposing) return;
+    if (event.key === "ArrowDown" && event.target === this.#input && targets.length) targets[0].focus();
+    else if (here >= 0 && (event.key === "Escape" || (down && here + down < 0))) this.#input.focus();
+    else if (here >= 0 && down) targets[here + down]?.focus();
+    else return;
+    event.preventDefault();
+  }
+
+  #focusByKey(event) {
+    const [target] = event.composedPath(), chord = (event.ctrlKey || event.metaKey) && !event.altKey;
+    const typing = target.matches?.("input, select, textarea") || target.isContentEditable;
+    if (chord ? event.key.toLowerCase() !== "k" : event.key !== "/" || event.altKey || typing) return;
+    event.preventDefault();
+    this.#input.focus();
+    this.#input.select();
+  }
+}
+
+const nameOf = (hit) => hit.title || hit.id;
+
+/** The address that a field is, if it is one of the web. */
+function linkOf(url, base) {
+  try {
+    const { protocol, href } = new URL(url || "data:", base);
+    return ["http:", "https:"].includes(protocol) ? href : "";
+  } catch {
+    return "";
+  }
+}
+
+const marked = (parts) => parts.map((part) => (part.mark ? element("mark", {}, part.text) : part.text));
+
+function factsOf(facts) {
+  const shown = Object.entries(facts).map(([name, value]) => element("li", {},
+    element("span", { class: "key" }, name), ` ${value}`));
+  return shown.length ? element("ul", { class: "facts", "aria-label": "Fields" }, shown) : null;
+}
+
+/** The terms that made the score: those of the model, and the words of BM25. */
+function whyOf(why) {
+  const groups = [["By meaning", why.filter((one) => !one.word)], ["By its words", why.filter((one) => one.word)]];
+  const named = [...new Set(groups.flatMap(([, some]) => some.slice(0, NAMED)).map((one) => spelled(one).toLowerCase()))];
+  if (!named.length) return null;
+  return element("details", { class: "why" },
+    element("summary", {}, `Found by ${named.slice(0, NAMED).join(", ")}`),
+    groups.filter(([, some]) => some.length).map(([title, some]) => [element("p", {}, title),
+      element("ul", { "aria-label": title }, some.map((one) => element("li", { share: one.share },
+        element("span", { class: "term" }, spelled(one)), element("span", { class: "share" }, percent.format(one.share)))))]).flat());
+}
+
+const spelled = ({ term, word }) => word ?? term.replace(/^##/, "…");
+
+customElements.define("vocable-search", VocableSearch);

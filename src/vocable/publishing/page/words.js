@@ -1,0 +1,33 @@
+// Words of a text as BM25 counts them (vocable/retrieval/words.py): in any script, stemmed, without stop words.
+
+import { stem } from "./stemmer.js";
+
+const STOP = new Set(("a an and are as at be but by for if in into is it no not of on or such that the their then there " +
+  "these they this to was will with").split(" "));
+// Scripts without spaces between words, and Korean, are cut into pairs of letters.
+const UNSPACED = "(?=[\\p{Lo}\\p{Lm}\\p{Nl}])[\\u0e00-\\u0eff\\u1000-\\u109f\\u1100-\\u11ff\\u1780-\\u17ff\\u1950-\\u19df" +
+  "\\u1a20-\\u1aaf\\u3000-\\u31ff\\u3400-\\u9fff\\ua960-\\ua97f\\ua9e0-\\ua9ff\\uaa60-\\uaadf\\uac00-\\ud7ff\\uf900-\\ufaff" +
+  "\\uff66-\\uffdc\\u{1aff0}-\\u{1b16f}\\u{20000}-\\u{323af}]";
+const MARK = "\\p{Mn}\\p{Mc}";
+const LETTER = new RegExp(`${UNSPACED}[${MARK}]*`, "gu");
+const RUN = new RegExp(`[\\p{L}\\p{N}_][\\p{L}\\p{N}_${MARK}]*`, "gu");
+const PART = new RegExp(`(?:${UNSPACED}[${MARK}]*)+|(?:(?!${UNSPACED}).)+`, "gsu");
+const IGNORED = new RegExp(`(?<=[${MARK}])[\\u200c\\u200d]|[\\ufe00-\\ufe0f\\u{e0100}-\\u{e01ef}]`, "gu");
+
+/** Each word of a text with its stem ("" for a stop word) and its place. */
+export function placedWords(text) {
+  return [...text.matchAll(RUN)].map((found) => {
+    const stems = stemsOf(found[0]);
+    return { stems, start: found.index, end: found.index + found[0].length };
+  });
+}
+
+/** The stemmed words of a text, in order. */
+export function stemsOf(text) {
+  const lower = text.toLowerCase().normalize("NFC").replaceAll("i\u0307", "i").replace(IGNORED, "").normalize("NFC");
+  return lower.match(RUN)?.flatMap((run) => run.match(PART)).flatMap((part) => {
+    const letters = part.match(LETTER);
+    if (!letters) return [...part].length > 1 ? [part] : [];
+    return letters.length > 1 ? letters.slice(1).map((letter, i) => letters[i] + letter) : letters;
+  }).filter((word) => !STOP.has(word)).map(stem) ?? [];
+}

@@ -1,0 +1,156 @@
+"""Postings by term, in files that hold ranges of terms: documents as differences, weights in 8 bits.
+
+A list of postings is in the order of the documents. A long one is divided by weight: its heaviest postings are in the
+file of its range, the others in blocks of their own, heavier blocks first, so that a search can leave out blocks that
+are too light to matter.
+
+Letters: n documents, v terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.publishing.binary import Cursor, floats, from_varints, front_coded, gaps, starts_of, varints
+from vocable.publishing.files import SiteFiles
+from vocable.publishing.tables import FileTable, ranges, table_of
+
+FIRST_BLOCK = 4_096  # postings of the first block of a list; each further block has twice as many
+LARGEST_WEIGHT = 255
+HEAD_BYTES = 16  # of a list, besides its first block, about
+
+
+class Terms(NamedTuple):
+    """Terms with postings, v of them in the order of their names.
+
+    `weights` uint8 [n, v] are multiples of each term's `scales`; `factors` are the weights of the terms in a query,
+    without their inverse document frequency.
+    """
+
+    names: list[str]
+    weights: csr_array
+    scales: list[float]
+    factors: list[float]
+
+
+def rounded(weights: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return weights as multiples of their scales, uint8, at least 1.
+
+    >>> rounded(np.array([2.0, 0.001]), np.array([0.01, 0.01])).tolist()
+    [200, 1]
+    """
+    found: np.ndarray = np.clip(np.rint(weights / scales), 1, LARGEST_WEIGHT).astype(np.uint8)
+    return found
+
+
+class PostingsBlock(NamedTuple):
+    """Postings in the order of the documents: rows int64, weights uint8."""
+
+    rows: np.ndarray
+    weights: np.ndarray
+
+    def to_bytes(self) -> bytes:
+        """Encode the postings."""
+        return varints(gaps(self.rows)) + self.weights.tobytes()
+
+    @classmethod
+    def read(cls, content: bytes, count: int) -> PostingsBlock:
+        """Decode a number of postings."""
+        places = from_varints(content[: len(content) - count])
+        return cls(np.cumsum(places), np.frombuffer(content[len(content) - count :], dtype=np.uint8))
+
+
+class LaterBlock(NamedTuple):
+    """A block in a file of its own: its name, the number of postings, and the largest weight."""
+
+    name: str
+    postings: int
+    top: int
+
+
+class Postings(NamedTuple):
+    """The postings of a term: its factor and scale, the number of documents, the first block, and the later ones."""
+
+    factor: float
+    scale: float
+    documents: int
+    first: PostingsBlock
+    later: list[LaterBlock]
+
+
+def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
+    """Write the postings of terms into files, and return their table."""
+    columns = terms.weights.tocsc()
+    columns.sort_indices()
+    starts = columns.indptr.tolist()
+    blocks = [_blocks(columns.indices[a:b].astype(np.int64), columns.data[a:b]) for a, b in pairwise(starts)]
+    parts = [some[0].to_bytes() for some in blocks]
+    cut = list(ranges([len(part) + HEAD_BYTES for part in parts]))
+
+    def add(number: int) -> str:
+        some = cut[number]
+        later = [[_add_block(files, block) for block in one[1:]] for one in blocks[some]]
+        firsts = zip(blocks[some], parts[some], later, strict=True)
+        counts = [[len(one[0].rows), len(part), len(more)] for one, part, more in firsts]
+        further = [part for more in later for block in more for part in _described(block)]
+        numbers = [floats([terms.factors[place], terms.scales[place]]) for place in range(some.start, some.stop)]
+        head = front_coded(terms.names[some]) + varints([one for three in counts for one in three])
+        return files.add(b"".join([head, *numbers, *further, *parts[some]]))
+
+    return table_of([terms.names[some] for some in cut], add)
+
+
+def _add_block(files: SiteFiles, block: PostingsBlock) -> LaterBlock:
+    return LaterBlock(files.add(block.to_bytes()), len(block.rows), int(block.weights.max()))
+
+
+def _described(block: LaterBlock) -> list[bytes]:
+    size = int(block.name[9:], 16)
+    return [bytes.fromhex(block.name[:8]), varints([size, block.postings, block.top])]
+
+
+def _blocks(rows: np.ndarray, weights: np.ndarray) -> list[PostingsBlock]:
+    """Divide a list of postings into blocks, the heaviest postings first."""
+    order = np.argsort(-weights.astype(np.int64), kind="stable")
+    found = list[PostingsBlock]()
+    start, size = 0, FIRST_BLOCK
+    while start < len(order) or not found:
+        some = np.sort(order[start : start + size])
+        found.append(PostingsBlock(rows[some], weights[some]))
+        start, size = start + size, 2 * size
+    return found
+
+
+def read_postings(content: bytes, name: str) -> Postings | None:
+    """Return the postings of a term in the file of its range; None if no document has the term."""
+    cursor = Cursor(content)
+    names = cursor.texts()
+    if name not in names:
+        return None
+    counts = [cursor.numbers(3) for _ in names]
+    numbers = [cursor.floats(2) for _ in names]
+    later = [[_later(cursor) for _ in range(more)] for _, _, more in counts]
+    place = names.index(name)
+    starts = starts_of([size for _, size, _ in counts])
+    count, size, _ = counts[place]
+    start = cursor.place + starts[place]
+    first = PostingsBlock.read(content[start : start + size], count)
+    documents = count + sum(block.postings for block in later[place])
+    factor, scale = numbers[place]
+    return Postings(factor, scale, documents, first, later[place])
+
+
+def _later(cursor: Cursor) -> LaterBlock:
+    digits = cursor.take(4).hex()
+    size, count, top = cursor.numbers(3)
+    return LaterBlock(f"{digits}-{size:x}", count, top)
+
+
+def term_names(content: bytes) -> Sequence[str]:
+    """Return the terms of a file."""
+    return Cursor(content).texts()

@@ -1,0 +1,255 @@
+"""The verb `publish`: a collection as static files, which a browser searches without a server or a model.
+
+Letters: n documents, v terms.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+from vocable.data import Document
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
+from vocable.encoder.idf import idf
+from vocable.encoder.load import load_encoder
+from vocable.encoder.protocol import RoleEncoder
+from vocable.errors import ArgumentError, ModelError
+from vocable.options import Count, checked
+from vocable.progress import track
+from vocable.publishing.documents import Shown, together, write_documents, write_fields
+from vocable.publishing.files import DATA, SiteFiles, name_of, path_of
+from vocable.publishing.manifest import MANIFEST, Directory, Manifest, QueryReading, is_manifest, manifest_bytes
+from vocable.publishing.pieces import tokenizer_settings, write_pieces
+from vocable.publishing.postings import LARGEST_WEIGHT, Terms, rounded, write_postings
+from vocable.publishing.tables import FileTable
+from vocable.retrieval.bm25_weights import count_words, term_frequency_weights
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.passages import PassageCollection
+from vocable.retrieval.verbs import open_index
+from vocable.retrieval.words import stemmed
+from vocable.storage import (
+    ANOTHER,
+    force_all_to_disk,
+    is_there,
+    locked,
+    part_of,
+    partial_of,
+    replacing_folder,
+    target_of,
+)
+from vocable.tables import counted
+
+PAGE, SERVICE_PAGE = (Path(__file__).parents[up] / part for up, part in ((0, "page"), (1, "service/page")))
+
+
+class Published(NamedTuple):
+    """Counts of a published collection: documents, terms, words of BM25, files and bytes, and files that changed."""
+
+    output: str
+    documents: int
+    terms: int
+    words: int
+    files: int
+    nbytes: int
+    written: int
+    removed: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return the counts as JSON values."""
+        return self._asdict()
+
+    def __str__(self) -> str:
+        size = f"{self.nbytes / 1e6:,.1f} MB in {counted(self.files, 'file')}"
+        changed = f"{self.written:,} written, {self.removed:,} removed" if self.written + self.removed else "unchanged"
+        return f"{self.output}: {counted(self.documents, 'document')}, {size} ({changed})"
+
+
+@checked
+def publish(
+    index: str | os.PathLike[str] | Collection,
+    output: str | os.PathLike[str],
+    *,
+    title: str = "Search",
+    bm25: bool = True,
+    characters: Count = 500,
+) -> Published:
+    """Write a collection as static files: a page that searches it in the browser, without a server or a model.
+
+    A repeated call writes only files that have changed.
+
+    Args:
+        index: its place, or the result of `vocable.open_index`. Its model looks up queries in a table: vocable-mini-doc
+            or one of `vocable.make_inference_free`; for an index of vocable-mini, the queries are those of
+            vocable-mini-doc.
+        output: output folder, a new one or one of an earlier call, which is updated.
+        title: heading of the page.
+        bm25: also write BM25's postings, for hybrid search, even if the index has none.
+        characters: length of a document's text that is shown.
+
+    Raises:
+        ArgumentError: the output is something else, or the index has passages.
+        ModelError: the model's queries need an encoder, or its tokenizer is not BERT's.
+        VectorsError: there is no index, or it is damaged or in use.
+    """
+    collection = index if isinstance(index, Collection) else open_index(index)
+    target = target_of(output)
+    try:
+        publication = _Publication(collection, title, bm25, characters)
+        if not is_there(target):
+            with replacing_folder(target) as work:
+                made = publication.write(work)
+            return made._replace(output=os.fspath(output))
+        return _updated(publication, target, os.fspath(output))
+    finally:
+        if collection is not index:
+            collection.close()
+
+
+def _updated(publication: _Publication, target: Path, output: str) -> Published:
+    """Update a published collection: new files come first, then the manifest that names them, and old ones go last."""
+    if not is_manifest(target / MANIFEST):
+        raise ArgumentError(f"{output} already exists and is something else: {ANOTHER}")
+    with locked(partial_of(target)), part_of(target, Path.mkdir) as part:
+        made = publication.write(part, target)
+        force_all_to_disk(part)
+        for path in sorted(part.rglob("*"), key=lambda path: path.name == MANIFEST):
+            if path.is_file():
+                place = target / path.relative_to(part)
+                place.parent.mkdir(exist_ok=True)
+                path.replace(place)
+        names = {path_of(target, name) for name in publication.names}
+        old = [path for path in (target / DATA).glob("*.bin") if path not in names]
+        for path in old:
+            path.unlink()
+    return made._replace(removed=len(old), output=output)
+
+
+class _Publication:
+    """A collection to publish; `names` are the names of the files of its data, once it is written."""
+
+    def __init__(self, collection: Collection, title: str, bm25: bool, characters: int) -> None:
+        if isinstance(collection, PassageCollection):
+            message = "it has passages, which cannot be published: index with long_documents truncate or maxpool"
+            raise ArgumentError(f"{collection.place}: {message}")
+        self.collection, self.title, self.bm25, self.characters = collection, title, bm25, characters
+        self.encoder = _lookup(collection)
+        assert self.encoder.tokenization is not None
+        self.tokenizer = tokenizer_settings(self.encoder.tokenization, collection.model)
+        self.names: list[str] = []
+
+    def write(self, folder: Path, before: Path | None = None) -> Published:
+        """Write the files that `before`, the folder of an earlier call, does not have."""
+        documents, vectors = self._content()
+        files = SiteFiles(folder, before)
+        assert self.encoder.tokenization is not None
+        terms = self._terms(vectors)
+        words = _words([document.full for document in documents]) if self.bm25 else None
+        directory = Directory(
+            write_pieces(files, self.encoder.tokenization.vocabulary, set(terms.names)),
+            write_postings(files, terms),
+            FileTable([], []) if words is None else write_postings(files, words),
+            write_documents(files, [Shown.of(document, self.characters) for document in documents]),
+        )
+        settings, fields = self.encoder.settings, write_fields(files, documents)
+        query = QueryReading(self.tokenizer, settings.prompt or "", settings.max_length, settings.query_idf)
+        name = files.add(directory.to_bytes())
+        page = page_files(self.title)
+        manifest = Manifest(
+            self.title,
+            len(documents),
+            together(len(documents)),
+            self.collection.model,
+            query,
+            words is not None,
+            fields,
+            name,
+            files.nbytes,
+            {name: name_of(content) for name, content in page.items()},
+        )
+        others = {**page, MANIFEST: manifest_bytes(manifest)}
+        written = files.written + sum(_write(folder, before, *one) for one in others.items())
+        self.names = list(files.names)
+        size = files.nbytes + sum(map(len, others.values()))
+        counts = len(documents), len(terms.names), 0 if words is None else len(words.names)
+        return Published(str(folder), *counts, len(files.names) + len(others), size, written, 0)
+
+    def _content(self) -> tuple[list[Document], csr_array]:
+        """Return the n documents in the order of their ids, and their vectors [n, v]."""
+        ids, size = sorted(self.collection.store.ids()), self.collection.store.about.part
+        documents, vectors = list[Document](), list[csr_array]()
+        for start in track(range(0, len(ids), size), "publish"):
+            some = ids[start : start + size]
+            found = self.collection.documents(some)
+            documents += [document for document in found if document is not None]
+            vectors.append(self.collection.vectors(some))
+        if not ids:
+            raise ArgumentError(f"{self.collection.place}: there are no documents to publish")
+        return documents, csr_array(vstack(vectors, format="csr"))
+
+    def _terms(self, vectors: csr_array) -> Terms:
+        """Return the terms of the documents' vectors [n, v] that add to scores.
+
+        Terms of which no posting adds as much as half a step of 8 bits up to the largest addend are left out, among
+        them those that are never in a query.
+        """
+        each = [[column] for column in range(vectors.shape[1])]
+        factors = self.encoder.encode([], each, None, "right").diagonal()
+        columns = vectors.tocsc()
+        tops = np.zeros(vectors.shape[1])
+        np.maximum.at(tops, np.repeat(np.arange(len(tops)), np.diff(columns.indptr)), columns.data)
+        most = factors * tops * idf(np.diff(columns.indptr), vectors.shape[0]) ** self.encoder.settings.query_idf
+        names = self.encoder.model.terms
+        kept = np.flatnonzero((tops > 0) & (most > most.max(initial=0) / LARGEST_WEIGHT / 2)).tolist()
+        kept.sort(key=lambda column: names[column])
+        scales = np.maximum((tops / LARGEST_WEIGHT).astype(np.float32), np.finfo(np.float32).tiny)[kept]
+        some = csr_array(columns[:, kept])
+        whole = rounded(some.data, scales[some.indices])
+        weights = csr_array((whole, some.indices, some.indptr), shape=some.shape)
+        return Terms([names[column] for column in kept], weights, scales.tolist(), factors[kept].tolist())
+
+
+def _lookup(collection: Collection) -> RoleEncoder:
+    """Return the encoder of queries, a table of token weights."""
+    model = collection.loaded_model
+    if collection.model == BUILT_IN_MODEL:  # whose documents have the same vectors
+        model = load_encoder(BY_LOOKUP)
+    encoder = model.encoder("query")
+    if not encoder.looked_up:
+        instead = f"index with {BY_LOOKUP}, or with a model of vocable make-inference-free"
+        raise ModelError(f"{collection.place}: queries of {collection.model} need its encoder: {instead}")
+    return encoder
+
+
+def _words(texts: Sequence[str]) -> Terms:
+    """Return the stemmed words of n texts, with their weights of BM25 as in `vocable.retrieval.statistics`."""
+    words = stemmed(texts, progress=True)
+    names = sorted(set().union(*words))
+    counts = count_words(words, {name: column for column, name in enumerate(names)})
+    lengths = np.array([len(some) for some in words], dtype=np.float64)
+    weights = term_frequency_weights(counts, lengths, float(lengths.mean()) or 1.0)
+    scales = np.full(len(names), np.float32(1 / LARGEST_WEIGHT))
+    whole = rounded(weights, scales[counts.indices])
+    found = csr_array((whole, counts.indices, counts.indptr), shape=counts.shape)
+    return Terms(names, found, scales.tolist(), [1.0] * len(names))
+
+
+def page_files(title: str) -> dict[str, bytes]:
+    """Return the files of the page by name."""
+    paths = sorted([*PAGE.iterdir(), SERVICE_PAGE / "markdown.js"], key=lambda path: path.name)
+    found = {path.name: path.read_bytes() for path in paths}
+    found["index.html"] = found["index.html"].replace(b"$TITLE", escape(title).encode())
+    return found
+
+
+def _write(folder: Path, before: Path | None, name: str, content: bytes) -> bool:
+    """Write a file, unless `before` has it, and return whether it was written."""
+    if before is not None and (before / name).is_file() and (before / name).read_bytes() == content:
+        return False
+    (folder / name).write_bytes(content)
+    return True

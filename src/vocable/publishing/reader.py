@@ -1,0 +1,191 @@
+"""A reader of a published collection: the same searches as in a browser, from the same bytes.
+
+page/search.js computes the same numbers, in float64 and in the same order, so that all scores are equal.
+
+Letters: n documents, q queries, k results.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+from vocable.data.texts import Texts, as_texts
+from vocable.errors import ArgumentError
+from vocable.options import Count, checked
+from vocable.publishing.binary import Cursor
+from vocable.publishing.documents import Shown, Value, read_documents, rows_of_value
+from vocable.publishing.files import read_file
+from vocable.publishing.manifest import Directory, read_manifest
+from vocable.publishing.pieces import MARK
+from vocable.publishing.postings import Postings, PostingsBlock, read_postings
+from vocable.publishing.tables import FileTable
+from vocable.retrieval.fusion import fused, fusion_depth
+from vocable.retrieval.ranking import Ranking, best
+from vocable.retrieval.words import stemmed
+
+LIGHT = 1 / 64  # share of the score of the TENTH document: lighter blocks are left out
+TENTH = 10
+
+
+class PublishedSite:
+    """A published collection in a folder.
+
+    >>> PublishedSite("site").search(["copy a file"]).hits(0)  # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Open a published collection; `VectorsError` if it is missing or damaged."""
+        self.folder = Path(folder)
+        self.manifest = read_manifest(self.folder)
+        self.directory = Directory.read(read_file(self.folder, self.manifest.directory))
+        self._content = lru_cache(1_000)(lambda name: read_file(self.folder, name))
+
+    def __len__(self) -> int:
+        return self.manifest.documents
+
+    def __repr__(self) -> str:
+        return f"PublishedSite({str(self.folder)!r}, {len(self):,} documents)"
+
+    @cached_property
+    def documents(self) -> list[Shown]:
+        """The shown parts of the n documents."""
+        return [one for name in self.directory.documents.names for one in read_documents(self._content(name))]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids of the n documents."""
+        return [one.id for one in self.documents]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of queries, made of the published pieces."""
+        settings, pieces = self.manifest.query.tokenizer, self.directory.pieces
+        names = [settings.unknown, *settings.special, *self._pieces(pieces.initial)]
+        names += [MARK + piece for piece in self._pieces(pieces.continuing)]
+        vocabulary = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        model = models.WordPiece(vocabulary, unk_token=settings.unknown, max_input_chars_per_word=settings.longest_word)
+        found = Tokenizer(model)
+        found.normalizer = normalizers.BertNormalizer(
+            clean_text=settings.clean_text,
+            handle_chinese_chars=settings.handle_chinese_chars,
+            strip_accents=settings.strip_accents,
+            lowercase=settings.lowercase,
+        )
+        found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        found.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in settings.special])
+        return found
+
+    def _pieces(self, table: FileTable) -> list[str]:
+        return [piece for name in table.names for piece in Cursor(self._content(name)).texts()]
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of a query."""
+        found: list[str] = self.tokenizer.encode(self.manifest.query.prompt + text).tokens
+        return found[: self.manifest.query.longest]
+
+    @checked
+    def search(
+        self,
+        queries: Texts,
+        k: Count = 10,
+        *,
+        hybrid: bool | None = None,
+        filter: Mapping[str, Sequence[Value]] | None = None,
+    ) -> Ranking:
+        """Return the k best documents for each of q queries.
+
+        Args:
+            queries: texts.
+            k: results per query.
+            hybrid: fuse the model's scores with BM25's; by default if the collection has them.
+            filter: values by field: a document passes if, for each field, it has one of the values.
+
+        Raises:
+            ArgumentError: no such field or value, or no BM25.
+            VectorsError: a file is missing or damaged.
+        """
+        hybrid = self.manifest.words if hybrid is None else hybrid
+        if hybrid and not self.manifest.words:
+            raise ArgumentError("hybrid: the collection was published without BM25")
+        allowed = np.ones(len(self), dtype=bool) if filter is None else self.passing(filter)
+        texts, depth = as_texts(queries, "queries"), fusion_depth(k) if hybrid else k
+        sparse = self._ranking([self._scores(self.terms(text), allowed) for text in texts], depth)
+        if not hybrid:
+            return sparse
+        words = self._ranking([self._scores(self.words(text), allowed) for text in texts], depth)
+        return fused({"sparse": sparse, "bm25": words}, {"sparse": 1.0, "bm25": 1.0}, "weighted", k)
+
+    def passing(self, filter: Mapping[str, Sequence[Value]]) -> np.ndarray:
+        """Return whether each document passes a filter, bool [n]."""
+        fields = {field.name: field for field in self.manifest.fields}
+        passing = np.ones(len(self), dtype=bool)
+        for name, values in filter.items():
+            if name not in fields:
+                raise ArgumentError(f"filter: there is no field {name!r} to filter by: {', '.join(fields) or 'none'}")
+            some = np.zeros(len(self), dtype=bool)
+            content = self._content(fields[name].file)
+            for value in values:
+                same = [type(one) is type(value) and one == value for one in fields[name].values]
+                if not any(same):
+                    raise ArgumentError(f"filter: no document has {name}={value!r}")
+                some[rows_of_value(content, same.index(True))] = True
+            passing &= some
+        return passing
+
+    def terms(self, text: str) -> list[tuple[Postings, float]]:
+        """Return the postings of the tokens of a query, in their order, with the weight of each in the query."""
+        tokens, power = sorted(set(self.tokens(text))), self.manifest.query.idf_power
+        found = [one for token in tokens if (one := self._postings(self.directory.terms, token))]
+        return [(one, _float32(one.factor * _float32(self._idf(one.documents) ** power))) for one in found]
+
+    def words(self, text: str) -> list[tuple[Postings, float]]:
+        """Return the postings of the stemmed words of a query, in their order, with the weight of each in the query."""
+        [words] = stemmed([text])
+        counts = sorted(Counter(words).items())
+        found = [(one, count) for word, count in counts if (one := self._postings(self.directory.words, word))]
+        return [(one, _float32(count * _float32(self._idf(one.documents)))) for one, count in found]
+
+    def _idf(self, documents: int) -> float:
+        return math.log1p((len(self) - documents + 0.5) / (documents + 0.5))
+
+    def _postings(self, table: FileTable, key: str) -> Postings | None:
+        name = table.name_for(key)
+        return None if name is None else read_postings(self._content(name), key)
+
+    def _scores(self, terms: Sequence[tuple[Postings, float]], allowed: np.ndarray) -> np.ndarray:
+        """Return the score of each document, float64 [n], 0 for documents that are not allowed."""
+        scores = np.zeros(len(self))
+
+        def add(unit: float, block: PostingsBlock) -> None:
+            scores[block.rows] += np.where(allowed[block.rows], unit * block.weights, 0)
+
+        for postings, weight in terms:
+            add(weight * postings.scale, postings.first)
+        light = LIGHT * (np.sort(scores)[-TENTH] if len(scores) >= TENTH else 0.0)
+        for postings, weight in terms:
+            for block in postings.later:
+                if weight * postings.scale * block.top >= light:
+                    add(weight * postings.scale, PostingsBlock.read(self._content(block.name), block.postings))
+        return scores
+
+    def _ranking(self, scored: Sequence[np.ndarray], depth: int) -> Ranking:
+        hits = [np.flatnonzero(scores > 0) for scores in scored]
+        width = max(map(len, hits), default=0)
+        rows = np.full((len(scored), width), -1, dtype=np.int32)
+        values = np.zeros(rows.shape)
+        for place, (some, scores) in enumerate(zip(hits, scored, strict=True)):
+            rows[place, : len(some)], values[place, : len(some)] = some, scores[some]
+        found = best(rows, values, depth, None)
+        return Ranking(found.rows, found.scores, self.ids)
+
+
+def _float32(value: float) -> float:
+    return float(np.float32(value))

@@ -1,0 +1,140 @@
+"""The verb publish: its files, updates, refusals, and what is left after an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.publishing.conftest import write_corpus
+from vocable.data import Document
+from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.publishing.files import DATA, name_of
+from vocable.publishing.manifest import MANIFEST, read_manifest
+from vocable.publishing.publication import publish
+from vocable.publishing.reader import PublishedSite
+from vocable.retrieval.verbs import index, open_index
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Each file with its identity and content."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): (path.stat().st_ino, path.read_bytes()) for path in paths}
+
+
+def test_the_files_are_named_by_their_content_and_all_are_named(site: Path, rows: list[Document]) -> None:
+    found, opened = files_of(site), PublishedSite(site)
+    manifest = opened.manifest
+    for path, (_, content) in found.items():
+        if path.startswith(DATA):
+            assert path == f"{DATA}/{name_of(content)}.bin"
+        elif path != MANIFEST:
+            assert manifest.page[path] == name_of(content)
+    tables = [*opened.directory.pieces.__dict__.values(), *opened.directory[1:]]
+    named = {name for table in tables for name in table.names} | {field.file for field in manifest.fields}
+    assert {f"{DATA}/{name}.bin" for name in {*named, manifest.directory}} == {one for one in found if DATA in one}
+    assert opened.ids == sorted(one.id for one in rows)
+    assert b"<h1>Toys &lt;b&gt;&amp; more&lt;/b&gt;</h1>" in found["index.html"][1]
+
+
+def test_a_repeated_call_writes_only_what_changed(
+    indexed: Path, model: str, rows: list[Document], tmp_path: Path
+) -> None:
+    first = publish(indexed, tmp_path / "site")
+    assert (first.documents, first.removed) == (len(rows), 0)
+    assert first.written == first.files == len(files_of(tmp_path / "site"))
+    (tmp_path / "site" / "CNAME").write_text("example.org")
+    before = files_of(tmp_path / "site")
+    same = publish(open_index(indexed), tmp_path / "site")
+    assert (same.written, same.removed, str(same).endswith("(unchanged)")) == (0, 0, True)
+    assert files_of(tmp_path / "site") == before
+    changed = [*rows[:5], rows[5]._replace(text="A marmalade cat."), *rows[6:]]
+    index(model, write_corpus(changed, tmp_path / "changed.jsonl"), tmp_path / "index", device="cpu").close()
+    other = publish(tmp_path / "index", tmp_path / "site")
+    after = files_of(tmp_path / "site")
+    assert other.written == sum(one not in before.items() for one in after.items()) > 0
+    assert other.removed == len(before.keys() - after.keys())
+    assert [before[name] for name in before.keys() & after.keys() if name != MANIFEST] == [
+        after[name] for name in before.keys() & after.keys() if name != MANIFEST
+    ]
+    assert "CNAME" in after
+    fresh = publish(tmp_path / "index", tmp_path / "fresh")
+    assert {name: content for name, (_, content) in after.items() if name != "CNAME"} == {
+        name: content for name, (_, content) in files_of(tmp_path / "fresh").items()
+    }
+    assert fresh.files == other.files
+
+
+def test_a_damaged_site_is_mended(indexed: Path, tmp_path: Path) -> None:
+    publish(indexed, tmp_path / "site")
+    before = {name: content for name, (_, content) in files_of(tmp_path / "site").items()}
+    data = sorted((tmp_path / "site" / DATA).iterdir())
+    data[0].unlink()
+    data[1].write_bytes(b"")
+    data[2].write_bytes(bytes(len(data[2].read_bytes())))
+    (tmp_path / "site" / MANIFEST).write_bytes(before[MANIFEST][:-10])
+    (tmp_path / "site" / "style.css").unlink()
+    with pytest.raises(VectorsError, match=MANIFEST):
+        read_manifest(tmp_path / "site")
+    assert publish(indexed, tmp_path / "site").written == 5
+    assert {name: content for name, (_, content) in files_of(tmp_path / "site").items()} == before
+
+
+def test_another_folder_is_left_alone(indexed: Path, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "mine.txt").write_text("mine")
+    with pytest.raises(ArgumentError, match="something else"):
+        publish(indexed, tmp_path / "site")
+    assert [*files_of(tmp_path)] == ["site/mine.txt"]
+
+
+def test_an_error_leaves_the_site_as_it_was(indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    publish(indexed, tmp_path / "site")
+    before = files_of(tmp_path)
+    monkeypatch.setattr("vocable.publishing.publication.write_documents", fail)
+    for output in ("site", "new"):
+        with pytest.raises(OSError, match="space"):
+            publish(indexed, tmp_path / output, title="Other")
+        assert files_of(tmp_path) == before
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["site"]
+
+
+def test_queries_that_need_an_encoder_are_refused(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    index(str(backbones["bert"]), corpus, f"exact:{tmp_path / 'index'}", device="cpu").close()
+    with pytest.raises(ModelError, match=r"vocable-mini-doc.*make-inference-free"):
+        publish(tmp_path / "index", tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_the_built_in_models_have_the_same_site(tmp_path: Path) -> None:
+    texts = ["A fox jumps over a lazy dog.", "Sparse vectors of a librarian", "Owls hoot at night."]
+    corpus = write_corpus([Document(str(i), text) for i, text in enumerate(texts)], tmp_path / "corpus.jsonl")
+    contents = []
+    for model in ("vocable-mini", "vocable-mini-doc"):
+        index(model, corpus, f"exact:{tmp_path / model}", device="cpu").close()
+        publish(tmp_path / model, tmp_path / f"{model}-site")
+        found = files_of(tmp_path / f"{model}-site")
+        manifest = json.loads(found.pop(MANIFEST)[1])["collection"]
+        assert manifest.pop("model") == model
+        contents.append((manifest, {name: content for name, (_, content) in found.items()}))
+    assert contents[0] == contents[1]
+    assert PublishedSite(tmp_path / "vocable-mini-site").search(["night birds"]).hits(0)[0][0] == "2"
+
+
+def test_passages_and_other_tokenizers_are_refused(
+    backbones: dict[str, Path], model: str, corpus: Path, toy_texts: list[str], tmp_path: Path
+) -> None:
+    from tests.publishing.conftest import lookup_model
+
+    index(model, corpus, tmp_path / "passages", long_documents="passages", device="cpu").close()
+    with pytest.raises(ArgumentError, match="passages"):
+        publish(tmp_path / "passages", tmp_path / "site")
+    other = lookup_model(backbones["roberta"], toy_texts, tmp_path / "model")
+    index(other, corpus, tmp_path / "index", device="cpu").close()
+    with pytest.raises(ModelError, match="BPE"):
+        publish(tmp_path / "index", tmp_path / "site")
+    assert not (tmp_path / "site").exists()
