@@ -108,6 +108,14 @@ def _small() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
+def silence_libraries() -> None:
+    """Turn off the progress bars and warnings of libraries in a study, also of those that were imported before."""
+    silence()
+    hf_logging.disable_progress_bar()
+    hf_logging.set_verbosity_error()
+    disable_progress_bars()
+
+
 def main(study: Study, arguments: Sequence[str] | None = None) -> int:
     """Run the command line of a study, and return its exit status.
 
@@ -131,10 +139,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--skip-bad", type=int, default=0, metavar="N", help="bad lines in the data to leave out")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    silence()
-    hf_logging.disable_progress_bar()  # these libraries are imported before `silence` sets their environment
-    disable_progress_bars()
-    hf_logging.set_verbosity_error()
+    silence_libraries()
     try:
         if not options.tflops > 0:
             raise ArgumentError(f"--tflops must be above 0, not {options.tflops:g}")

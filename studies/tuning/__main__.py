@@ -24,14 +24,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from datasets import disable_progress_bars
 from sentence_transformers import SparseEncoder
-from transformers.utils import logging as hf_logging
 
+from studies.common import silence_libraries
 from studies.toy_models import make_backbone, make_tokenizer
 from studies.tuning.gathered import Gathered, write
 from studies.tuning.results import Measured, StudyResults, draw
-from vocable.cli import silence
 from vocable.data import Document, pydocs
 from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.errors import ArgumentError, DataError, VocableError, require_extra
@@ -205,10 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--toy", action="store_true", help="tune a random model on one small collection, made in OUT")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    silence()
-    hf_logging.disable_progress_bar()  # these libraries are imported before `silence` sets their environment
-    disable_progress_bars()
-    hf_logging.set_verbosity_error()
+    silence_libraries()
     try:
         return _run(options)
     except VocableError as error:

@@ -19,8 +19,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from break_toys import Case, Toys, judge, leftovers, same, to
+from break_toys import Case, Toys, judge, leftovers, same, small_tuning, to
 from preloaded import Command, Hook, Ran, end, run, start
+
+from tests.kill_moments import kill_at_call
 
 STEPS = ("fsync", "replace", "rename", "unlink", "remove", "rmdir", "mkdir")
 SIGNALS = (signal.SIGKILL,) * 8 + (signal.SIGTERM, signal.SIGHUP)
@@ -52,11 +54,20 @@ MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a fun
         3,
         "train/checkpoint-6/model.safetensors",
     ),
+    "before the scores are measured": ("tune", "vocable.tuning.tune", "measure_scale", 1, "plan.json"),
+    "between a tuned model and its checkpoint": (
+        "tune",
+        "transformers.trainer",
+        "Trainer._save_rng_state",
+        2,
+        "trained.partial/train/checkpoint-4/model.safetensors",
+    ),
 }
 
 
 def small_parts() -> None:
     """Work in parts that are small enough for there to be several."""
+    small_tuning()
     vars(import_module("vocable.encoder.stream"))["PART_SIZE"] = 8
     vars(import_module("vocable.encoder.encode"))["PART_SIZE"] = 8
     vars(import_module("vocable.training.mine"))["CHUNK"] = 16
@@ -109,21 +120,10 @@ def kill_at_step(share: float, steps: int) -> None:
     at_steps(step)
 
 
-def kill_at_call(module: str, function: str, times: int) -> None:
-    """Kill this process when a function is called for the n-th time."""
+def kill_in_small_parts(module: str, function: str, times: int) -> None:
+    """Kill this process, which works in small parts, when a function is called for the n-th time."""
     small_parts()
-    owner_name, _, name = function.rpartition(".")
-    owner = getattr(import_module(module), owner_name) if owner_name else import_module(module)
-    original, calls = getattr(owner, name), 0
-
-    def counted(*arguments: Any, **named: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == times:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*arguments, **named)
-
-    setattr(owner, name, counted)
+    kill_at_call(module, function, times)
 
 
 def save_again(kind: str, source: Path, output: Path) -> None:
@@ -258,7 +258,7 @@ def kill_cases(writers: Writers, kills: int, rng: random.Random) -> Iterator[Cas
 def moment_cases(writers: Writers) -> Iterator[Case]:
     """Kill at moments that are known to be bad."""
     for what, (name, module, function, times, there) in MOMENTS.items():
-        hook = partial(kill_at_call, module, function, times)
+        hook = partial(kill_in_small_parts, module, function, times)
 
         def first(folder: Path, command: Command, hook: Hook = hook) -> Ran:
             return run(folder, command, before=hook)

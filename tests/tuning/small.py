@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from tests.kill_moments import kill_at_call
 
 FIGURES = {"FEWEST_DOCUMENTS": 40, "QUESTIONS_PER_STEP": 8, "TRAINING_STEPS": 6, "SAVE_EVERY": 2, "DOCUMENT_LENGTH": 48}
 MODULES = ("exam", "examples", "plan", "recipe", "tune")
@@ -25,6 +26,12 @@ def small_figures() -> Iterator[tuple[Any, str, object]]:
         yield from ((module, figure, value) for figure, value in FIGURES.items() if hasattr(module, figure))
     tune = import_module("vocable.tuning.tune")
     yield tune, "control", partial(_control, tune.control)
+
+
+def make_small() -> None:
+    """Make the tunings of this process small."""
+    for module, figure, value in small_figures():
+        setattr(module, figure, value)
 
 
 def _control(whole: Callable[[], Any]) -> Any:
@@ -50,27 +57,11 @@ def tune_small(model: str, corpus: str, output: str, kill: tuple[str, str, int] 
     Args:
         better: the exam says so, whatever its figures.
     """
-    for module, figure, value in small_figures():
-        setattr(module, figure, value)
+    make_small()
     vars(import_module("vocable.encoder.stream"))["PART_SIZE"] = 16
-    os.fsync = lambda file: None  # the power stays on
+    vars(os)["fsync"] = lambda file: None  # the power stays on
     if better:
         vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: ("better", "")
     if kill is not None:
-        _kill_at(*kill)
+        kill_at_call(*kill)
     import_module("vocable.tuning.tune").tune(model, corpus, output, device="cpu")
-
-
-def _kill_at(place: str, function: str, times: int) -> None:
-    owner_name, _, name = function.rpartition(".")
-    owner = getattr(import_module(place), owner_name) if owner_name else import_module(place)
-    original, calls = getattr(owner, name), 0
-
-    def counted(*arguments: Any, **named: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == times:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*arguments, **named)
-
-    setattr(owner, name, counted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -259,3 +260,21 @@ def test_killed_at_three_moments_it_makes_the_same_model(model: str, pages: Path
     )
     recipes = [yaml.safe_load((one / "recipe.yaml").read_text(encoding="utf-8")) for one in (whole, broken)]
     assert recipes[0] == recipes[1]
+
+
+def test_of_two_tunings_of_one_output_the_second_is_refused(model: str, pages: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with Fork(tune_small, model, str(pages), str(output), None, True) as first:
+        until = monotonic() + 60
+        while not (tmp_path / "out.partial" / "settings.json").exists():
+            assert monotonic() < until
+            sleep(0.01)
+        with Fork(tune_small, model, str(pages), str(output), None, True) as second:
+            error = second.communicate()[1]
+            assert second.wait() == 1
+        assert "InUseError: " in error.splitlines()[-1]
+        assert "out.partial" in error.splitlines()[-1]
+        assert first.communicate()[1] is not None
+        assert first.wait() == 0
+    assert names(tmp_path) == {"out"}
+    assert names(output) >= FILES
