@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 from studies.cost import TERMS, TEXT_BYTES, TFLOPS, Cost, Resources
 from studies.measurements import BM25_RM3, Column
+from studies.prepared import PREPARED
 from studies.runs import BEFORE_TRAINING, Request, Run
 from studies.toys import Toys
 from studies.vectors import Place
 from vocable.data.sources import parse_source
 from vocable.errors import ArgumentError
 from vocable.tables import Table, Tabled, counted
+from vocable.training.prepared import prepared_folder
 from vocable.training.recipe import Recipe
 from vocable.training.variants import plan_runs
 
@@ -332,7 +334,9 @@ def _sources(run: Run) -> Iterator[str]:
             yield from one.texts(settings)
     if recipe.expand is not None and recipe.expand.words is not None:
         yield recipe.expand.words
-    for source in recipe.data.examples if run.needs == "model" else ():
+    for source, placed in zip(recipe.data.examples, recipe.examples(), strict=True) if run.needs == "model" else ():
+        if recipe.data.sampling == "random" and prepared_folder(placed, run.root / PREPARED).exists():
+            continue
         if isinstance(source, str):
             yield source
         else:

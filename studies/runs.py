@@ -4,6 +4,7 @@ Below the output folder:
 
     models/NAME      the trained models
     adapted/NAME     models before calibration and training, which several runs may share
+    prepared/...     examples of which runs sample negatives, read once for all
     measured/NAME    measurements by dataset, and the reports
     vectors/NAME     vectors and indexes of one collection, removed when it has been measured
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from studies.measurements import Column, Function, Values
+from studies.prepared import PREPARED, with_prepared_examples
 from studies.vectors import Encoders, Place
 from vocable.adapt.stages import stage, stages
 from vocable.encoder.hub import first_line, trusting
@@ -158,7 +160,9 @@ class Run:
         if self.adapted != recipe.model and (part == "adapted" or recipe.pretrain is not None):
             self._adapt(recipe)
         if part == "model":
-            train(self._starting_recipe(recipe), self.model)
+            with distributed.first_alone():  # the others find what it has prepared
+                prepared = with_prepared_examples(self._starting_recipe(recipe), self.root / PREPARED)
+            train(prepared, self.model)
 
     def _adapt(self, recipe: Recipe) -> None:
         """Make the model before calibration, with the log of its pre-training."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.errors import DataError
+from vocable.errors import ArgumentError, DataError
 from vocable.training import prepared
 from vocable.training.data import load_examples, load_training_data
 from vocable.training.negatives import Candidate, NegativeSampler
@@ -140,6 +140,12 @@ def test_a_source_is_read_once_and_shared(sources: list[str], tmp_path: Path, mo
         again = load(place, tmp_path / cache)[0]
         assert [one[:] for one in again.values()] == [one[:] for one in whole.values()]
     assert not (tmp_path / "none").exists()
+    Path(sources[0]).unlink()  # a run that is continued does not need the file again
+    assert [one[:] for one in load(sources, tmp_path / "cache")[0].values()] == [one[:] for one in whole.values()]
+    Path(sources[1]).write_text(Path(sources[1]).read_text().replace("query 1 0", "query 1 a"))
+    with pytest.raises(ArgumentError, match="inputs"):
+        prepare(sources[1], tmp_path / "shared")
+    assert next(PreparedExamples(Path(shared[1])).queries()) == "query 1 0"
     first = load(shared, tmp_path / "none", sampling="first")[0]  # a prepared folder serves both
     assert next(iter(first.values()))[0]["label"] == [9.0, 5.0, 4.0]
 

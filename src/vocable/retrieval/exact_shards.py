@@ -164,7 +164,10 @@ def load_exact(folder: Path) -> Exact:
     if not (folder / SHARDS).is_file():
         return ExactIndex.load(folder)
     counts = read_record(folder / SHARDS, list[int])
-    shards = [ExactIndex.load(shard_folder(folder, number)) for number in range(1, len(counts) + 1)]
+    shards = list[ExactIndex]()
+    for number in range(1, len(counts) + 1):
+        shards.append(ExactIndex.load(shard_folder(folder, number)))
+        shards[-1].release()  # it has been read whole, to compare its checksums
     if [*map(len, shards)] != counts or not shards:
         raise VectorsError(f"{folder}: the index is damaged: its shards have other documents than {SHARDS} counts")
     return ExactShards(shards)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from vocable.arrays import HEADER, load_arrays, save_arrays
 from vocable.data import read_examples, read_queries
+from vocable.data.sources import parse_source
 from vocable.errors import DataError
 from vocable.fingerprint import fingerprint
 from vocable.progress import track
@@ -34,6 +35,7 @@ from vocable.training.recipe import DataSettings, HardNegatives
 
 logger = logging.getLogger(__name__)
 KIND = "examples"
+LOCAL = None, "beir", "file"  # schemes of sources that are files or folders
 SOURCE_BITS = 40  # of a text's number in a data set; those above are the number of its source
 
 
@@ -58,6 +60,10 @@ class PreparedExamples:
         """Return a text by its number."""
         return self._bytes[self._offsets[number] : self._offsets[number + 1]].tobytes().decode()
 
+    def queries(self) -> Iterator[str]:
+        """Yield the texts of the queries, in order, each once."""
+        return (self.text(row) for row in self.query[np.unique(self.group, return_index=True)[1]].tolist())
+
     def __reduce__(self) -> tuple[type[Self], tuple[Path, bool]]:
         return type(self), (self.folder, False)
 
@@ -74,18 +80,35 @@ def open_prepared(source: str | HardNegatives, cache: Path) -> PreparedExamples:
     return prepare(source, cache / "prepared")
 
 
+def prepared_folder(source: str | HardNegatives, folder: Path) -> Path:
+    """Return the folder below `folder` that has, or will have, the examples of a source."""
+    return folder / blake2b(_key(source).encode(), digest_size=8).hexdigest()
+
+
+def _key(source: str | HardNegatives) -> str:
+    return json.dumps(source if isinstance(source, str) else source.model_dump())
+
+
+def _places(source: str | HardNegatives) -> list[str]:
+    if isinstance(source, str):
+        return [source]
+    return [place for place in (source.file, source.corpus, source.queries, source.scores) if place is not None]
+
+
 def prepare(source: str | HardNegatives, folder: Path, scores: ScoresOf | None = None) -> PreparedExamples:
-    """Read a source once, and keep its examples below `folder`; a repeated call opens them.
+    """Read a source once, and keep its examples below `folder`; a repeated call opens them, though a file be gone.
 
     `scores` are those of the ids in place of `source.scores`, which then names a file of their content alone.
 
     Raises:
-        DataError: the source cannot be read, or has no example.
+        ArgumentError: the source has changed since.
+        DataError: it cannot be read, or has no example.
     """
-    named = [source] if isinstance(source, str) else filter(None, source.model_dump(exclude={"systems"}).values())
-    whole = source if isinstance(source, str) else source.model_dump()
-    settings = {"source": json.dumps(whole), "inputs": fingerprint(*named)}
-    output = folder / blake2b(json.dumps(settings).encode(), digest_size=8).hexdigest()
+    output, named = prepared_folder(source, folder), _places(source)
+    gone = any(parse_source(one)[0] in LOCAL and not Path(parse_source(one)[1]).exists() for one in named)
+    if gone and output.exists():
+        return PreparedExamples(output)
+    settings = {"source": _key(source), "inputs": fingerprint(*named)}
     folder.mkdir(parents=True, exist_ok=True)
     if not finished(output, settings):
         with resumable(output, settings) as work, closing(_Making(work)) as making:

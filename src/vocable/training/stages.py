@@ -15,6 +15,7 @@ from vocable.adapt.stages import Inputs, Stage
 from vocable.encoder.provenance import provenance as provenance  # public here: every stage describes its steps
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training import distributed
+from vocable.training.prepared import PreparedExamples, is_prepared
 from vocable.training.pretraining.pretrain import pretrain
 from vocable.training.recipe import Recipe
 
@@ -75,7 +76,8 @@ def check_sources(recipe: Recipe, work: Path) -> None:
             data.read_judgments(recipe.place(place))
     for source in recipe.examples():
         if isinstance(source, str):
-            data.read_examples(source)
+            if not is_prepared(source):
+                data.read_examples(source)
             continue
         data.read_mined_negatives(source.file)
         data.read_corpus(source.corpus)
@@ -86,7 +88,9 @@ def check_sources(recipe: Recipe, work: Path) -> None:
 
 def _queries(recipe: Recipe) -> Iterator[Iterator[str]]:
     for source in recipe.examples():
-        if isinstance(source, str):
+        if isinstance(source, str) and is_prepared(source):
+            yield islice(PreparedExamples(Path(source)).queries(), QUERIES)
+        elif isinstance(source, str):
             yield islice((example.query for example in data.read_examples(source)), QUERIES)
         else:
             yield islice((query.text for query in data.read_queries(source.queries)), QUERIES)
