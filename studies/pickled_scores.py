@@ -13,8 +13,9 @@ import struct
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -64,8 +65,9 @@ def read_pickled_scores(path: Path) -> Iterator[tuple[int | str, dict[int | str,
     Raises `DataError` for a file that cannot be read, is cut short or has anything but numbers, ids and dictionaries.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            machine = _Machine(file)
+        packed = path.suffix == ".gz"
+        with path.open("rb") as plain, gzip.GzipFile(fileobj=plain) if packed else nullcontext(plain) as file:
+            machine = _Machine(file)  # type: ignore[arg-type]
             while not machine.stopped:
                 machine.step()
                 yield from machine.found()
@@ -82,7 +84,7 @@ class _WrongError(ValueError):
 class _Machine:
     """The stack of values that instructions build. The dictionary of all queries is emptied while it is filled."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file, self._buffer, self._at, self._before = file, b"", 0, 0
         self._stack: list[Value] = []
         self._marks: list[int] = []
