@@ -26,7 +26,7 @@ const FOURTH = [
 export function stem(word) {
   if (word in WHOLE) return WHOLE[word];
   if ([...word].length < 3) return word;
-  let found = word.replace(/^y|(?<=[aeiouy])y/g, "Y");
+  let found = word.replace(/^y/, "Y").replace(/([aeiouy])y/g, "$1Y");
   const [first, second] = regions(found);
   found = found.replace(/^(.*?)(sses|ied|ies|us|ss|s)$/su, (whole, before, ending) => (
     ending === "sses" ? `${before}ss` : ending[0] === "i" ? before + ([...before].length > 1 ? "i" : "ie")

@@ -159,16 +159,17 @@ export class VocableSearch extends HTMLElement {
     if (this.#error.textContent !== error) this.#error.textContent = error;
   }
 
-  #draw(hits, text) {
+  #draw(all, text) {
+    const hits = all.filter((hit, i) => !hit.url || all.findIndex((one) => one.url === hit.url) === i); // parts of one page
     this.#hits.replaceChildren(...hits.map((hit, i) => this.#hitOf(hit, i + 1, text)));
     this.#none.textContent = text && !hits.length ? "No document." : "";
-    this.#more.hidden = hits.length < this.#k || this.#k >= MOST;
+    this.#more.hidden = all.length < this.#k || this.#k >= MOST;
     this.#status.textContent = !text ? "" : hits.length
       ? `${hits.length} ${hits.length === 1 ? "document" : "documents"}. The first: ${nameOf(hits[0])}.` : "No document.";
   }
 
   async #showMore() {
-    const before = this.#k;
+    const before = this.#targets().length;
     this.#k = Math.min(this.#k + STEP, MOST);
     await this.ask();
     this.#targets()[before]?.focus();

@@ -1,0 +1,107 @@
+"""The reader against an exact search of the same index: scores within the rounding, filters, damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vocable.data import Document
+from vocable.errors import ArgumentError, VectorsError
+from vocable.publishing.files import DATA
+from vocable.publishing.publication import publish
+from vocable.publishing.reader import PublishedSite
+from vocable.retrieval.verbs import open_index
+
+QUERIES = ["the old fox", "Every compiler rewrites posting lists", "owl in Ålesund", "giraffe 3", "☃ unknown", ""]
+
+
+def test_scores_are_those_of_the_index_within_the_rounding(indexed: Path, site: Path) -> None:
+    """A weight is off by half a step of 1/255 of its term's largest, a score by the sum over its terms."""
+    collection, published = open_index(indexed), PublishedSite(site)
+    vectors = collection.query_encoder().encode(QUERIES)
+    stored = collection.vectors(published.ids)
+    largest = stored.max(axis=0).toarray().ravel()
+    exact = (stored @ vectors.T).toarray()
+    ranking = published.search(QUERIES, k=len(published), hybrid=False)
+    most = max(vectors[[row]].multiply(largest).max() for row in range(len(QUERIES)))
+    for row in range(len(QUERIES)):
+        rounding = vectors[[row]].multiply(largest).sum() / 255 / 2
+        left_out = vectors[[row]].nnz * most / 255 / 2  # terms that add less than half a step
+        found = np.zeros(len(published))
+        hits = ranking.rows[row] >= 0
+        found[ranking.rows[row][hits]] = ranking.scores[row][hits]
+        np.testing.assert_allclose(found, exact[:, row], atol=rounding + left_out + 1e-4)
+    assert (ranking.rows[-1] < 0).all()
+
+
+def test_the_fusion_is_that_of_the_index(indexed: Path, site: Path) -> None:
+    collection, published = open_index(indexed), PublishedSite(site)
+    ours, theirs = published.search(QUERIES, 40), collection.search(QUERIES, 40, hybrid=True)
+    for row in range(len(QUERIES)):
+        found, expected = dict(ours.hits(row)), dict(theirs.hits(row))
+        common = found.keys() & expected.keys()
+        assert len(common) >= 0.9 * len(expected)
+        for name in common:
+            assert found[name] == pytest.approx(expected[name], abs=0.05)
+    assert published.search(QUERIES[:1], 1).hits(0)[0] == ours.hits(0)[0]
+
+
+def test_bm25_may_be_left_out(indexed: Path, tmp_path: Path) -> None:
+    publish(indexed, tmp_path / "site", bm25=False)
+    published = PublishedSite(tmp_path / "site")
+    assert not published.manifest.words
+    assert published.search(QUERIES[:1]).hits(0) == published.search(QUERIES[:1], hybrid=False).hits(0) != []
+    with pytest.raises(ArgumentError, match="BM25"):
+        published.search(QUERIES[:1], hybrid=True)
+
+
+def test_filters(site: Path, rows: list[Document]) -> None:
+    published = PublishedSite(site)
+    by_id = {one.id: one for one in rows}
+    fields = {field.name: field for field in published.manifest.fields}
+    assert set(fields) >= {"lang", "n", "tags", "kind"}
+    assert dict(zip(fields["tags"].values, fields["tags"].counts, strict=True)) == {"b": 40, "a": 20}
+    assert fields["n"].values == list(range(40))
+    passing = published.passing({"lang": ["de", "fr"], "tags": ["a"]})
+    for name, passes in zip(published.ids, passing.tolist(), strict=True):
+        about = by_id[name].fields
+        assert passes == (about.get("lang") in ("de", "fr") and "a" in about.get("tags", ()))
+    everything = published.search(["compiler librarian neighbour engine fox"], 60, hybrid=False).hits(0)
+    some = published.search(["compiler librarian neighbour engine fox"], 60, hybrid=False, filter={"lang": ["de"]})
+    assert some.hits(0) == [hit for hit in everything if by_id[hit[0]].fields.get("lang") == "de"] != []
+    for wrong in ({"lang": ["xx"]}, {"none": ["de"]}, {"n": [True]}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            published.search(QUERIES[:1], filter=wrong)  # type: ignore[arg-type]
+
+
+def test_documents_are_shown_cut(indexed: Path, tmp_path: Path) -> None:
+    publish(indexed, tmp_path / "site", characters=60)
+    shown = {one.id: one for one in PublishedSite(tmp_path / "site").documents}
+    assert all(len(one.text) <= 62 for one in shown.values())
+    assert shown["<b>x</b>"].text.endswith(" …")
+    assert shown["u1"].url == "../guide/owl/#at-night"
+    assert shown["d1"].facts == {"lang": "en", "n": 1}
+
+
+def test_no_damaged_file_is_searched(site: Path, tmp_path: Path) -> None:
+    """Each file in turn is cut, has a bit flipped, or swapped with another: an error or the same hits, no others."""
+    shutil.copytree(site, tmp_path / "site")
+    expected = [PublishedSite(site).search(QUERIES).hits(row) for row in range(len(QUERIES))]
+    files = [*sorted((tmp_path / "site" / DATA).iterdir()), tmp_path / "site" / "manifest.json"]
+    rng, errors = np.random.default_rng(0), 0
+    for number, path in enumerate(files):
+        content = path.read_bytes()
+        flipped = bytearray(content)
+        flipped[rng.integers(len(content))] ^= 1 << rng.integers(8)
+        wrong = [content[: rng.integers(len(content))], bytes(flipped), files[number - 1].read_bytes()][number % 3]
+        path.write_bytes(wrong)
+        try:
+            found = PublishedSite(tmp_path / "site").search(QUERIES)
+            assert [found.hits(row) for row in range(len(QUERIES))] == expected
+        except VectorsError:
+            errors += 1
+        path.write_bytes(content)
+    assert errors > len(files) / 2
