@@ -20,6 +20,9 @@ from typing import Any
 
 from bm25s.stopwords import STOPWORDS_EN
 
+import vocable as vo
+from vocable.encoder.hub import BY_LOOKUP
+
 BARE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Search</title><ol></ol>
 <script type="module">
@@ -70,7 +73,7 @@ LUNR_BUILD = """
 const lunr = require("lunr");
 const index = lunr(function () {
   this.ref("id"); this.field("title"); this.field("text");
-  rows.forEach((row, id) => this.add({ id, ...row }));
+  rows.forEach((row) => this.add(row));
 });
 fs.writeFileSync("index.json", JSON.stringify(index));
 fs.writeFileSync("kept.json", JSON.stringify(kept));
@@ -90,7 +93,7 @@ export async function open() {
 MINISEARCH_BUILD = """
 const MiniSearch = require("minisearch");
 const index = new MiniSearch({ fields: ["title", "text"], storeFields: ["title", "excerpt"] });
-index.addAll(rows.map((row, id) => ({ id, ...row, excerpt: kept[id][1] })));
+index.addAll(rows.map((row, number) => ({ ...row, excerpt: kept[number][1] })));
 fs.writeFileSync("index.json", JSON.stringify(index));
 """
 MINISEARCH = """
@@ -102,6 +105,18 @@ export async function open(setting) {
   const index = MiniSearch.loadJSON(json, options);
   return (query) => index.search(query, setting).slice(0, 10)
     .map(({ id, title, excerpt }) => ({ url: `${id}.html`, title, excerpt }));
+}
+"""
+VOCABLE = """
+export async function open() {
+  await import("./site/vocable-search.js");
+  const search = document.body.appendChild(document.createElement("vocable-search"));
+  return async (query) => {
+    search.shadowRoot.querySelector("input").value = query;
+    const found = new Promise((resolve) => search.addEventListener("found", resolve, { once: true }));
+    await search.ask();
+    return (await found).detail.hits.map(({ id, title, text }) => ({ url: `${id}.html`, title, excerpt: text }));
+  };
 }
 """
 
@@ -139,6 +154,18 @@ class Pagefind(Peer):
         _run([str(program), "--silent", "--site", str(site / "pages"), "--output-path", str(folder / "bundle")], folder)
 
 
+class Vocable(Peer):
+    """A published collection; its index is kept in the site's folder, so that documents are encoded once."""
+
+    def title(self, packages: Path) -> str:
+        return self.name
+
+    def index(self, site: Path, folder: Path, packages: Path) -> None:
+        place = f"exact:{site / 'index'}"
+        vo.index(BY_LOOKUP, site / "records.jsonl", place, bm25=True).close()
+        vo.publish(place, folder / "site")
+
+
 @dataclass(frozen=True)
 class Built(Peer):
     """A search in memory: a script of Node writes the index, a bundler makes its library small."""
@@ -172,6 +199,7 @@ WORDS = {"stop": list(STOPWORDS_EN), "alone": True, "noWorker": True}
 PEERS: dict[str, Peer] = {
     one.name: one
     for one in (
+        Vocable("vocable", "vocable", VOCABLE, {"": {}}),
         Pagefind("Pagefind", "pagefind", PAGEFIND, {"": {}, "word by word": WORDS}),
         Built("lunr", "lunr", LUNR, {"": {}}, LUNR_BUILD, "lunr/lunr.js"),
         Built(

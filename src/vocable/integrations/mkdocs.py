@@ -1,0 +1,57 @@
+"""A plugin of MkDocs: a search of the site by meaning and by words, in place of the plugin `search`.
+
+plugins:
+  - vocable
+
+The sections of all pages are indexed after each build and published into the site's folder `vocable`. A page with
+`search: {exclude: true}` in its front matter is left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vocable.errors import VocableError, require_extra
+
+require_extra("mkdocs", "docs")
+
+from mkdocs.config import base, config_options  # noqa: E402
+from mkdocs.exceptions import PluginError  # noqa: E402
+from mkdocs.plugins import BasePlugin, get_plugin_logger  # noqa: E402
+
+logger = get_plugin_logger("vocable")
+
+
+class PluginConfig(base.Config):
+    """The plugin's options: a model whose queries are looked up, and the folder of the index between builds."""
+
+    model = config_options.Type(str, default="vocable-mini-doc")
+    cache = config_options.Type(str, default=".cache/vocable")
+
+
+class SearchPlugin(BasePlugin[PluginConfig]):
+    """The plugin `vocable`; `pages` are the addresses of the pages to search, by their files."""
+
+    def on_config(self, config: Any) -> None:
+        """Add the script of the search to all pages."""
+        self.pages: dict[str, str] = {}
+        script = config_options.ExtraScriptValue("vocable/place.js")
+        script.type = "module"
+        config.extra_javascript.append(script)
+
+    def on_post_page(self, output: str, *, page: Any, **_: Any) -> None:
+        """Note a page that is searched."""
+        if not (page.meta.get("search") or {}).get("exclude"):
+            self.pages[page.file.dest_uri] = page.url
+
+    def on_post_build(self, *, config: Any) -> None:
+        """Publish the search into the site."""
+        from vocable.integrations.site_search import publish_pages  # with the libraries of a search
+
+        site, cache = Path(config.site_dir), Path(config.config_file_path or "mkdocs.yml").parent / self.config.cache
+        try:
+            made = publish_pages(site, self.pages, cache, title=config.site_name, model=self.config.model)
+        except VocableError as error:
+            raise PluginError(f"vocable: {error}") from error
+        logger.info("search: %s", made)

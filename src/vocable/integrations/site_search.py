@@ -1,0 +1,74 @@
+"""The search of a site of built HTML pages, which the plugins of documentation generators publish into it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from vocable.data import Document
+from vocable.data.folder import anchor_of, folder_items
+from vocable.data.kinds import DOCUMENT
+from vocable.encoder.hub import BY_LOOKUP
+from vocable.encoder.models import model_name
+from vocable.errors import DataError, VectorsError
+from vocable.publishing.publication import Published, publish
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.verbs import build, open_index
+
+FOLDER = "vocable"  # of the search, in the site
+IN_PAGES = ("place.js", "place.css")  # what puts the search into the pages
+
+
+def publish_pages(
+    site: Path, pages: Mapping[str, str], cache: Path, *, title: str = "Search", model: str = BY_LOOKUP
+) -> Published:
+    """Index the sections of a site's pages, and publish the search of them into the site's folder `vocable`.
+
+    Args:
+        site: folder of the built site.
+        pages: the pages to search: their addresses as links from the top of the site, by their files, as
+            {"on board/index.html": "on%20board/"}.
+        cache: folder of the index, kept between builds so that only changed sections are encoded.
+        title: heading of the search's own page.
+        model: its queries are looked up: vocable-mini-doc, or a model of `vocable.make_inference_free`.
+
+    Raises:
+        DataError: a page cannot be read, or no page has a text.
+        InUseError: another build uses the cache.
+        ModelError: the model does not exist, or its queries need an encoder.
+    """
+    with _indexed(list(_documents(site, pages)), cache, model) as index:
+        made = publish(index, site / FOLDER, title=title)
+    for name in IN_PAGES:
+        shutil.copyfile(Path(__file__).parent / name, site / FOLDER / name)
+    return made
+
+
+def _documents(site: Path, pages: Mapping[str, str]) -> Iterator[Document]:
+    """Yield the sections of pages, with addresses as links from the folder of the search."""
+    for item in folder_items(site, sorted(pages)):
+        if item.row is None:
+            raise DataError(item.fault, source=item.file, line=item.line)
+        document = DOCUMENT.record(item.row)
+        anchor = anchor_of(document)
+        url = f"../{pages[document.fields['file']]}" + (f"#{quote(anchor)}" if anchor else "")
+        yield document._replace(fields={"path": document.fields["path"], "url": url})
+
+
+def _indexed(documents: Sequence[Document], cache: Path, model: str) -> Collection:
+    """Return the index of the cache, with these documents alone; a new one if there is none that can be used."""
+    try:
+        index = open_index(cache)
+        if index.model != model_name(model):
+            index.close()
+            raise VectorsError(f"{cache}: made with {index.model}")
+        index.loaded_model  # noqa: B018  # refuses a model that has changed
+    except VectorsError:
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        return build(model, documents, cache)
+    index.add(documents)
+    index.delete(sorted(set(index.store.ids()) - {document.id for document in documents}))
+    return index

@@ -1,0 +1,57 @@
+"""An extension of Sphinx: a search of the site by meaning and by words, in place of the theme's search box.
+
+extensions = ["vocable.integrations.sphinx"]
+
+The sections of all documents are indexed after each build of HTML and published into its folder `vocable`. A document
+with the field `:nosearch:` at its top is left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePath
+from typing import Any
+
+import vocable
+from vocable.errors import VocableError, require_extra
+
+require_extra("sphinx", "sphinx")
+
+from sphinx.errors import ExtensionError  # noqa: E402
+from sphinx.util import logging  # noqa: E402
+
+BUILDERS = ("html", "dirhtml")
+logger = logging.getLogger(__name__)
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Register the extension and its option `vocable_model`."""
+    app.add_config_value("vocable_model", "vocable-mini-doc", "html", types=str)
+    app.connect("html-page-context", _add_script)
+    app.connect("build-finished", _publish)
+    return {"version": vocable.__version__, "parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _add_script(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Add the script of the search to a page."""
+    if app.builder.name in BUILDERS:
+        address = context["pathto"]("vocable/place.js", 1)
+        context["metatags"] = f'{context.get("metatags", "")}\n<script type="module" src="{address}"></script>'
+
+
+def _publish(app: Any, exception: Exception | None) -> None:
+    """Publish the search into the site, unless the build failed."""
+    if exception is not None or app.builder.name not in BUILDERS:
+        return
+    from vocable.integrations.site_search import publish_pages  # with the libraries of a search
+
+    site, pages = Path(app.outdir), dict[str, str]()
+    for name in app.env.all_docs:
+        if "nosearch" not in app.env.metadata[name]:
+            file = PurePath(app.builder.get_outfilename(name)).relative_to(site).as_posix()
+            pages[file] = app.builder.get_target_uri(name)
+    title, cache = app.config.html_title or app.config.project, Path(app.doctreedir) / "vocable"
+    try:
+        made = publish_pages(site, pages, cache, title=title, model=app.config.vocable_model)
+    except VocableError as error:
+        raise ExtensionError(f"vocable: {error}") from error
+    logger.info("vocable: search: %s", made)
