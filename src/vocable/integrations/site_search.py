@@ -17,7 +17,7 @@ from vocable.publishing.publication import Published, publish
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import build, open_index
 
-FOLDER = "vocable"  # of the search, in the site
+SITE_FOLDER = "vocable"  # of the search, in the site
 IN_PAGES = ("place.js", "place.css")  # what puts the search into the pages
 
 
@@ -40,9 +40,9 @@ def publish_pages(
         ModelError: the model does not exist, or its queries need an encoder.
     """
     with _indexed(list(_documents(site, pages)), cache, model) as index:
-        made = publish(index, site / FOLDER, title=title)
+        made = publish(index, site / SITE_FOLDER, title=title)
     for name in IN_PAGES:
-        shutil.copyfile(Path(__file__).parent / name, site / FOLDER / name)
+        shutil.copyfile(Path(__file__).parent / name, site / SITE_FOLDER / name)
     return made
 
 

@@ -120,6 +120,7 @@ def test_blocks() -> None:
         ("<p>a<![CDATA[x]]>b<?php y ?>c", "a]]>bc".replace("]]>", "")),
         ("a <b unfinished", "a <b unfinished"),
         ("<div class=navheader>a</div>b<div id=footer>c</div>", "b"),
+        ("<main>a<div class='toctree-wrapper compound'>b</div></main>", "a"),
         ("<a href='>'>x</a>", "x"),
         ("<noscript>a</noscript>b<svg><title>c</title></svg>", "b"),
     ],
