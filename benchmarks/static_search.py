@@ -6,9 +6,9 @@
 Each document of a collection becomes one HTML page. Pagefind indexes the pages; lunr and MiniSearch, which index
 records, get title and text, are built beforehand, and are loaded as their documentation says; of vocable the element
 <vocable-search> is measured, of the others the search without an interface. A bare page loads a search only when the
-first query is asked, and shows ten hits with title and excerpt. Python's `http.server` serves the site, on HTTP/1.1, and
-counts every byte that it sends, headers included; `--gzip` compresses texts as most hosts do. Chromium's network is
-slowed to `--mbit` and `--latency`. A cold query is the first one of a browser without a cache.
+first query is asked, and shows ten hits with title and excerpt. Python's `http.server` serves the site, on HTTP/1.1,
+and counts every byte that it sends, headers included; `--gzip` compresses texts as most hosts do. Chromium's network
+is slowed to `--mbit` and `--latency`. A cold query is the first one of a browser without a cache.
 
 A collection without judgments (a folder with corpus.jsonl and queries.jsonl) is measured in bytes and milliseconds.
 """

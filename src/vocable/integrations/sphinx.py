@@ -8,10 +8,10 @@ with the field `:nosearch:` at its top is left out.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any
 
-import vocable
 from vocable.errors import VocableError, require_extra
 
 require_extra("sphinx", "sphinx")
@@ -28,7 +28,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_config_value("vocable_model", "vocable-mini-doc", "html", types=str)
     app.connect("html-page-context", _add_script)
     app.connect("build-finished", _publish)
-    return {"version": vocable.__version__, "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": version("vocable"), "parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def _add_script(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:

@@ -16,7 +16,7 @@ UNREAD = frozenset(["nav", "template", "svg", "noscript", "select", "button", "o
 CHROME = frozenset(["header", "footer", "aside"])  # left out outside the main part
 CHROME_ROLES = frozenset(["navigation", "search", "banner", "contentinfo", "complementary"])  # left out, too
 UNREAD_CLASSES = (
-    frozenset(  # and ids: permanent links, numbers of lines, and chrome of DocBook, Texinfo, AsciiDoc and Sphinx
+    frozenset(  # and ids: permanent links, numbers of lines, chrome of DocBook, Texinfo, AsciiDoc, Sphinx
         {"headerlink", "anchor-link", "permalink", "hash-link", "headeranchor", "linenos", "linenodiv"}
         | {"navheader", "navfooter", "nav-panel", "footer", "toctree-wrapper"}
     )
