@@ -15,11 +15,9 @@ VOID_TAGS = frozenset(
 UNREAD = frozenset(["nav", "template", "svg", "noscript", "select", "button", "object"])
 CHROME = frozenset(["header", "footer", "aside"])  # left out outside the main part
 CHROME_ROLES = frozenset(["navigation", "search", "banner", "contentinfo", "complementary"])  # left out, too
-UNREAD_CLASSES = (
-    frozenset(  # and ids: permanent links, numbers of lines, chrome of DocBook, Texinfo, AsciiDoc, Sphinx
-        {"headerlink", "anchor-link", "permalink", "hash-link", "headeranchor", "linenos", "linenodiv"}
-        | {"navheader", "navfooter", "nav-panel", "footer", "toctree-wrapper"}
-    )
+UNREAD_CLASSES = frozenset(  # and ids: permanent links, numbers of lines, chrome of DocBook, Texinfo, AsciiDoc, Sphinx
+    {"headerlink", "anchor-link", "permalink", "hash-link", "headeranchor", "linenos", "linenodiv"}
+    | {"navheader", "navfooter", "nav-panel", "footer", "toctree-wrapper"}
 )
 NOTES = frozenset(["note", "tip", "important", "warning", "caution", "danger", "admonition"])  # classes; no sections
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
