@@ -73,7 +73,7 @@ LUNR_BUILD = """
 const lunr = require("lunr");
 const index = lunr(function () {
   this.ref("id"); this.field("title"); this.field("text");
-  rows.forEach((row) => this.add(row));
+  rows.forEach(({ title, text }, id) => this.add({ id, title, text }));
 });
 fs.writeFileSync("index.json", JSON.stringify(index));
 fs.writeFileSync("kept.json", JSON.stringify(kept));
@@ -93,7 +93,7 @@ export async function open() {
 MINISEARCH_BUILD = """
 const MiniSearch = require("minisearch");
 const index = new MiniSearch({ fields: ["title", "text"], storeFields: ["title", "excerpt"] });
-index.addAll(rows.map((row, number) => ({ ...row, excerpt: kept[number][1] })));
+index.addAll(rows.map(({ title, text }, id) => ({ id, title, text, excerpt: kept[id][1] })));
 fs.writeFileSync("index.json", JSON.stringify(index));
 """
 MINISEARCH = """
@@ -115,7 +115,7 @@ export async function open() {
     search.shadowRoot.querySelector("input").value = query;
     const found = new Promise((resolve) => search.addEventListener("found", resolve, { once: true }));
     await search.ask();
-    return (await found).detail.hits.map(({ id, title, text }) => ({ url: `${id}.html`, title, excerpt: text }));
+    return (await found).detail.hits.map(({ id, title, text }) => ({ url: `#${id}`, title, excerpt: text }));
   };
 }
 """

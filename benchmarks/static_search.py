@@ -20,7 +20,7 @@ import json
 import shutil
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -90,10 +90,8 @@ class Collection:
         self.site = work / f"{self.name.replace('#', '-').replace(':', '')}-{len(self.documents)}"
         if not self.site.exists():
             write_pages(self.site / "pages", self.documents)
-        rows = (
-            {"id": str(number), "title": one.title or "", "text": one.text or ""}
-            for number, one in enumerate(self.documents)
-        )
+        self.numbers = {one.id: number for number, one in enumerate(self.documents)}
+        rows = ({"id": one.id, "title": one.title or "", "text": one.text or ""} for one in self.documents)
         self.records = self.site / "records.jsonl"
         self.records.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
@@ -121,9 +119,11 @@ def _judgments(source: str) -> list[Qrel]:
 class Driver:
     """A search in a browser, over a slow network if asked for."""
 
-    def __init__(self, browser: Browser, served: Served, peer: Peer, setting: dict[str, Any]) -> None:
+    def __init__(
+        self, browser: Browser, served: Served, peer: Peer, setting: dict[str, Any], numbers: Mapping[str, int]
+    ) -> None:
         self.browser, self.served, self.address = browser, served, f"{served.url}/{peer.name}/bare.html"
-        self.setting = setting
+        self.setting, self.numbers = setting, numbers
 
     def open(self, megabits: float = 0, latency: float = 0) -> Page:
         """A page of a browser that has seen nothing; the search is not loaded yet."""
@@ -142,8 +142,11 @@ class Driver:
     def search(self, page: Page, query: str) -> tuple[list[int], float]:
         """The numbers of the pages that are found, and the milliseconds until they are shown."""
         found = page.evaluate("query => window.shown(query)", query)
-        numbers = [int(url.rpartition("/")[2].partition(".")[0]) for url in found["urls"]]
-        return list(dict.fromkeys(numbers)), found["ms"]
+        return [self._number(url) for url in found["urls"]], found["ms"]
+
+    def _number(self, url: str) -> int:
+        page, mark, document = url.partition("#")
+        return self.numbers[document] if mark else int(page.rpartition("/")[2].partition(".")[0])
 
     def cost(self, page: Page, query: str) -> tuple[float, float]:
         """The KB that the server sends for a query, what follows in the background included, and its milliseconds."""
@@ -176,7 +179,7 @@ def compare(collection: Collection, peer: Peer, browser: Browser, given: argpars
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
     with Served(collection.site, given.gzip) as served:
         for name, setting in peer.settings.items():
-            driver = Driver(browser, served, peer, setting)
+            driver = Driver(browser, served, peer, setting, collection.numbers)
             page = driver.open()
             found = {
                 query.id: driver.search(page, query.text)[0]

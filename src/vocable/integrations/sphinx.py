@@ -12,15 +12,9 @@ from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any
 
-from vocable.errors import VocableError, require_extra
-
-require_extra("sphinx", "sphinx")
-
-from sphinx.errors import ExtensionError  # noqa: E402
-from sphinx.util import logging  # noqa: E402
+from vocable.errors import VocableError
 
 BUILDERS = ("html", "dirhtml")
-logger = logging.getLogger(__name__)
 
 
 def setup(app: Any) -> dict[str, Any]:
@@ -42,6 +36,9 @@ def _publish(app: Any, exception: Exception | None) -> None:
     """Publish the search into the site, unless the build failed."""
     if exception is not None or app.builder.name not in BUILDERS:
         return
+    from sphinx.errors import ExtensionError
+    from sphinx.util.logging import getLogger
+
     from vocable.integrations.site_search import publish_pages  # with the libraries of a search
 
     site, pages = Path(app.outdir), dict[str, str]()
@@ -54,4 +51,4 @@ def _publish(app: Any, exception: Exception | None) -> None:
         made = publish_pages(site, pages, cache, title=title, model=app.config.vocable_model)
     except VocableError as error:
         raise ExtensionError(f"vocable: {error}") from error
-    logger.info("vocable: search: %s", made)
+    getLogger(__name__).info("vocable: search: %s", made)
