@@ -90,16 +90,19 @@ class Cost(NamedTuple):
     operations: float
 
     @classmethod
-    def of(cls, model: str, recipe: Recipe | None, texts: int, *, adapts: bool, trains: bool) -> Cost:
-        """Return the cost of the parts of a recipe that are carried out, and of encoding `texts` texts."""
+    def of(cls, model: str, recipe: Recipe | None, texts: int, *, adapts: bool, trains: bool, done: int = 0) -> Cost:
+        """Return the cost of the parts of a recipe that are carried out, and of encoding `texts` texts.
+
+        The first `done` steps of the pre-training are those of another run.
+        """
         size = next(size for part, size in BACKBONES.items() if part in model.lower())
         layers, head = 2e6 * size.weights, 2e3 * size.hidden * size.terms  # operations per token
         steps, operations = 0, float(texts * TOKENS * (layers + head))
         if adapts and recipe is not None and (learning := recipe.pretrain) is not None:
             batch = learning.batch_size * learning.gradient_accumulation
-            steps += learning.steps
+            steps += learning.steps - done
             masked = learning.masking_rate * head
-            operations += 3 * learning.steps * batch * learning.max_length * (layers + masked)
+            operations += 3 * (learning.steps - done) * batch * learning.max_length * (layers + masked)
         if trains and recipe is not None:
             training = recipe.training
             tokens = training.query_length + training.document_length * (1 + recipe.data.negatives)

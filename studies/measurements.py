@@ -6,7 +6,8 @@ A measurement returns the values with these names: numbers, or lists of numbers 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -20,11 +21,13 @@ from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import load
 from vocable.encoder.protocol import Role
+from vocable.errors import DataError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.quality import Evaluation, Retrieval, evaluate_run
 from vocable.evaluation.retrieval import retrieve_lexically
 from vocable.pruning import prune
+from vocable.storage import read_record, write_record
 from vocable.training.callbacks import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.wackiness.ablate import THRESHOLDS, Control, ablate
@@ -34,12 +37,17 @@ if TYPE_CHECKING:
     from studies.runs import Run
     from studies.vectors import OnDataset
 
-Values: TypeAlias = dict[str, "float | list[float]"]
+Value: TypeAlias = "float | list[float] | list[str]"  # a number, a curve, or words
+Values: TypeAlias = dict[str, Value]
+PerQuery: TypeAlias = dict[str, dict[str, dict[str, float]]]
 Function: TypeAlias = Callable[..., Values]
 PROBE = 10_000  # documents whose words and tokens are counted
 LOGITS = 8000  # documents whose logits are measured
 DEPTH = 1000
-BM25_RM3 = "bm25+rm3"
+LEXICAL = ("bm25", "bm25+rm3")  # rows that no model makes
+PER_QUERY = "per-query.json"  # of a dataset's reports: the values of each query by pruning and measure
+RANDOM = {"random": "mean", "low": "low", "high": "high"}  # of the draws of random terms
+WACKINESS = "wackiness-{role}"  # the report of `measure_wackiness`
 
 
 class Column(NamedTuple):
@@ -109,15 +117,23 @@ def fragmentation(run: Run, on: OnDataset, values: Sequence[str]) -> Values:
 def quality(
     run: Run, on: OnDataset, values: Sequence[str], *, query_max_terms: int = 0, document_max_terms: int = 0
 ) -> Values:
-    """Measures of ir_measures, the mean numbers of terms (L0_q, L0_d) and FLOPS; 0 keeps all terms."""
+    """Measures of ir_measures, the mean numbers of terms (L0_q, L0_d) and FLOPS; 0 keeps all terms.
+
+    The values of each query are kept, too. BM25 is not pruned: NaN.
+    """
     measures = [name for name in values if name not in ("L0_q", "L0_d", "FLOPS")] or ["nDCG@10"]
-    if run.model == BM25_RM3:
+    if run.model in LEXICAL and (query_max_terms or document_max_terms):
+        return dict.fromkeys(values, math.nan)
+    if run.model in LEXICAL:
         retrieval = retrieve_lexically(on.dataset, k=DEPTH, make=lexical_search(run.model))
         evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
     else:
         evaluation = _searched(run, on, measures, query_max_terms, document_max_terms)
     cost = evaluation.cost
     assert cost is not None
+    path, pruned = on.folder / PER_QUERY, f"{query_max_terms} {document_max_terms}"
+    known = read_record(path, PerQuery) if path.exists() else {}
+    write_record(path, {**known, pruned: {**known.get(pruned, {}), **evaluation.per_query}})
     found = {**evaluation.values, "L0_q": cost.query_terms, "L0_d": cost.document_terms, "FLOPS": cost.flops}
     return {name: value for name, value in found.items() if name in values and value is not None}
 
@@ -136,10 +152,27 @@ def _searched(run: Run, on: OnDataset, measures: Sequence[str], query_terms: int
     return evaluate_run(run.name, retrieval, on.dataset, measures)
 
 
+def per_query(run: Run, dataset: str, measure: str, options: Mapping[str, int]) -> Mapping[str, float] | None:
+    """Return a measure of each query, as `quality` with these options has kept it; None if it has not."""
+    path = run.reports(dataset) / PER_QUERY
+    pruned = f"{options.get('query_max_terms', 0)} {options.get('document_max_terms', 0)}"
+    return read_record(path, PerQuery).get(pruned, {}).get(measure) if path.exists() else None
+
+
+@measurement("model")
+def terms_of_a_text(
+    run: Run, on: OnDataset, values: Sequence[str], *, role: Role, max_terms: int | None = None
+) -> Values:
+    """The number of terms of a query or a document: mean, std, ... (Kim et al. 2026, table 9)."""
+    vectors = on.query_vectors if role == "query" else on.document_vectors
+    [found] = analyze_postings(vectors, max_terms=[max_terms], longest=0)
+    return {name: found.l0[name] for name in values}
+
+
 @measurement("model")
 def postings(run: Run, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None) -> Values:
-    """The lengths of the postings lists over all terms: mean, std, ... (Kim et al. 2026, tables 3 and 9)."""
-    [found] = analyze_postings(on.vectors[1], max_terms=[max_terms], longest=0)
+    """The lengths of the postings lists over all terms: mean, variance, std (Kim et al. 2026, tables 3 and 9)."""
+    [found] = analyze_postings(on.document_vectors, max_terms=[max_terms], longest=0)
     return {name: float(getattr(found.all_terms, name)) for name in values}
 
 
@@ -148,25 +181,29 @@ def term_weights(
     run: Run, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None, min_count: int = 1
 ) -> Values:
     """The spread of a term's weights over documents (Kim et al. 2026, table 8)."""
-    [found] = analyze_weights(on.vectors[1], max_terms=[max_terms], min_count=[min_count])
+    [found] = analyze_weights(on.document_vectors, max_terms=[max_terms], min_count=[min_count])
     return {name: float("nan") if (value := getattr(found, name)) is None else float(value) for name in values}
 
 
 @measurement("model")
 def wackiness(run: Run, on: OnDataset, values: Sequence[str], *, role: Role = "query", limit: int) -> Values:
-    """W-AUC, its standard deviation and the curve over `places` from 0 to 1 (Polyakov et al. 2026, table 2)."""
-    vectors = None if run.model == BM25_RM3 else on.vectors[1]
+    """W-AUC, its standard deviation, the curve over `places` from 0 to 1, and the `wackiest` terms.
+
+    As of Polyakov et al. 2026, tables 2 and 3 and figure 4.
+    """
+    vectors = None if run.model in LEXICAL else on.document_vectors
     on.let_go()
     report = measure_wackiness(
         run.model,
         on.source,
-        on.folder / f"wackiness-{role}",
+        on.folder / WACKINESS.format(role=role),
         queries=None if role == "document" else on.source,
         role=role,
         limit=limit,
         vectors=vectors,
     )
     found: dict[str, Any] = {**report.models[0]}
+    found["wackiest"] = [one["term"] for one in found["wackiest"]]
     curve = found["curve"]
     places = [place / max(1, len(curve) - 1) for place in range(len(curve))]
     return {name: {**found, "places": places}[name] for name in values}
@@ -178,29 +215,38 @@ def removal(
     on: OnDataset,
     values: Sequence[str],
     *,
-    measure: str,
+    measures: Sequence[str],
+    scored: str,
     thresholds: Sequence[int] = THRESHOLDS,
     control: Control = "number",
 ) -> Values:
-    """A measure without the wackiest terms, and without random ones, by the number of removed terms."""
-    queries, documents = on.vectors
+    """Measures by the number of removed `terms`: without the wackiest ("nDCG@10 wacky"), and without random ones.
+
+    These are the mean over draws ("nDCG@10 random") and its interval ("nDCG@10 low" and "nDCG@10 high", mean ± 2 std).
+    The wackiness of a term is that of `wackiness` on the dataset `scored`, which is measured before.
+    """
+    scores = run.reports(scored) / WACKINESS.format(role="query") / "scores.parquet"
+    if not scores.exists():
+        raise DataError(f"no wackiness of {run.name} on {scored}: measure W-AUC first", source=str(scores))
+    queries, documents = on.query_vectors, on.document_vectors
     on.let_go()
     report = ablate(
         run.model,
         on.source,
-        on.folder / f"removal-{measure}",
+        on.folder / "removal",
+        scores=scores,
         thresholds=thresholds,
-        measures=[measure],
+        measures=measures,
         control=control,
         vectors=documents,
         query_vectors=queries,
     )
-    points = [(point.threshold, point.measures[measure]) for point in report.datasets[0].points]
-    found: Values = {
-        "terms": [float(threshold) for threshold, _ in points],
-        "wacky": [one.wacky for _, one in points],
-        "random": [one.random["mean"] for _, one in points],
-    }
+    points = report.datasets[0].points
+    found: Values = {"terms": [float(point.threshold) for point in points]}
+    for name in measures:
+        each = [point.measures[name] for point in points]
+        found[f"{name} wacky"] = [one.wacky for one in each]
+        found |= {f"{name} {ours}": [one.random[key] for one in each] for ours, key in RANDOM.items()}
     return {name: found[name] for name in values}
 
 
@@ -218,4 +264,4 @@ def pretraining_log(run: Run, on: None, values: Sequence[str], *, of: str) -> Va
 
 def _logged(path: Path, values: Sequence[str], of: str) -> Values:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {name: [line[name] for line in lines if of in line] for name in values}
+    return {name: [line.get(name, math.nan) for line in lines if of in line] for name in values}

@@ -9,18 +9,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from studies.cost import TERMS, TEXT_BYTES, TFLOPS, Cost, Resources
-from studies.measurements import BM25_RM3, Column
+from studies.measurements import LEXICAL, Column
 from studies.prepared import PREPARED
 from studies.runs import BEFORE_TRAINING, Request, Run
 from studies.toys import Toys
 from studies.vectors import Place
 from vocable.data.sources import parse_source
 from vocable.errors import ArgumentError
+from vocable.evaluation.dataset import Convention
 from vocable.tables import Table, Tabled, counted
 from vocable.training.prepared import prepared_folder
 from vocable.training.recipe import Recipe
@@ -44,6 +45,7 @@ class Figure:
     dashed: Sequence[str] = ()  # columns drawn as dashed lines in the colors of y
     apart: bool = False  # each pair has a panel of its own
     log_x: bool = False
+    bands: Sequence[tuple[str, str]] = ()  # lower and upper columns of a band around each of `dashed`
     curves: str | None = None  # regular expression: rows whose group 1 is the same are one curve
 
 
@@ -58,11 +60,13 @@ class Exhibit:
     sweep: str | None = None  # as of `vocable train`: each row is trained with each value
     seeds: Sequence[int] | None = None  # each row is trained with each seed; None for that of the recipe
     figure: Figure | None = None
+    baseline: str | None = None  # the row against which the others are tested, query by query
 
     @property
     def shown(self) -> list[str]:
         """All columns to measure, those of the figure included."""
-        drawn = [] if self.figure is None else [*self.figure.x, *self.figure.y, *self.figure.dashed]
+        one = self.figure
+        drawn = [] if one is None else [*one.x, *one.y, *one.dashed, *chain.from_iterable(one.bands)]
         return list(dict.fromkeys([*self.columns, *drawn]))
 
 
@@ -82,6 +86,7 @@ class Study:
     corpora: Mapping[str, str] = field(default_factory=dict)  # dataset -> the one that has nearly all its documents
     groups: Mapping[str, str] = field(default_factory=dict)  # name -> datasets, with spaces between
     sizes: Mapping[str, int] = field(default_factory=dict)  # documents of a dataset, for the plan
+    trec_eval: Sequence[str] = ()  # datasets in which a document with its query's id counts, whatever their source
     fetch: Mapping[str, str] = field(default_factory=dict)  # pattern of sources -> instructions to get them
     models: Mapping[str, Model] = field(default_factory=dict)
     not_here: Mapping[str, str] = field(default_factory=dict)  # exhibits that are not reproduced, and why
@@ -166,10 +171,12 @@ class Plan(Tabled):
         found, adapted = {}, set[str]()
         for name, run in self.runs.items():
             corpora = {self.places[request.on].corpus for request in run.wanted if request.on and run.needs == "model"}
-            texts = sum(self.study.sizes.get(corpus, 0) for corpus in corpora)
+            texts = 0 if run.model in LEXICAL else sum(self.study.sizes.get(corpus, 0) for corpus in corpora)
             model = run.model if run.recipe is None else run.recipe.model
             adapts = run.needs != "recipe" and run.shares_with not in adapted
-            found[name] = Cost.of(model, run.recipe, texts, adapts=adapts, trains=run.needs == "model")
+            done = 0 if run.continues is None or run.continues.shares_with not in adapted else run.continues.steps
+            trains = run.needs == "model"
+            found[name] = Cost.of(model, run.recipe, texts, adapts=adapts, trains=trains, done=done)
             adapted |= {run.shares_with} if adapts else set()
         return found
 
@@ -232,6 +239,7 @@ def make_plan(
     first: dict[str, str] = {}
     for run in known.values():  # of runs that adapt alike, the first gives the adapted model its name
         run.shares_with = first.setdefault(run.settings(BEFORE_TRAINING), run.name)
+    _continue(known.values())
     for name in rows:
         for column in (study.columns[shown] for shown in study.exhibits[name].shown):
             for run, dataset in product(runs_of(rows[name]), study.datasets_of(column)):
@@ -242,6 +250,21 @@ def make_plan(
     places = {name: _place(study, name, folder, toys) for name in study.datasets}
     missing = {} if toys is not None else _missing(study, runs.values(), places)
     return Plan(study, {name: study.exhibits[name] for name in rows}, rows, runs, places, missing, tflops)
+
+
+def _continue(runs: Iterable[Run]) -> None:
+    """Let a pre-training that is the beginning of a longer schedule be continued by the next longer one."""
+    alike: dict[str, dict[int, Run]] = defaultdict(dict)
+    for run in runs:
+        if (
+            run.recipe is not None
+            and run.recipe.pretrain is not None
+            and run.recipe.pretrain.schedule_steps is not None
+        ):
+            alike[run.settings(BEFORE_TRAINING, any_steps=True)].setdefault(run.recipe.pretrain.steps, run)
+    for steps in alike.values():
+        for shorter, longer in pairwise(sorted(steps)):
+            steps[longer].continues, steps[shorter].is_continued = steps[shorter], True
 
 
 def runs_of(rows: Iterable[Row]) -> list[Run]:
@@ -273,7 +296,7 @@ def _planned(study: Study, exhibit: Exhibit, overrides: Sequence[str]) -> Iterat
 def _row(one: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, known: dict[str, Run]) -> Row:
     """The row with its runs; a run with the settings of a known one is that run."""
     if one.recipe is None:
-        name = one.model if toys is None or one.model == BM25_RM3 else toys.model(one.model)
+        name = one.model if toys is None or one.model in LEXICAL else toys.model(one.model)
         run = Run(one.label, root, model=name)
         return Row(one.label, [known.setdefault(run.settings(), run)], one.published)
     runs = []
@@ -281,7 +304,9 @@ def _row(one: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, known: 
         name = one.label + (f"-seed-{seed}" if seed != one.recipe.seed else "")
         if any(run.name == name for run in known.values()):  # a variant of another recipe, or this very run
             name = f"{one.file}-{name}"
-        seeded = one.recipe.model_copy(update={"seed": seed, "evaluation": None, "needs": []})
+        chooses = one.recipe.evaluation is not None and one.recipe.evaluation.best  # the checkpoint to measure
+        others = {} if chooses else {"evaluation": None}
+        seeded = one.recipe.model_copy(update={"seed": seed, "needs": [], **others})
         run = Run(name, root, recipe=seeded if toys is None else toys.recipe(seeded))
         run.needed = one.recipe.needs
         runs.append(known.setdefault(run.settings(), run))
@@ -291,10 +316,11 @@ def _row(one: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, known: 
 def _place(study: Study, name: str, folder: str, toys: Toys | None) -> Place:
     """The first source of a dataset that exists, or the last one; on toys, a collection of its own."""
     corpus = study.corpora.get(name, name)
+    convention: Convention | None = "trec_eval" if name in study.trec_eval else None
     if toys is not None:
-        return Place(toys.collection(name), corpus)
+        return Place(toys.collection(name), corpus, convention)
     places = [_in_folder(place, folder) for place in study.datasets[name].split()]
-    return Place(next((place for place in places if _exists(place)), places[-1]), corpus)
+    return Place(next((place for place in places if _exists(place)), places[-1]), corpus, convention)
 
 
 def _in_folder(place: str, folder: str) -> str:
@@ -334,6 +360,8 @@ def _sources(run: Run) -> Iterator[str]:
             yield from one.texts(settings)
     if recipe.expand is not None and recipe.expand.words is not None:
         yield recipe.expand.words
+    if recipe.evaluation is not None and run.needs == "model":
+        yield from recipe.evaluation.datasets
     for source, placed in zip(recipe.data.examples, recipe.examples(), strict=True) if run.needs == "model" else ():
         if recipe.data.sampling == "random" and prepared_folder(placed, run.root / PREPARED).exists():
             continue

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from studies.measurements import Column, Values
+from studies.measurements import Column, Value, Values, per_query
 from studies.plan import Figure, Plan, Row, Study
 from studies.runs import Request
+from vocable.evaluation.significance import paired_t_test
 from vocable.figures import ACROSS, MARKERS, add_legend, empty_panels
 from vocable.html import Drawing, Section, drawing, write_page
 from vocable.storage import write_record
@@ -23,28 +24,39 @@ from vocable.tables import NONE, Table, Tabled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Drawn: TypeAlias = tuple[str, str, str | None, tuple[str, str] | None]  # x, y, dashed y, edges of its band
+
 RESULTS = "results.json"
 MARKED = 20  # points of a curve that have a marker each
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Our values, one per seed, and the published one."""
+    """Our values, one per seed, the published one, and p of the test against the baseline's row."""
 
-    ours: list[float | list[float]]
+    ours: list[Value]
     published: float | None
+    p: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the cell as JSON values; null for NaN and infinities."""
         ours = [[_finite(one) for one in value] if isinstance(value, list) else _finite(value) for value in self.ours]
-        return {"ours": ours, "published": self.published}
+        return {"ours": ours, "published": self.published} | ({} if self.p is None else {"p": self.p})
 
     def text(self, decimals: int) -> str:
-        """Return our mean ± the standard deviation over seeds, and the published value in brackets."""
-        numbers = [value for value in self.ours if isinstance(value, float | int)]
+        """Return our mean ± the standard deviation over seeds, and the published value in brackets; or words.
+
+        * marks p < 0.05, ** p < 0.01.
+        """
+        words = [", ".join(map(str, value)) for value in self.ours if isinstance(value, list)]
+        if words:
+            return "; ".join(words)
+        numbers = [value for value in self.ours if isinstance(value, float | int) and math.isfinite(value)]
         shown = f"{fmean(numbers):.{decimals}f}" if numbers else NONE
         if len(numbers) > 1:
             shown += f" ± {stdev(numbers):.{decimals}f}"
+        if self.p is not None:
+            shown += "**" if self.p < 0.01 else "*" if self.p < 0.05 else ""
         return shown if self.published is None else f"{shown} ({self.published:.{decimals}f})"
 
 
@@ -89,7 +101,10 @@ class Reproduction(Tabled):
 
     def write_page(self) -> None:
         """Write the page with the tables and figures."""
-        note = "Ours, ± the standard deviation over seeds, and in brackets the published."
+        note = (
+            "Ours, ± the standard deviation over seeds, and in brackets the published. * and ** mark p < 0.05 and "
+            "p < 0.01 of a paired two-sided t-test over queries, where a table has a baseline."
+        )
         sections = [Section("How to read it", [note])]
         for name in self.cells:
             figure = self.study.exhibits[name].figure
@@ -99,8 +114,8 @@ class Reproduction(Tabled):
         write_page(self.output, title, sections)
 
     def _figure(self, name: str, figure: Figure) -> Drawing:
-        dashed: Sequence[str | None] = figure.dashed or [None] * len(figure.y)
-        pairs = list(zip(figure.x, figure.y, dashed, strict=True))
+        none: list[None] = [None] * len(figure.y)
+        pairs = [*zip(figure.x, figure.y, figure.dashed or none, figure.bands or none, strict=True)]
         panels = [[pair] for pair in pairs] if figure.apart else [pairs]
         drawn = empty_panels(len(panels), ACROSS)
         for axes, panel in zip(drawn.axes, panels, strict=True):
@@ -110,15 +125,22 @@ class Reproduction(Tabled):
         add_legend(drawn, *drawn.axes[0].get_legend_handles_labels(), fontsize="x-small")
         return drawing(drawn, self.output, name, self.study.exhibits[name].about)
 
-    def _draw(self, axes: Axes, name: str, curves: str | None, pairs: Sequence[tuple[str, str, str | None]]) -> None:
-        """Draw the y of each pair as a line, with markers where there are few points."""
-        solid = _curves(self.cells[name], curves, [(x, y) for x, y, _ in pairs])
-        dashed = _curves(self.cells[name], curves, [(x, other) for x, _, other in pairs if other is not None])
+    def _draw(self, axes: Axes, name: str, curves: str | None, pairs: Sequence[Drawn]) -> None:
+        """Draw the y of each pair as a line, with markers where there are few points, and the band of the dashed."""
+
+        def lines(ys: Iterable[tuple[str, str | None]]) -> dict[str, list[tuple[float, float]]]:
+            return _curves(self.cells[name], curves, [(x, y) for x, y in ys if y is not None])
+
+        solid, dashed = lines((x, y) for x, y, _, _ in pairs), lines((x, other) for x, _, other, _ in pairs)
+        low, high = (lines((x, band and band[side]) for x, _, _, band in pairs) for side in (0, 1))
         for number, (curve, points) in enumerate(solid.items()):
             marker, color = MARKERS[number % len(MARKERS)] if len(points) < MARKED else "", f"C{number}"
             axes.plot([x for x, _ in points], [y for _, y in points], marker=marker, color=color, label=curve)
             others = dashed.get(curve, [])
             axes.plot([x for x, _ in others], [y for _, y in others], color=color, linestyle="--")
+            edges = [[y for _, y in side.get(curve, [])] for side in (low, high)]
+            at = [x for x, _ in low.get(curve, [])]
+            axes.fill_between(at, edges[0], edges[1], color=color, alpha=0.15, linewidth=0)
         axes.set_xlabel(pairs[0][0])
         axes.set_ylabel(pairs[0][1])
         axes.grid(alpha=0.3)
@@ -148,11 +170,24 @@ def cells_of(row: Row, plan: Plan, exhibit: str, values: Mapping[str, Mapping[st
     found = {}
     for name in plan.exhibits[exhibit].shown:
         each = [_value(plan.study.columns[name], plan.study, values.get(run.name, {})) for run in row.runs]
-        found[name] = Cell([value for value in each if value is not None], row.published.get(name))
+        p = _p(row, plan, exhibit, plan.study.columns[name])
+        found[name] = Cell([value for value in each if value is not None], row.published.get(name), p)
     return found
 
 
-def _value(column: Column, study: Study, values: Mapping[str, Values]) -> float | list[float] | None:
+def _p(row: Row, plan: Plan, exhibit: str, column: Column) -> float | None:
+    """The p of a paired two-sided t-test against the baseline's row, where both have one run and one dataset."""
+    baseline = next((one for one in plan.rows[exhibit] if one.label == plan.exhibits[exhibit].baseline), None)
+    datasets = plan.study.datasets_of(column)
+    if baseline is None or baseline is row or column.on is None or column.measure.__name__ != "quality":
+        return None
+    if len(datasets) > 1 or len(baseline.runs) > 1 or len(row.runs) > 1:
+        return None
+    [first, second] = (per_query(one.runs[0], column.on, column.value, column.options) for one in (baseline, row))
+    return None if first is None or second is None else paired_t_test(first, second)
+
+
+def _value(column: Column, study: Study, values: Mapping[str, Values]) -> Value | None:
     """A column's value of a run: the mean over its datasets, of lists place by place, in the paper's unit.
 
     None if a dataset has not been measured.
@@ -161,12 +196,14 @@ def _value(column: Column, study: Study, values: Mapping[str, Values]) -> float 
     if not all(column.value in values.get(key, {}) for key in keys):
         return None
     found = [values[key][column.value] for key in keys]
+    if isinstance(found[0], list) and found[0] and isinstance(found[0][0], str):
+        return found[0]
     mean = [column.times * one for one in _mean(found)]
     return mean if isinstance(found[0], list) else mean[0]
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: float | str) -> float | str | None:
+    return value if isinstance(value, str) or math.isfinite(value) else None
 
 
 def _decimals(rows: Iterable[Mapping[str, Cell]], column: str) -> int:
@@ -190,7 +227,7 @@ def _curves(
     return dict(curves)
 
 
-def _mean(values: Sequence[float | list[float]]) -> list[float]:
+def _mean(values: Sequence[Value]) -> list[float]:
     """The mean of numbers, [one], or of lists place by place."""
-    lists = [value if isinstance(value, list) else [value] for value in values]
+    lists: list[Any] = [value if isinstance(value, list) else [value] for value in values]
     return [fmean(several) for several in zip(*lists, strict=True)]

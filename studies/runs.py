@@ -5,6 +5,7 @@ Below the output folder:
     models/NAME      the trained models
     adapted/NAME     models before calibration and training, which several runs may share
     prepared/...     examples of which runs sample negatives, read once for all
+    checkpoints/NAME the last checkpoint of a pre-training that a longer one continues
     measured/NAME    measurements by dataset, and the reports
     vectors/NAME     vectors and indexes of one collection, removed when it has been measured
 """
@@ -27,9 +28,9 @@ from studies.vectors import Encoders, Place
 from vocable.adapt.stages import stage, stages
 from vocable.encoder.hub import first_line, trusting
 from vocable.errors import RecipeError, VocableError
-from vocable.storage import finish, finished, read_record, resumable, write_record
+from vocable.storage import finish, finished, read_record, replacing_folder, resumable, write_record
 from vocable.training import distributed
-from vocable.training.callbacks import LOG
+from vocable.training.callbacks import LOG, last_checkpoint
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.recipe import Recipe
 from vocable.training.stages import PRETRAIN, carry_out_stages
@@ -37,7 +38,7 @@ from vocable.training.train import train
 
 # Keys of a recipe: those of the adapted model, and all that it depends on.
 ADAPTING = ("head", *(one.name for one in stages() if one.order < stage("calibrate").order))
-BEFORE_TRAINING = ("model", "pooling", "activation", "seed", "data_folder", *ADAPTING)
+BEFORE_TRAINING = ("model", "pooling", "seed", "data_folder", *ADAPTING)  # the activation is that of the training
 NEEDS = ("recipe", "adapted", "model")  # in the order in which they are made
 
 
@@ -82,6 +83,8 @@ class Run:
         self.wanted: dict[Request, list[str]] = {}  # names of values
         self.needed = list[str]()  # `needs` of the recipe
         self.shares_with = name  # the run that makes the adapted model
+        self.continues: Run | None = None  # a run whose pre-training is the beginning of this one's
+        self.is_continued = False
 
     @property
     def model(self) -> str:
@@ -97,6 +100,11 @@ class Run:
         return str(self.root / "adapted" / self.shares_with) if changed else self.recipe.model
 
     @property
+    def steps(self) -> int:
+        """The steps of the pre-training."""
+        return 0 if self.recipe is None or self.recipe.pretrain is None else self.recipe.pretrain.steps
+
+    @property
     def is_adapted(self) -> bool:
         """False if the model before calibration and training is pre-trained, and not made yet."""
         return self.recipe is None or self.recipe.pretrain is None or Path(self.adapted).exists()
@@ -106,14 +114,20 @@ class Run:
         """The last part of the run that its measurements need."""
         return max((request.needs for request in self.wanted), key=NEEDS.index, default="recipe")
 
-    def settings(self, keys: Sequence[str] | None = None) -> str:
-        """Return a digest of the recipe, or of some of its keys."""
+    def settings(self, keys: Sequence[str] | None = None, *, any_steps: bool = False) -> str:
+        """Return a digest of the recipe, or of some of its keys; with `any_steps`, but its steps of pre-training."""
         if self.recipe is None:
             return self.model
         values = self.recipe.model_dump(mode="json", exclude={"trust_remote_code"})
         if keys is not None:
             values = {key: values[key] for key in keys}
+        if any_steps:
+            values["pretrain"] = (values["pretrain"] or {}) | {"steps": None}
         return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def reports(self, dataset: str) -> Path:
+        """The folder of the reports on a dataset."""
+        return self.root / "measured" / f"{self.name}-{dataset}"
 
     @property
     def kept(self) -> Path:
@@ -164,20 +178,42 @@ class Run:
                 prepared = with_prepared_examples(self._starting_recipe(recipe), self.root / PREPARED)
             train(prepared, self.model)
 
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the last checkpoint of the pre-training, for one that continues it."""
+        return self.root / "checkpoints" / self.shares_with
+
     def _adapt(self, recipe: Recipe) -> None:
-        """Make the model before calibration, with the log of its pre-training."""
+        """Make the model before calibration, with the log of its pre-training, which may continue that of another."""
         output, settings = Path(self.adapted), {"adapts": self.settings(BEFORE_TRAINING)}
         if distributed.by_first(partial(finished, output, settings)):
             return
+        earlier = self.continues
+        if earlier is not None and earlier.recipe is not None:
+            earlier._adapt(earlier.recipe)
         with ExitStack() as stack:
             with distributed.first_alone():
                 work = stack.enter_context(resumable(output, settings))
-            made = Path(carry_out_stages(recipe.model_copy(update={"calibrate": None, "queries": None}), work))
+                if distributed.is_first() and earlier is not None and not (work / PRETRAIN).exists():
+                    with replacing_folder(work / PRETRAIN) as begun:
+                        shutil.copytree(earlier.checkpoints, begun, dirs_exist_ok=True)
+            adapting = recipe.model_copy(update={"calibrate": None, "queries": None, "activation": None})
+            made = Path(carry_out_stages(adapting, work))
             if distributed.is_first():
                 if (log := work / PRETRAIN / LOG).exists():
                     shutil.copy(log, made / KEPT_LOG)
+                if self.is_continued and (work / PRETRAIN).exists():
+                    self._keep_checkpoint(work)
                 finish(work, output, made)
             distributed.wait()
+
+    def _keep_checkpoint(self, work: Path) -> None:
+        """Keep what a longer pre-training continues from: the windows, the log and the last checkpoint."""
+        last = last_checkpoint(work / PRETRAIN)
+        assert last is not None
+        others = [one.name for one in (work / PRETRAIN).glob("checkpoint-*") if one.name != Path(last).name]
+        with replacing_folder(self.checkpoints) as kept:
+            shutil.copytree(work / PRETRAIN, kept, dirs_exist_ok=True, ignore=lambda *_: others)
 
     def _starting_recipe(self, recipe: Recipe) -> Recipe:
         """The recipe from the pre-trained model on; without pre-training, the stages are cheap to carry out again."""

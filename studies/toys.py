@@ -101,7 +101,9 @@ class Toys:
     def recipe(self, recipe: Recipe) -> Recipe:
         """The same recipe on toys: the same stages, losses and penalties, fewer and shorter steps."""
         values = recipe.model_dump(mode="json", by_alias=False)
-        values |= {"model": self.model(recipe.model), "data_folder": "", "needs": [], "evaluation": None}
+        values |= {"model": self.model(recipe.model), "data_folder": "", "needs": []}
+        if recipe.evaluation is not None:
+            values["evaluation"] |= {"datasets": [*map(self.collection, recipe.evaluation.datasets)], "every": 1}
         for stage, settings in recipe.planned():
             if isinstance(settings, bool):
                 continue
@@ -132,8 +134,10 @@ class Toys:
         if training["max_terms"]:
             training["max_terms"] |= {role: 20 for role in ("query", "document") if training["max_terms"][role]}
         if learning:
-            schedule = None if learning["schedule_steps"] is None else 4
-            learning |= LEARNING | {"max_length": 24, "held_out": 8, "schedule_steps": schedule, "passes": None}
+            whole, steps = learning["schedule_steps"], learning["steps"]
+            learning |= LEARNING | {"max_length": 24, "held_out": 8, "passes": None}
+            if whole is not None:  # checkpoints of one pre-training stay apart
+                learning |= {"schedule_steps": 8, "steps": 2 * max(1, round(4 * steps / whole))}
         values["data"]["examples"] = [self.examples(_named(source)) for source in recipe.data.examples]
         values["data"]["negatives"] = min(2, recipe.data.negatives)
         values["saved"] |= {"query_length": 16, "document_length": 24}

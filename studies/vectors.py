@@ -24,7 +24,7 @@ from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.cost import spread
-from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.pruning import prune
 from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
 from vocable.storage import replacing_folder
@@ -40,10 +40,11 @@ FEW = 10_000  # documents that fit everywhere
 
 
 class Place(NamedTuple):
-    """The source of a dataset, and the dataset whose document vectors it shares."""
+    """The source of a dataset, the dataset whose document vectors it shares, and the convention of its measures."""
 
     source: str
     corpus: str
+    convention: Convention | None = None  # None: that of the source
 
 
 class Encoders:
@@ -60,9 +61,9 @@ class Encoders:
     def open(self, name: str) -> OnDataset:
         """Return the dataset of this name, after the one whose documents it shares."""
         if name not in self._opened:
-            source, corpus = self._places[name]
-            first = None if corpus == name else self.open(corpus)
-            self._opened[name] = OnDataset(name, source, self, first)
+            place = self._places[name]
+            first = None if place.corpus == name else self.open(place.corpus)
+            self._opened[name] = OnDataset(name, place, self, first)
         return self._opened[name]
 
     def let_go(self) -> None:
@@ -110,14 +111,15 @@ def check_room(name: str, needed: Resources, disk: float, memory: float | None) 
 class OnDataset:
     """A dataset and its vectors by the model of a run; documents that `first` has are not encoded again."""
 
-    def __init__(self, name: str, source: str, encoders: Encoders, first: OnDataset | None) -> None:
-        self.name, self.source, self._encoders, self._first = name, source, encoders, first
+    def __init__(self, name: str, place: Place, encoders: Encoders, first: OnDataset | None) -> None:
+        self.name, self.source, self._encoders, self._first = name, place.source, encoders, first
+        self._convention = place.convention
         self._indexes = dict[int, Exact]()
 
     @cached_property
     def folder(self) -> Path:
         """The folder of reports."""
-        folder = self._encoders.run.root / "measured" / f"{self._encoders.run.name}-{self.name}"
+        folder = self._encoders.run.reports(self.name)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -125,27 +127,33 @@ class OnDataset:
     def dataset(self) -> Dataset:
         """Documents, judged queries and judgments; documents that `first` has are held once."""
         if self._first is None:
-            return load_dataset(self.source)
+            return load_dataset(self.source, convention=self._convention)
         known = {document.id: document for document in self._first.dataset.documents}
         documents = [one if (one := known.get(own.id)) == own else own for own in read_corpus(self.source)]
-        return replace(load_dataset(self.source, documents=False), documents=documents).judged()
+        alone = load_dataset(self.source, documents=False, convention=self._convention)
+        return replace(alone, documents=documents).judged()
 
     @cached_property
-    def vectors(self) -> tuple[list[str], list[str]]:
-        """The folders of the queries' vectors and of the documents' vectors."""
+    def query_vectors(self) -> list[str]:
+        """The folders of the queries' vectors."""
         queries = [Document(query.id, query.text) for query in self.dataset.queries]
+        return [str(self._encoders.encode(self.name, "query", queries))]
+
+    @cached_property
+    def document_vectors(self) -> list[str]:
+        """The folders of the documents' vectors."""
         own, shared = list(self.dataset.documents), list[str]()
         if self._first is not None:
             others = {document.id: document.full for document in self._first.dataset.documents}
             own = [document for document in own if others.get(document.id) != document.full]
-            shared = self._first.vectors[1]
+            shared = self._first.document_vectors
         here = [str(self._encoders.encode(self.name, "document", own))] if own or not shared else []
-        return [str(self._encoders.encode(self.name, "query", queries))], [*here, *shared]
+        return [*here, *shared]
 
     @cached_property
     def queries(self) -> csr_array:
         """The vectors of the judged queries, in their order."""
-        return read_vectors(self.vectors[0]).matrix
+        return read_vectors(self.query_vectors).matrix
 
     def index(self, max_terms: int = 0) -> Exact:
         """An exact index of the documents with so many terms of each; 0 keeps all terms."""
@@ -163,7 +171,7 @@ class OnDataset:
 
     def _parts(self, max_terms: int) -> Iterator[StoredVectors]:
         """Yield the vectors of the documents, pruned, each from the first folder that has it."""
-        folders = self.vectors[1]
+        folders = self.document_vectors
         left = {document.id for document in self.dataset.documents} if self._first is not None else set[str]()
         for folder in folders:
             for part in read_shards(folder):

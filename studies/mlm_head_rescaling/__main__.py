@@ -52,9 +52,10 @@ STUDY = Study(
         **{name: size for name, size in SIZES.items() if name not in CORPORA},
         **{name: size for name, (_, size) in NANO.items()},
     },
+    trec_eval=[*NANO],  # as the evaluator of sentence-transformers counts
     fetch={
-        "beir:Nano*": "the dataset zeta-alpha-ai/NAME on the Hub, its corpus, queries and qrels saved as corpus.jsonl, "
-        "queries.jsonl, qrels.tsv",
+        "beir:Nano*": "the dataset zeta-alpha-ai/NAME on the Hub: corpus and queries saved as corpus.jsonl and "
+        "queries.jsonl, qrels as qrels.tsv (query-id, corpus-id, score) with the score 1, which it does not have",
     },
     columns={
         "norm": head("norm_mean"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from studies.beir import BEIR, DEV, DL_2019, MSMARCO_SIZE, SIZES
 from studies.common import main
 from studies.measurements import fragmentation, pretraining_log, quality
-from studies.plan import Exhibit, Figure, Study
+from studies.plan import Exhibit, Figure, Model, Study
 
 RECIPE = "vocabulary-transfer"
 # fmt: off
@@ -43,6 +43,36 @@ BEIR_MEAN = quality("nDCG@10", "BEIR", times=100)
 LENGTH = quality("L0_d", "MSM")
 FLOPS = quality("FLOPS", "MSM")
 
+TABLE_1 = ["Doc_Len", "FLOPs", *COLLECTIONS, "BEIR nDCG@10"]
+# Rows that the paper measures or quotes, as public checkpoints. Figures of table 1, then the others of table 2.
+PUBLIC = {
+    label: Model(
+        model,
+        dict(zip([*TABLE_1, *QUALITY[1:]], figures, strict=True)),
+        f"Geng and Yang 2026, tables 1 and 2, {label}",
+    )
+    for label, model, *figures in (
+        ("Co-SelfDistil", "naver/splade-cocondenser-selfdistil", 197.0, 11.1, 49.3, 26.2, 44.1, 81.6, 36.2, 69.3, 35.4,
+         54.2, 85.0, 16.0, 71.5, 24.8, 72.4, 51.2, 37.5, 98.5, 73.5, 83.4),
+        ("Co-EnsembleDistil", "naver/splade-cocondenser-ensembledistil", 159.5, 7.8, 50.8, 24.4, 43.6, 80.0, 35.5, 68.7,
+         35.3, 53.9, 83.4, 15.8, 70.8, 27.3, 72.5, 50.9, 38.3, 98.3, 73.1, 83.0),
+        ("SPLADE-v3", "naver/splade-v3", 213.2, 8.0, 48.7, 25.6, 45.1, 81.0, 38.1, 69.2, 36.3, 58.7, 81.4, 15.6, 71.6,
+         31.2, 73.1, 52.0, 40.0, 98.7, 72.7, 83.2),
+    )
+}  # fmt: skip
+MODELS = PUBLIC | {
+    "BM25": Model(  # of table 2 and of table 8, whose means differ
+        "bm25",
+        {**dict(zip(QUALITY, (43.7, 18.4, 85.3, 50.6, 74.5), strict=True)), "nDCG@10": 44.5},
+        "Geng and Yang 2026, tables 2 and 8, BM25",
+    ),
+    "SPLADE-v3-doc": Model(
+        "naver/splade-v3-doc",
+        {"nDCG@10": 46.8, "FLOPS": 3.3, "doc_len": 240.3},
+        "Geng and Yang 2026, table 8, SPLADE-v3-doc",
+    ),
+}
+
 STUDY = Study(
     folder=Path(__file__).parent,
     about="Geng and Yang 2026, encoders with a raw, cased vocabulary moved to a normalized one",
@@ -51,16 +81,17 @@ STUDY = Study(
     groups={"BEIR": " ".join(COLLECTIONS)},
     sizes={"MSM": MSMARCO_SIZE, **{name: SIZES[one] for name, one in COLLECTIONS.items() if name != "Cli"}},
     fetch={
-        "beir:*msmarco": "the BEIR folder of MS MARCO passages, msmarco.zip of the BEIR collections",
         "*msmarco-hard-negatives.jsonl.gz": HARD_NEGATIVES,
         "cross-encoder-*-scores.pkl.gz": HARD_NEGATIVES,
         "*wikipedia.jsonl.gz": "the dataset wikimedia/wikipedia (20231101.en) of the Hub, a paragraph a line as "
         '{"text": ...}',
-        "*bookcorpus.jsonl.gz": 'the dataset bookcorpus/bookcorpus of the Hub, a line as {"text": ...}',
+        "*bookcorpus.jsonl.gz": 'bookcorpus/bookcorpus of the Hub, a line as {"text": ...}; a script, which '
+        "datasets 4 does not open: take its Parquet files (revision refs/convert/parquet)",
         "*dolma-chem.jsonl.gz": 'the texts of hf:BASF-AI/dolma-chem-only-query-generated, a line as {"text": ...}',
         "*chem-pairs.jsonl.gz": 'its queries and texts, 200,000 lines as {"query": ..., "positive": ...}',
         "beir:*Chem*": "hf:BASF-AI/ChemHotpotQARetrieval and hf:BASF-AI/ChemNQRetrieval as BEIR folders",
     },
+    models=MODELS,
     columns={
         "BEIR nDCG@10": BEIR_MEAN,
         "MSM MRR@10": quality("RR@10", "MSM", times=100),
@@ -85,11 +116,13 @@ STUDY = Study(
         "table-1": Exhibit(
             "BEIR, collection by collection",
             rows={RECIPE: "bert vt"},
-            columns=["Doc_Len", "FLOPs", *COLLECTIONS, "BEIR nDCG@10"],
+            models=[*PUBLIC],
+            columns=TABLE_1,
         ),
         "table-2": Exhibit(
             "BEIR, MS MARCO and DL 2019",
             rows={RECIPE: "bert bert-further-mlm modernbert modernbert-further-mlm modernbert-lowercase vt"},
+            models=["BM25", *PUBLIC],
             columns=QUALITY,
         ),
         "table-3": Exhibit(
@@ -109,7 +142,10 @@ STUDY = Study(
         ),
         "table-7": Exhibit("Other backbones", rows={"vocabulary-transfer-backbones": "all"}, columns=QUALITY),
         "table-8": Exhibit(
-            "Queries by lookup", rows={"inference-free": "all"}, columns=["nDCG@10", "FLOPS", "doc_len"]
+            "Queries by lookup",
+            rows={"inference-free": "all"},
+            models=["BM25", "SPLADE-v3-doc"],
+            columns=["nDCG@10", "FLOPS", "doc_len"],
         ),
         "table-9": Exhibit(
             "Vocabularies of chemistry, five seeds a row",

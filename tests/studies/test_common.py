@@ -32,7 +32,8 @@ ROWS = {  # study -> exhibit -> its only row here
     "wacky_weights": {"table-1": "v3-style", "table-2": "v3-style", "figure-2": "v3-style",
                       "figure-4-documents": "v3-style"},
     "esplade": {"table-2": "indep-uniq-lr-h", "table-3": "indep-uniq-lr-h", "table-6": "indep-uniq-lr-h",
-                "table-8": "indep-uniq-lr-h", "figure-1": "indep-uniq-lr-h", "figure-2": "indep-uniq-lr-h"},
+                "table-8": "indep-uniq-lr-h", "table-9": "indep-uniq-lr-h", "figure-1": "indep-uniq-lr-h",
+                "figure-2": "indep-uniq-lr-h", "figure-3": "indep-uniq-lr-h", "figure-4": "indep-uniq-lr-h"},
 }  # fmt: skip
 FEW = {"BEIR-13": "nfcorpus fever climate-fever", "BEIR": "NFC FEV Cli"}
 
@@ -105,11 +106,31 @@ def test_pruned_costs_and_postings_are_those_of_the_vectors(done: dict[str, Repr
     queries, documents = prune(encoded["query"], 7), prune(encoded["document"], 20)
     assert _ours(reproduction, "table-2", "q7 d20 L0_d") == pytest.approx(np.diff(documents.indptr).mean())
     assert _ours(reproduction, "table-2", "q7 d20 FLOPS") == pytest.approx(flops(queries, documents))
+    counts = np.diff(prune(encoded["query"], 5).indptr), np.diff(prune(encoded["document"], 10).indptr)
+    assert _ours(reproduction, "table-9", "top5 L0_q-std") == pytest.approx(counts[0].std())
+    assert _ours(reproduction, "table-9", "top10 L0_d-std") == pytest.approx(counts[1].std())
+    lengths = np.bincount(encoded["document"].indices, minlength=encoded["document"].shape[1])
+    assert _ours(reproduction, "table-9", "d0 pos-ls-len-std") == pytest.approx(lengths.std())
     kept = (reproduction.output / "adapted/indep-uniq-lr-h/pretrain.jsonl").read_text(encoding="utf-8")
     log = [json.loads(line) for line in kept.splitlines()]
     assert _ours(reproduction, "figure-2", "accuracy") == [
         line["held_out_accuracy"] for line in log if "held_out_accuracy" in line
     ]
+    assert _ours(reproduction, "figure-2", "accuracy of later sub-words") == [
+        line["held_out_accuracy_later_sub-words"] for line in log if "held_out_accuracy" in line
+    ]
+    assert _ours(reproduction, "figure-3", "loss of first sub-words") == [
+        line["held_out_loss_first_sub-word"] for line in log if "held_out_accuracy" in line
+    ]
+
+
+def test_the_checkpoint_is_that_which_the_validation_set_chooses(done: dict[str, Reproduction]) -> None:
+    output = done["esplade"].output
+    evaluation = json.loads((output / "models" / "indep-uniq-lr-h" / "recipe.json").read_text())["evaluation"]
+    assert evaluation["best"] is True
+    assert [Path(place).name for place in evaluation["datasets"]] == ["beir-validation"]
+    log = (output / "models" / "indep-uniq-lr-h" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sum("R@10" in line for line in log) >= 2
 
 
 def test_a_repeated_call_reads_what_it_has_made(done: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch) -> None:

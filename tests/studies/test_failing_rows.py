@@ -128,10 +128,10 @@ def work(rank: int, folder: Path) -> int:
     runs.train = failing({"roberta-k1": CollapseError("no term is active")}, runs.train, Counter())
     opened = vectors.load_dataset
 
-    def load_dataset(source: str) -> Any:
+    def load_dataset(source: str, **options: Any) -> Any:
         if any((folder / "out" / "models").glob("roberta-k2")) and not any((folder / "out/models").glob("*k4")):
             raise MemoryError("no room for the documents")
-        return opened(source)
+        return opened(source, **options)
 
     vectors.load_dataset = load_dataset
     return main(study_with(*ROWS), ["--toy", "-o", str(folder / "out")])

@@ -53,7 +53,8 @@ def test_names_in_a_study_are_known(plan: Plan) -> None:
 def test_a_table_of_published_numbers_has_them_in_every_row(plan: Plan) -> None:
     for name, rows in plan.rows.items():
         columns = plan.exhibits[name].columns
-        if name.startswith("table") and name != "table-10-mean" and not plan.exhibits[name].models:
+        words = columns == ["the wackiest terms"]
+        if name.startswith("table") and name != "table-10-mean" and not plan.exhibits[name].models and not words:
             assert all(set(columns) & row.published.keys() for row in rows), name
 
 
