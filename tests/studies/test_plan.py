@@ -170,3 +170,14 @@ def test_mistakes_are_one_line(arguments: list[str], facts: str, capsys: Any) ->
     [line] = capsys.readouterr().err.splitlines()
     with pytest.raises(ArgumentError, match=facts):
         raise ArgumentError(line)
+
+
+def test_what_is_fetched_is_not_asked_for() -> None:
+    plan = make_plan(study_of("vocabulary_transfer"), NOWHERE)
+    assert not [place for place in plan.missing if "msmarco" in place and place.startswith("beir:")]
+    needed = " ".join(one for run in plan.runs.values() for one in run.needed)
+    assert "13 collections" not in needed
+    assert "BEIR folder, msmarco" not in needed
+    assert "naver/splade-v3" in needed
+    assert "login" in needed
+    assert "Parquet" in plan.missing["bookcorpus.jsonl.gz"]
