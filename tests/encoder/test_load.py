@@ -249,3 +249,18 @@ def test_a_length_beyond_the_positions_is_known_before_a_model_is_opened(backbon
     check_length(load(backbones["bert"]), 81)  # which is open, and says so itself
     with pytest.raises(ArgumentError, match=r"max_length must be at most 80, the positions of .*, not 81"):
         check_length(backbones["bert"], 81)
+
+
+def test_a_checkpoint_as_splade_was_published_has_the_formula_of_plain_transformers(
+    backbones: dict[str, Path], texts: list[str]
+) -> None:
+    """`naver/splade_v2_max` and its followers are a masked language model and a tokenizer (Formal et al. 2021)."""
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    tokenizer, mlm = (kind.from_pretrained(backbones["bert"]) for kind in (AutoTokenizer, AutoModelForMaskedLM))
+    inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        weights = torch.log1p(torch.relu(mlm.eval()(**inputs).logits))
+    expected = (weights * inputs["attention_mask"].unsqueeze(-1)).max(dim=1).values
+    found = load(backbones["bert"], device="cpu").encode(texts).to_dense()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -18,6 +18,7 @@ from vocable.evaluation.cost import (
     TimedSystem,
     activation_rates,
     active_terms,
+    answer_costs,
     answer_times,
     cost_columns,
     encoding_rates,
@@ -128,3 +129,21 @@ def test_a_rate_of_encoding_is_a_median_without_the_first_round(monkeypatch: pyt
     slow = clock.taking(lambda texts: next(seconds))
     rates = encoding_rates([slow, clock.taking(lambda texts: len(texts) / 50)], ["text"] * 300)
     assert rates == pytest.approx([TIMED_TEXTS / 2.0, 50.0])
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 50), st.floats(0.01, 50)), min_size=1, max_size=30))
+def test_percentiles_are_of_whole_answers(times: list[tuple[float, float]]) -> None:
+    encoding, searching = np.array(times).T
+
+    def percentile(values: list[float], share: float) -> float:
+        """The value at this share of the sorted ones, on a straight line between two."""
+        ordered, place = sorted(values), share * (len(values) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+    found = answer_costs(encoding, searching)
+    for name, values in (("search", searching.tolist()), ("answer", [sum(both) for both in times])):
+        for share in (50, 95):
+            measured = found[f"{name}_p{share}_ms"]  # type: ignore[literal-required]
+            assert measured == pytest.approx(percentile(values, share / 100))

@@ -9,9 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.sparse import csr_array
 
+from vocable.encoder.tokens import Surface
 from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import vocabulary_fingerprint
+from vocable.wackiness.expansions import ExpansionData
 from vocable.wackiness.measure import (
     SCORES_KEY,
     SCORES_SCHEMA,
@@ -20,6 +23,7 @@ from vocable.wackiness.measure import (
     by_kind,
     read_scores,
     read_wacky_terms,
+    term_cards,
     write_scores,
 )
 from vocable.wackiness.report import kinds_table
@@ -164,3 +168,28 @@ def test_scores_of_another_vocabulary_or_no_share_are_refused(scores: Path) -> N
     for share in (0, -0.1, 1.5):
         with pytest.raises(ArgumentError, match=r"share must be above 0 and at most 1"):
             read_wacky_terms(scores, NAMES, share)
+
+
+def test_a_card_has_the_documents_inputs_and_neighbours_of_its_term() -> None:
+    """The latent topic of a term (Polyakov et al. 2026, section 6), by loops over all inputs and rows."""
+    rng = np.random.default_rng(5)
+    vectors = csr_array(rng.choice([0, 0, 0.5, 1, 2, 3.25], (9, 6)).astype(np.float32))
+    own = csr_array(rng.choice([0, 0, 0, 1], (9, 6)).astype(np.float32))
+    counts = csr_array(rng.choice([0, 0, 1, 2], (7, 6)).astype(np.float32))
+    surfaces = [Surface(name, True, "word") for name in "abcdef"]
+    data = ExpansionData("toy", vectors, own, np.zeros((9, 1), np.int32), counts, surfaces, [*"abcdef"])
+    rows = rng.normal(size=(6, 3)).astype(np.float32)
+    inputs = [f"input {number}" for number in range(9)]
+    cards = term_cards(data, range(6), inputs, rows, WackinessSettings())
+    weights, mine, held = vectors.toarray(), own.toarray(), counts.toarray()
+    for term, card in enumerate(cards):
+        added = {i: float(weights[i, term]) for i in range(9) if weights[i, term] > 0 and mine[i, term] == 0}
+        assert card["documents"] == sum(held[n, term] > 0 for n in range(7))
+        assert card["weight"] == pytest.approx(sum(added.values()) / len(added) if added else 0)
+        assert card["examples"] == [inputs[i] for i in sorted(added, key=lambda i: (-added[i], i))[:3]]
+        cosines = {
+            n: rows[n] @ rows[term] / np.linalg.norm(rows[n]) / np.linalg.norm(rows[term])
+            for n in range(6)
+            if n != term
+        }
+        assert card["nearest"] == ["abcdef"[n] for n in sorted(cosines, key=lambda n: -cosines[n])]
