@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, vstack
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
 from vocable.data.slices import Span
@@ -240,6 +240,46 @@ def joined(parts: Sequence[StoredVectors]) -> StoredVectors:
     data = np.concatenate([matrix.data for matrix in matrices])
     indices = np.concatenate([matrix.indices for matrix in matrices])
     return StoredVectors(ids, _matrix(data, indices, indptr, first.meta.size), first.meta)
+
+
+class StoredRows:
+    """Rows of stored vectors by id, read one shard at a time: a shard is held until all its rows are taken.
+
+    In the order of the vectors no more than a shard or two are in memory, in any other order all of them may be.
+    """
+
+    def __init__(self, shards: Iterator[StoredVectors]) -> None:
+        self.read = self.taken = 0  # rows
+        self._shards, self._held = shards, dict[int, csr_array]()
+        self._rows, self._left = dict[str, tuple[int, int]](), dict[int, int]()  # (shard, row) by id; rows by shard
+
+    def take(self, ids: Sequence[str]) -> csr_array | None:
+        """Return the rows of distinct ids [m, v], each once; None if one has no vector (`missing`)."""
+        while self.missing(ids) is not None:
+            if (shard := next(self._shards, None)) is None:
+                return None
+            number = max(self._held, default=-1) + 1
+            self._rows |= {name: (number, row) for row, name in enumerate(shard.ids)}
+            self._held[number], self._left[number] = shard.matrix, len(shard.ids)
+            self.read += len(shard.ids)
+        of, places = np.array([self._rows.pop(name) for name in ids], dtype=np.int64).reshape(-1, 2).T
+        numbers = np.unique(of).tolist()
+        found = vstack([self._held[number][places[of == number]] for number in numbers], format="csr")
+        for number in numbers:
+            self._left[number] -= int((of == number).sum())
+            if not self._left[number]:
+                del self._held[number], self._left[number]
+        self.taken += len(ids)
+        return csr_array(found if len(numbers) == 1 else found[np.argsort(np.argsort(of, kind="stable"))])
+
+    def missing(self, ids: Sequence[str]) -> str | None:
+        """Return the first of `ids` without a vector among those read; None if there is none."""
+        return next((name for name in ids if name not in self._rows), None)
+
+    def rest(self) -> int:
+        """Read what is left, and return the number of rows that were not taken."""
+        self.read += sum(len(shard.ids) for shard in self._shards)
+        return self.read - self.taken
 
 
 def read_shards(path: Sources) -> Iterator[StoredVectors]:

@@ -13,14 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import ttest_rel
+from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
 from vocable.encoder.protocol import Role
-from vocable.encoder.terms import remove_expansions
+from vocable.encoder.terms import remove_expansions, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
+from vocable.retrieval import exact_shards
 from vocable.storage import read_record, write_record
+from vocable.vectors import VectorsMeta, vocabulary_fingerprint, write_vectors
+from vocable.wackiness import expansions
 from vocable.wackiness.ablate import (
     STRATUM,
     AblatedSearch,
@@ -30,6 +34,7 @@ from vocable.wackiness.ablate import (
     difference_interval,
     remove_wackiest,
 )
+from vocable.wackiness.expansions import stored_index, stored_vectors
 
 Q, N, V = 12, 30, 25
 MEASURES = ["nDCG@10", "R@5", "AP"]
@@ -290,3 +295,44 @@ def test_the_control_of_the_paper_draws_from_all(ablation: Ablation) -> None:
         term for seed in range(60) for term in ablation.control(rare, "number", np.random.default_rng(seed)).tolist()
     }
     assert drawn == set(ablation.expansion_terms.tolist())
+
+
+@pytest.mark.parametrize("postings", [10**9, 60])
+def test_an_index_of_stored_vectors_takes_the_place_of_vectors_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_model: SparseEncoder, postings: int
+) -> None:
+    """By shards of few postings, too; the vectors lie in another order than the documents."""
+    v, rng = len(terms(toy_model)), np.random.default_rng(4)
+    encoded, own, _ = toy(4)
+    queries, documents = (
+        csr_array((some.data, some.indices, some.indptr), shape=(some.shape[0], v))
+        for some in (encoded.queries, encoded.documents)
+    )
+    own = csr_array((own.data, own.indices, own.indptr), shape=(Q, v))
+    order, meta = (
+        rng.permutation(N),
+        VectorsMeta(vocabulary_fingerprint(terms(toy_model)), "m", "max", "document", 8, v),
+    )
+    ids = [encoded.document_ids[row] for row in order]
+    for part in range(3):
+        some = slice(10 * part, 10 * part + 10)
+        write_vectors(tmp_path / f"{part}.parquet", ids[some], documents[order[some]], meta)
+    small = lambda parts, folder: exact_shards.save_exact(parts, folder, postings=postings)  # noqa: E731
+    monkeypatch.setattr(expansions, "save_exact", small)
+    places = [tmp_path / f"{part}.parquet" for part in range(3)]
+    monkeypatch.setattr(expansions, "PART", 7)
+    np.testing.assert_array_equal(
+        stored_vectors(places, toy_model, encoded.document_ids).toarray(), documents.toarray()
+    )
+    index = stored_index(places, toy_model, encoded.document_ids, tmp_path / "index")
+    assert isinstance(index, exact_shards.ExactShards) == (postings == 60)
+    np.testing.assert_array_equal(index.get().toarray(), documents.toarray())
+    whole = Ablation(encoded._replace(queries=queries, documents=documents), own, MEASURES)
+    empty = encoded._replace(queries=queries, documents=documents[:0])
+    by_index = Ablation(empty, own, MEASURES, index=index)
+    assert by_index.full == whole.full
+    removed = whole.expansion_terms[::2]
+    assert by_index.without(removed) == whole.without(removed)
+    assert by_index.without(removed).per_query == whole.without(removed).per_query
+    with pytest.raises(VectorsError, match="no vector of the text 'd99'"):
+        stored_index(places, toy_model, [*encoded.document_ids, "d99"], tmp_path / "other")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -13,8 +12,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from vocable.data import BadLines, Document, read_corpus
 from vocable.data.bad_lines import tolerant
@@ -38,7 +36,7 @@ from vocable.retrieval.settings import Limits
 from vocable.retrieval.stored_documents import dense_checksum, load_dense
 from vocable.storage import ANOTHER, SETTINGS, finish, finished, path_name, read_record, resumable
 from vocable.tables import counted
-from vocable.vectors import Sources, StoredVectors, holds_vectors, places_of, read_shards
+from vocable.vectors import Sources, StoredRows, StoredVectors, holds_vectors, places_of, read_shards
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -365,29 +363,12 @@ def _weights(places: Iterable[Path]) -> str:
 def _with_vectors(
     documents: Iterable[Document], shards: Iterator[StoredVectors], limits: Limits, source: str, size: int
 ) -> Parts:
-    """Iterate over documents in parts, with their stored vectors, which are read one shard at a time.
-
-    They may be in another order: vectors are held until their document comes.
-    """
-    rows, held, left, read, count = dict[str, tuple[int, int]](), dict[int, csr_array](), Counter[int](), 0, 0
+    """Iterate over documents in parts, with their stored vectors, which may be in another order."""
+    rows = StoredRows(shards)
     for some in in_parts(documents, size, "truncate"):
         names = [document.id for document in some]
-        while (missing := next((name for name in names if name not in rows), None)) is not None:
-            if (shard := next(shards, None)) is None:
-                raise VectorsError(f"{source}: the document {missing!r} has no vector")
-            number, read = len(held) and max(held) + 1, read + len(shard.ids)
-            rows |= {name: (number, row) for row, name in enumerate(shard.ids)}
-            held[number] = prune(shard.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
-            left[number] = len(shard.ids)
-        of, places = np.array([rows.pop(name) for name in names]).T
-        numbers = np.unique(of)
-        found = csr_array(vstack([held[number][places[of == number]] for number in numbers], format="csr"))
-        yield some, found[np.argsort(np.argsort(of, kind="stable"))] if len(numbers) > 1 else found
-        for number in numbers.tolist():
-            left[number] -= int((of == number).sum())
-            if not left[number]:
-                del held[number]
-        count += len(some)
-    read += sum(len(shard.ids) for shard in shards)
-    if count != read:
-        raise VectorsError(f"{source} has {count} documents, but there are vectors of {read}")
+        if (found := rows.take(names)) is None:
+            raise VectorsError(f"{source}: the document {rows.missing(names)!r} has no vector")
+        yield some, prune(found, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
+    if rows.rest():
+        raise VectorsError(f"{source} has {rows.taken} documents, but there are vectors of {rows.read}")

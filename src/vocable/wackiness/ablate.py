@@ -39,10 +39,11 @@ from vocable.html import PAGE, RESULTS
 from vocable.options import Count, CountOrZero, ExpansionStudy, checked
 from vocable.progress import track
 from vocable.retrieval.exact_index import ExactIndex
+from vocable.retrieval.exact_shards import Exact
 from vocable.storage import finish, finished, read_record, resumable, write_record
 from vocable.tables import Table, Tabled
 from vocable.vectors import selected
-from vocable.wackiness.expansions import expansion_data, proper_names, stored_vectors
+from vocable.wackiness.expansions import expansion_data, proper_names, stored_index, stored_vectors
 from vocable.wackiness.measure import read_wackiest, wackiness_of, write_scores
 from vocable.wackiness.report import ablation_tables, write_ablation
 from vocable.wackiness.score import WackinessSettings
@@ -92,6 +93,7 @@ class Ablation:
         *,
         role: Role = "query",
         threads: int | None = None,
+        index: Exact | None = None,
     ) -> None:
         parsed = parse_measures(measures)
         self.encoded, self.role = encoded, role
@@ -102,11 +104,13 @@ class Ablation:
         self.by_frequency = self.expansion_terms[np.argsort(-entries[self.expansion_terms], kind="stable")]
         self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
         self._k = encoded.dataset.search_depth(max(depth(measure) or DEFAULT_DEPTH for measure in parsed.values()))
-        self._threads = threads
+        self._threads, self._given = threads, index
         self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
 
     @cached_property
-    def _index(self) -> ExactIndex:
+    def _index(self) -> Exact:
+        if self._given is not None:
+            return self._given
         return ExactIndex(self.encoded.documents, self.encoded.document_ids)
 
     @cached_property
@@ -157,7 +161,7 @@ class Ablation:
             per_query=per_query,
         )
 
-    def _measure(self, index: ExactIndex, queries: csr_array, rows: np.ndarray) -> PerQuery:
+    def _measure(self, index: Exact, queries: csr_array, rows: np.ndarray) -> PerQuery:
         """Return the values of the queries in `rows`, whose vectors are `queries`."""
         ranking = index.search(queries, self._k, threads=self._threads)
         found, lengths = self._document_ids[ranking.rows], (ranking.rows >= 0).sum(axis=1)
@@ -384,16 +388,23 @@ def ablate(
             file = Path(scores or whole / "scores.parquet")
             for number, source in enumerate(sources):
                 dataset = load_dataset(source)
+                index = None
                 if vectors and query_vectors:
                     queries = stored_vectors(query_vectors, encoder, [query.id for query in dataset.queries])
-                    documents = stored_vectors(vectors, encoder, [one.id for one in dataset.documents])
+                    ids = [one.id for one in dataset.documents]
+                    if role == "query":  # documents are only searched, and may be more than fit into memory
+                        index = stored_index(vectors, encoder, ids, work / "index")
+                        documents = csr_array((0, queries.shape[1]), dtype=np.float32)
+                    else:
+                        documents = stored_vectors(vectors, encoder, ids)
                     encoded = Encoded(dataset, queries, documents, 0.0)
                 else:
                     keep = work / "vectors" / str(number)
                     encoded = encode_dataset(encoder, dataset, keep=keep, name=name, dtype=dtype, max_length=max_length)
                 if not file.exists():
-                    score_dataset(file, encoder, name, encoded, role)
-                ablation = Ablation(encoded, input_terms(encoder, _texts(dataset, role)), measures, role=role)
+                    score_dataset(file, encoder, name, encoded, role, index)
+                own = input_terms(encoder, _texts(dataset, role))
+                ablation = Ablation(encoded, own, measures, role=role, index=index)
                 folder, plan = work / "searches" / str(number), {"draws": draws, "seed": seed}
                 wackiest = read_wackiest(file, names)
                 found.append(remove_wackiest(ablation, wackiest, thresholds, **plan, control=control, folder=folder))
@@ -406,8 +417,13 @@ def _texts(dataset: Dataset, role: Role) -> list[str]:
     return [one.text for one in dataset.queries] if role == "query" else [one.full for one in dataset.documents]
 
 
-def score_dataset(path: Path, model: Model, name: str, encoded: Encoded, role: Role) -> None:
-    """Measure the wackiness of the expansions of one role in a dataset, and write the scores to `path`."""
+def score_dataset(
+    path: Path, model: Model, name: str, encoded: Encoded, role: Role, index: Exact | None = None
+) -> None:
+    """Measure the wackiness of the expansions of one role in a dataset, and write the scores to `path`.
+
+    An `index` of the documents takes the place of their vectors.
+    """
     settings, dataset = WackinessSettings(bootstrap=0), encoded.dataset
     documents = _texts(dataset, "document")
     data = expansion_data(
@@ -417,7 +433,7 @@ def score_dataset(path: Path, model: Model, name: str, encoded: Encoded, role: R
         settings.k,
         name=name,
         itself=np.arange(len(documents)) if role == "document" else None,
-        vectors=encoded.documents,
+        vectors=encoded.documents if index is None else index,
         query_vectors=encoded.queries,
         ids=encoded.document_ids,
     )

@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 from scipy.sparse import csr_array
 
+from vocable.arrays import Ids
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.encode import encode
 from vocable.encoder.graph import GraphModel
@@ -26,9 +29,19 @@ from vocable.evaluation.expanders import Expander
 from vocable.options import Count, checked
 from vocable.retrieval.bm25_weights import count_words
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.vectors import Sources, places_of, read_vectors, vocabulary_fingerprint
+from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
+from vocable.vectors import (
+    Sources,
+    StoredRows,
+    StoredVectors,
+    joined,
+    places_of,
+    read_shards,
+    vocabulary_fingerprint,
+)
 from vocable.wackiness.score import without_itself
 
+PART = 65_536  # texts whose stored vectors are read together
 NO_COLUMNS = np.empty(0, dtype=np.int64)
 
 
@@ -54,7 +67,7 @@ def expansion_data(
     *,
     name: str = "",
     itself: np.ndarray | None = None,
-    vectors: csr_array | None = None,
+    vectors: csr_array | Exact | None = None,
     query_vectors: csr_array | None = None,
     ids: Sequence[str] | None = None,
     splitter: Words = "any",
@@ -70,7 +83,8 @@ def expansion_data(
         name: name of the expander.
         itself: [m], for inputs that are documents, the row of each: a document does not retrieve itself. (Its
             expansions do not appear in it, so that it could only displace another document.)
-        vectors, query_vectors: of a model, the encoded documents [n, v] and queries [m, v], by default encoded here.
+        vectors, query_vectors: of a model, the encoded documents [n, v], or an index of them in this order, and the
+            queries [m, v]; by default encoded here.
         ids: ids of the documents, which decide the order of equal scores; by default their rows.
         splitter: the `words` of `input_terms`.
 
@@ -80,14 +94,17 @@ def expansion_data(
     """
     texts, documents = as_texts(texts), as_texts(documents, "documents")
     if is_model(expander):
-        collection = encode(expander, documents) if vectors is None else vectors
+        if vectors is None or isinstance(vectors, csr_array):
+            index: Exact = ExactIndex(encode(expander, documents) if vectors is None else vectors, ids)
+        else:
+            index = vectors
         counts = input_terms(expander, documents, words=splitter)
         if itself is not None:
-            inputs, own = collection[itself], counts[itself]
+            inputs, own = index.get(itself), counts[itself]
         else:
             inputs = encode(expander, texts, role="query") if query_vectors is None else query_vectors
             own = input_terms(expander, texts, words=splitter)
-        index, searched = ExactIndex(collection, ids), inputs
+        searched = inputs
         columns = model_surfaces(expander), terms(expander), special_terms(expander)
     else:
         inputs, index = expander.expand(texts), expander.index
@@ -100,20 +117,34 @@ def expansion_data(
     return ExpansionData(name, inputs, own, rows, counts, *columns)
 
 
-def stored_vectors(sources: Sources, model: Model, ids: Sequence[str]) -> csr_array:
-    """Read the vectors [n, v] of the texts with these n ids, by row, from folders or shards of `vocable encode`.
+def stored_index(sources: Sources, model: Model, ids: Sequence[str], folder: Path) -> Exact:
+    """Index the vectors of the texts with these n ids, in this order, read one shard at a time, in a new folder.
 
     Raises:
         VectorsError: they are damaged, made by a model with another vocabulary, or miss a text.
     """
-    stored, places = read_vectors(sources), ", ".join(map(str, places_of(sources)))
-    if stored.meta.vocabulary != vocabulary_fingerprint(terms(model)):
-        raise VectorsError(f"{places}: made by {stored.meta.model}, which has another vocabulary")
-    rows = {name: row for row, name in enumerate(stored.ids)}
-    missing = next((name for name in ids if name not in rows), None)
-    if missing is not None:
-        raise VectorsError(f"{places}: no vector of the text {missing!r}")
-    return stored.matrix[[rows[name] for name in ids]]
+    save_exact(_stored_parts(sources, model, ids), folder)
+    return load_exact(folder)
+
+
+def stored_vectors(sources: Sources, model: Model, ids: Sequence[str]) -> csr_array:
+    """Return the vectors [n, v] of the texts with these n ids, in memory; errors of `stored_index`."""
+    return joined(list(_stored_parts(sources, model, ids))).matrix
+
+
+def _stored_parts(sources: Sources, model: Model, ids: Sequence[str]) -> Iterator[StoredVectors]:
+    """Yield the vectors of texts in parts, in the order of their ids, from folders or shards of `vocable encode`."""
+    shards, places = read_shards(sources), ", ".join(map(str, places_of(sources)))
+    first = next(shards)
+    if first.meta.vocabulary != vocabulary_fingerprint(terms(model)):
+        raise VectorsError(f"{places}: made by {first.meta.model}, which has another vocabulary")
+    rows = StoredRows(chain([first], shards))
+    for start in range(0, max(1, len(ids)), PART):
+        some = ids[start : start + PART]
+        if (found := rows.take(some)) is None:
+            raise VectorsError(f"{places}: no vector of the text {rows.missing(some)!r}")
+        yield StoredVectors(Ids(some), found, first.meta)
+    rows.rest()
 
 
 def word_surfaces(words: Sequence[str]) -> list[Surface]:

@@ -32,9 +32,17 @@ from vocable.evaluation.expanders import expander_class, open_expander
 from vocable.fingerprint import settings_of
 from vocable.html import RESULTS
 from vocable.options import Count, CountOrZero, WackinessOptions, checked
+from vocable.retrieval.exact_shards import Exact
 from vocable.storage import finish, finished, read_record, resumable
 from vocable.vectors import read_vectors
-from vocable.wackiness.expansions import ExpansionData, expansion_data, output_rows, proper_names, stored_vectors
+from vocable.wackiness.expansions import (
+    ExpansionData,
+    expansion_data,
+    output_rows,
+    proper_names,
+    stored_index,
+    stored_vectors,
+)
 from vocable.wackiness.measure import wackiness_of, write_scores
 from vocable.wackiness.report import WackinessReport, write_card, write_report
 from vocable.wackiness.score import WackinessSettings
@@ -172,10 +180,13 @@ def _expand(
         expander = open_expander(place, collection, role, options.get("device"))
         return expansion_data(expander, inputs, collection, k, name=title, itself=texts.itself)
 
-    def vectors(role: Role, documents: Sequence[Document]) -> csr_array:
+    def vectors(role: Role, documents: Sequence[Document]) -> csr_array | Exact:
         sources = options.get("vectors") if role == "document" else options.get("query_vectors")
         if sources is not None:
-            return stored_vectors(sources, model, [document.id for document in documents])
+            ids = [document.id for document in documents]
+            if role == "document":
+                return stored_index(sources, model, ids, work / "index")
+            return stored_vectors(sources, model, ids)
         dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
         encoder, folder = TextEncoder(model, role, dtype=dtype, max_length=max_length), work / role
         done = encode_stream(encoder, documents, folder, model=place, title=title, total=len(documents))
