@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import Stemmer
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import Bounds, brentq, minimize
-from scipy.sparse import csr_array
+from scipy.optimize import linprog
+from scipy.sparse import csc_array, csr_array, hstack, vstack
 
 from vocable.encoder.terms import without_accents
 from vocable.errors import ArgumentError, VectorsError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Normalizer = Callable[[Surface], Surface]
 
+Activation = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 PORTER = Stemmer.Stemmer("porter")
 
@@ -142,21 +143,27 @@ def as_classes(classes: NDArray[np.integer[Any]], v: int) -> NDArray[np.int64]:
     return found.astype(np.int64, copy=False)
 
 
-FREE = 1e-9  # share of the highest price that is too small to change a fit
 SIGNS = 1 << 22  # signs and column sums in memory at a time
+
+
+def identity(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights: psi and phi of a SPLADE score."""
+    return weights
 
 
 @dataclass(frozen=True, eq=False)
 class Compatibility:
     """Loss and gain of a map of the vocabulary on a set of pairs.
 
-    `epsilon` (epsilon_RC) is the largest error of scores <beta', Gu> as a substitute of scores <beta, u>, in units of
-    the scores, whose weights have the L1 norm B. `relative_epsilon` divides it by the largest score, which removes B.
-    Both are for one beta (by default the IDF); RC* takes the worst beta, which is no smaller. `complexity_before` and
-    `complexity_after` are the empirical Rademacher complexities of the features u and Gu, the fit to random signs;
-    averaging never raises it (eq. 5). `pairs`, `terms` and `classes` count the sampled pairs and their active terms and
-    classes: with more classes than pairs the fit can follow every pair, and epsilon means little. `weights` float64 [c]
-    are the fitted beta'.
+    `epsilon` is the least possible largest error of scores <beta', Gu> as a substitute of scores <beta, u>, over all
+    beta' >= 0 of L1 norm B (`budget`), in units of the scores. `relative_epsilon` divides it by the largest score,
+    which removes B. Both are for one beta, by default the IDF. `worst_epsilon` is that of the worst beta, the
+    epsilon_RC that RC* asks for, and `worst_term` the term that has all of its weight; None if it was not asked for.
+    `complexity_before` and `complexity_after` are the empirical Rademacher complexities of the features u and Gu, the
+    fit to random signs; averaging never raises it (eq. 5). `pairs`, `terms` and `classes` count the sampled pairs and
+    their active terms and classes: with more classes than pairs the fit can follow every pair, and epsilon means
+    little. `weights` float64 [c] are the fitted beta'. `largest` is R = psi(S_q) phi(S_d), the bound on a feature by
+    the largest L1 norms of the vectors.
     """
 
     epsilon: float
@@ -167,6 +174,32 @@ class Compatibility:
     terms: int
     classes: int
     weights: NDArray[np.float64]
+    budget: float
+    largest: float
+    worst_epsilon: float | None = None
+    worst_term: int | None = None
+
+    def bound(self, *, lipschitz: float = 1.0, delta: float = 0.05, constant: float = 1.0) -> float:
+        """Return the bound on the excess risk of the coarser vocabulary with probability 1 - delta (eq. 6).
+
+        L epsilon_RC + 4 B L R_n + 2 C_gen sqrt(log(1 / delta) / n), with n the number of pairs, and as R_n the
+        complexity of the one model that made the vectors, a floor for its class. A loss in [0, 1] has values above 1
+        for a vacuous bound.
+
+        Args:
+            lipschitz: L, of the loss.
+            delta: share of samples for which the bound may fail.
+            constant: C_gen, which the paper does not give; 1 is our choice.
+
+        Raises:
+            ArgumentError: an argument out of its range, or the worst epsilon was not measured.
+        """
+        if not (lipschitz > 0 and 0 < delta < 1 and constant >= 0):
+            raise ArgumentError(f"not lipschitz > 0, 0 < delta < 1 or constant >= 0: {lipschitz}, {delta}, {constant}")
+        if self.worst_epsilon is None:
+            raise ArgumentError("the bound needs the worst epsilon: measure with supremum=True")
+        deviation = 2 * constant * float(np.sqrt(np.log(1 / delta) / self.pairs))
+        return lipschitz * (self.worst_epsilon + 4 * self.budget * self.complexity_after) + deviation
 
 
 def compatibility(
@@ -177,14 +210,16 @@ def compatibility(
     weights: ArrayLike | None = None,
     budget: float = 1.0,
     pairs: int | ArrayLike = 2000,
+    psi: Activation = identity,
+    phi: Activation = identity,
+    supremum: bool = False,
     draws: int = 100,
     seed: int = 0,
 ) -> Compatibility:
     """Measure the empirical epsilon_RC and the empirical Rademacher complexity of a map pi.
 
-    beta' is fitted by least squares over the pairs, so that epsilon, the largest error of the fit, is an upper bound
-    on the smallest possible one over these pairs. Unsampled pairs may have larger errors. The complexity is that of
-    the one model that made the vectors, a floor for the class of models in the paper's bound (eq. 6).
+    Unsampled pairs may have larger errors. The complexity is that of the one model that made the vectors, a floor for
+    the class of models in the paper's bound (eq. 6).
 
     Args:
         queries: csr_array [q, v].
@@ -195,7 +230,10 @@ def compatibility(
             c. They are scaled to the L1 norm `budget`.
         budget: B, the bound on the L1 norm of beta and beta'.
         pairs: number of pairs to draw, without repetition and at most q n; or the pairs themselves, int [N, 2] rows of
-            `queries` and `documents`, such as judged ones. Random pairs share few terms.
+            `queries` and `documents`, such as judged ones; or int [N, 3], a query and two documents, for the features
+            u(q, d+) - u(q, d-) of pairwise training. Random pairs share few terms.
+        psi, phi: functions of the weights of queries and documents, not decreasing, 0 at 0.
+        supremum: also find the worst beta, by a linear program for each term of a larger class that could be it.
         draws: number of draws of N signs, the same for both complexities.
         seed: of pairs and signs.
 
@@ -204,13 +242,14 @@ def compatibility(
         ArgumentError: an argument of the wrong shape or out of its range.
 
     Two terms with weights of 3 to 1 that never match in the same pair share one weight, an error of a quarter of each
-    score. Half of the sign draws cancel out in the merged class:
+    score; the worst weights are all on one of them. Half of the sign draws cancel out in the merged class:
 
     >>> texts = csr_array(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], dtype=np.float32))
     >>> pi, same = np.array([0, 0, 1]), [[0, 0], [1, 1]]
-    >>> found = compatibility(texts, texts, pi, weights=[3.0, 1.0, 0.0], pairs=same, draws=1000)
-    >>> round(found.epsilon, 6), round(found.relative_epsilon, 6)
-    (0.25, 0.333333)
+    >>> options = {"pairs": same, "draws": 1000, "supremum": True}
+    >>> found = compatibility(texts, texts, pi, weights=[3.0, 1.0, 0.0], **options)
+    >>> round(found.epsilon, 6), round(found.relative_epsilon, 6), round(found.worst_epsilon, 6)
+    (0.25, 0.333333, 0.5)
     >>> found.complexity_before, abs(found.complexity_after - 0.25) < 0.05
     (0.5, True)
     """
@@ -223,21 +262,37 @@ def compatibility(
     rng = np.random.default_rng(seed)
     classes = as_classes(classes, v)
     beta = _beta(weights, documents, budget)
-    rows, columns = _pairs(pairs, queries.shape[0], documents.shape[0], rng)
-    features = csr_array(queries[rows].astype(np.float64).multiply(documents[columns]))
+    rows, *columns = _pairs(pairs, queries.shape[0], documents.shape[0], rng)
+    (of_queries, query_norm), (of_documents, document_norm) = _activated(queries, psi), _activated(documents, phi)
+    features, *others = (csr_array(of_queries[rows].multiply(of_documents[column])) for column in columns)
+    for negative in others:
+        features = csr_array(features - negative)
+    features.eliminate_zeros()
     sizes = np.bincount(classes)
     transposed = csr_array((1 / sizes[classes], classes, np.arange(v + 1)), shape=(v, len(sizes)))  # G's
     averages = csr_array(features @ transposed)
     scores = features @ beta
     whole = np.zeros(averages.shape[1])  # the total weight of the terms of each class
     np.add.at(whole, classes, beta)
-    fitted = _fit(averages, scores, whole, budget)
-    epsilon = float(np.abs(scores - averages @ fitted).max())
+    epsilon, fitted = _closest(averages, scores, whole, budget)
+    worst = _worst(features, averages, classes, sizes, budget) if supremum else (None, None)
     before, after = _complexities([features, averages], draws, rng)
     terms, merged = (len(np.unique(matrix.indices)) for matrix in (features, averages))
-    largest = float(scores.max())
+    largest = float(np.abs(scores).max())
     relative = epsilon / largest if largest else 0.0
-    return Compatibility(epsilon, relative, before, after, len(rows), terms, merged, fitted)
+    numbers = epsilon, relative, before, after, len(rows), terms, merged
+    return Compatibility(*numbers, fitted, budget, query_norm * document_norm, *worst)
+
+
+def _activated(vectors: csr_array, function: Activation) -> tuple[csr_array, float]:
+    """The vectors with the function applied to their weights, and its value at their largest L1 norm."""
+    found = csr_array(vectors, dtype=np.float64, copy=True)
+    norm = float(found.sum(axis=1).max(initial=0.0)) if found.shape[0] else 0.0
+    zero, bound = np.asarray(function(np.array([0.0, norm])), dtype=np.float64)
+    if zero != 0 or not np.isfinite(bound):
+        raise ArgumentError(f"psi and phi must be 0 at 0 and finite, not {zero} and {bound}")
+    found.data = np.asarray(function(found.data), dtype=np.float64)
+    return found, float(bound)
 
 
 def _beta(weights: ArrayLike | None, documents: csr_array, budget: float) -> NDArray[np.float64]:
@@ -255,71 +310,72 @@ def _beta(weights: ArrayLike | None, documents: csr_array, budget: float) -> NDA
     return scaled
 
 
-def _pairs(
-    pairs: int | ArrayLike, q: int, n: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of queries and of documents, int64 [N] each."""
+def _pairs(pairs: int | ArrayLike, q: int, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
+    """The rows of queries and of documents, int64 [N] each; of triplets those of two documents."""
     if isinstance(pairs, int):
         if pairs < 1 or q * n == 0:
             raise ArgumentError(f"cannot draw {pairs} pairs from {q} queries and {n} documents")
-        rows, columns = np.divmod(rng.choice(q * n, size=min(pairs, q * n), replace=False, shuffle=False), n)
-        return rows, columns
+        return np.divmod(rng.choice(q * n, size=min(pairs, q * n), replace=False, shuffle=False), n)
     listed = np.asarray(pairs)
-    if listed.ndim != 2 or listed.shape[1] != 2 or not len(listed) or listed.dtype.kind not in "iu":
-        raise ArgumentError(f"pairs must be a number, or whole numbers [N, 2], not {listed.dtype} {list(listed.shape)}")
-    if listed.min() < 0 or (listed.max(axis=0) >= (q, n)).any():
+    if listed.ndim != 2 or listed.shape[1] not in (2, 3) or not len(listed) or listed.dtype.kind not in "iu":
+        shape = f"{listed.dtype} {list(listed.shape)}"
+        raise ArgumentError(f"pairs must be a number, or whole numbers [N, 2] or [N, 3], not {shape}")
+    if listed.min() < 0 or (listed.max(axis=0) >= (q, *[n] * (listed.shape[1] - 1))).any():
         raise ArgumentError(f"pairs must be rows of {q} queries and {n} documents")
-    return listed[:, 0].astype(np.int64), listed[:, 1].astype(np.int64)
+    return tuple(listed.T.astype(np.int64))
 
 
-def _fit(
+def _closest(
     features: csr_array, scores: NDArray[np.float64], start: NDArray[np.float64], budget: float
-) -> NDArray[np.float64]:
-    """Solve least squares for x >= 0 [c] with sum(x) <= budget: features [N, c] @ x close to scores [N].
+) -> tuple[float, NDArray[np.float64]]:
+    """Return the least largest error of features [N, c] @ x from scores [N] over x >= 0 [c], sum(x) <= budget, and x.
 
-    SciPy's solver keeps the bound of each variable. The L1 norm of x is then its sum, whose bound is kept by a price
-    mu: the sum of the minimizer x(mu) of |features @ x - scores|^2 / 2 + mu sum(x) falls as mu rises. If x(mu) is
-    within the budget at a negligible mu, the budget does not bind. Otherwise the mu at which x(mu) spends the budget
-    is the multiplier of the bound, and x(mu) the solution.
-
-    `start` is within the budget, and the solution if nothing is lost.
+    A linear program (HiGHS): minimize e with -e <= features @ x - scores <= e. `start` is within the budget, and the
+    solution if nothing is lost.
     """
-    largest = np.abs(scores).max()
+    largest = float(np.abs(scores).max(initial=0.0))
     if np.allclose(features @ start, scores, rtol=0, atol=1e-12 * largest):
-        return start
-    # Columns of length 1 and scores of at most 1 make the problem well conditioned; z is x in these units.
-    norms = np.sqrt(features.multiply(features).sum(axis=0))
-    used = np.flatnonzero(norms)
-    unit = norms[used] / largest
-    columns, target, cost = csr_array(features[:, used] / norms[used]), scores / largest, 1 / (unit * budget)
-
-    def priced(log_price: float) -> NDArray[np.float64]:
-        return _non_negative(columns, target, np.exp(log_price) * cost, start[used] * unit)
-
-    highest = float(np.log((columns.T @ target / cost).max()))  # the solution is 0 at this price
-    lowest = highest + np.log(FREE)
-    z = priced(lowest)
-    if z @ cost > 1:
-        z = priced(brentq(lambda log_price: priced(log_price) @ cost - 1, lowest, highest, xtol=1e-6))
+        return 0.0, start
+    used = np.unique(features.indices)
+    columns = csr_array(features[:, used] * (budget / largest))  # z = x / budget, errors in units of the largest score
+    error = csr_array(np.ones((columns.shape[0], 1)))
+    spent = csr_array(np.append(np.ones(len(used)), 0.0)[None])
+    rows = vstack([hstack([columns, -error]), hstack([-columns, -error]), spent])
+    limits = np.concatenate([scores / largest, -scores / largest, [1.0]])
+    cost = np.append(np.zeros(len(used)), 1.0)
+    found = linprog(cost, A_ub=rows, b_ub=limits, method="highs")
+    if found.x is None:
+        raise ArgumentError(f"the linear program has no solution: {found.message}")
     x = np.zeros_like(start)
-    x[used] = z / unit
-    x *= budget / max(x.sum(), budget)  # the root is approximate, the bound must hold exactly
-    return x
+    x[used] = np.maximum(found.x[:-1], 0.0) * budget
+    x *= budget / max(x.sum(), budget)  # the program keeps the bound up to a tolerance
+    return float(np.abs(features @ x - scores).max()), x
 
 
-def _non_negative(
-    columns: csr_array, target: NDArray[np.float64], price: NDArray[np.float64], start: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Minimize |columns [N, c] @ z - target [N]|^2 / 2 + price @ z over z >= 0 [c]."""
+def _worst(
+    features: csr_array, averages: csr_array, classes: NDArray[np.int64], sizes: NDArray[np.int64], budget: float
+) -> tuple[float, int | None]:
+    """Return the largest of all errors of `_closest` over beta >= 0 of L1 norm `budget`, and the term of that beta.
 
-    def cost(z: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        rest = columns @ z - target
-        return float(rest @ rest / 2 + price @ z), columns.T @ rest + price
-
-    options = {"maxiter": 5000, "maxfun": 10000, "ftol": 1e-15, "gtol": 1e-9}
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=Bounds(0, np.inf), options=options)
-    solution: NDArray[np.float64] = found.x
-    return solution
+    The error is a convex function of beta, so that a vertex is the worst: all of the budget on one term. A term that is
+    its own class loses nothing. The terms come by the errors of two beta', none or all on the term's class, which are
+    no smaller than the least one: the search ends where no other term can be worse.
+    """
+    terms = np.unique(features.indices)
+    terms = terms[sizes[classes[terms]] > 1]
+    if not len(terms):
+        return 0.0, None
+    own, merged = csc_array(features)[:, terms], csc_array(averages)[:, classes[terms]]
+    apart = (np.abs(matrix).max(axis=0).toarray().ravel() for matrix in (own, own - merged))
+    bounds = budget * np.minimum(*apart)
+    worst, where, nothing = 0.0, None, np.zeros(averages.shape[1])
+    for place in np.argsort(-bounds, kind="stable"):
+        if bounds[place] <= worst:
+            break
+        error, _ = _closest(averages, budget * own[:, [place]].toarray().ravel(), nothing, budget)
+        if error > worst:
+            worst, where = error, int(terms[place])
+    return worst, where
 
 
 def _complexities(matrices: list[csr_array], draws: int, rng: np.random.Generator) -> list[float]:
