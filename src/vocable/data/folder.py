@@ -117,7 +117,7 @@ def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderI
         remarks.append(str(DataError(page.remark.message, source=shown, line=page.remark.line)))
     for part in parts(page, path.stem):
         name = file if part.anchor is None else f"{file}#{part.anchor}"
-        fields = {"path": part.path, "file": file}
+        fields: dict[str, object] = {"path": part.path, "file": file}
         fields |= {key: value for key, value in page.fields.items() if key not in fields}
         if f"{part.path}{BETWEEN}".startswith(f"{page.title}{BETWEEN}"):
             fields.pop("title", None)

@@ -27,7 +27,7 @@ from vocable.data.records import (
 if TYPE_CHECKING:
     from ir_measures import Qrel, ScoredDoc
 
-T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
 Row: TypeAlias = Mapping[str, Any]
 
 DOCUMENT_ID = ("_id", "id", "doc_id")
@@ -47,7 +47,7 @@ MAX_DEPTH = 100  # of nested fields
 
 
 @dataclass(frozen=True)
-class Kind(Generic[T]):
+class Kind(Generic[R_co]):
     """A kind of record.
 
     Args:
@@ -68,12 +68,12 @@ class Kind(Generic[T]):
     """
 
     name: str
-    record: Callable[[Row], T]
+    record: Callable[[Row], R_co]
     names: frozenset[str]
     columns: Mapping[int, tuple[str, ...]]
     fields: str
     layout: str
-    published: Callable[[Row], T] | None = None
+    published: Callable[[Row], R_co] | None = None
     key: tuple[str, ...] = ()
     differs: str = "another text"
     further: bool = False
@@ -81,7 +81,7 @@ class Kind(Generic[T]):
     rest: str | None = None
     spaces: bool = False
 
-    def duplicate(self, record: T) -> str:
+    def duplicate(self, record: object) -> str:
         """Return a message about a second record with the key of an earlier one.
 
         >>> QUERY.duplicate(Query("q1", "lists?"))

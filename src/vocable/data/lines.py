@@ -41,7 +41,7 @@ def line_limit() -> LineLimit:
     return LineLimit(megabytes)
 
 
-def parsers(kind: Kind[Any]) -> dict[str, tuple[Parser, str]]:
+def parsers(kind: Kind[object]) -> dict[str, tuple[Parser, str]]:
     """Return, for the extension of each text format, a new parser and the expected format of a line."""
     objects: tuple[Parser, str] = (json_row, f"a JSON object with {kind.fields}")
     table: tuple[Parser, str] = (TableRow(kind), kind.layout)
@@ -87,7 +87,7 @@ class TableRow:
     ({'id': 'q1', 'text': 'lists?'}, {'id': 'q2', 'text': 'sets?'})
     """
 
-    def __init__(self, kind: Kind[Any]) -> None:
+    def __init__(self, kind: Kind[object]) -> None:
         self.kind, self.columns, self.rest = kind, kind.columns, kind.rest
         self.separator = None if kind.spaces else "\t"
         self._begun = False  # a line was read that is neither blank nor a comment

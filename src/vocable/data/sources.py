@@ -135,7 +135,7 @@ class Stream(NamedTuple):
         return (item.file, item.line) if self.several else (self.source, number)
 
 
-def resolve(source: str, kind: Kind[Any]) -> Stream:
+def resolve(source: str, kind: Kind[object]) -> Stream:
     """Return the stream of records of one kind at a place; `DataError` if the place is missing or has other records."""
     scheme, name, split = parse_source(source)
     if scheme is not None:
@@ -150,7 +150,7 @@ def standard_input(parse: Parser, expected: str) -> Stream:
     return Stream("-", "stdin", numbered(lambda: bounded_lines(sys.stdin.buffer), "-"), parse, expected)
 
 
-def run_file(path: Path, kind: Kind[Any]) -> Stream:
+def run_file(path: Path, kind: Kind[object]) -> Stream:
     """Return the stream of a TREC run; the name of the file does not matter."""
     source = str(path)
     return Stream(source, path.stem, numbered(lambda: file_lines(path), source), TableRow(kind), kind.layout)
@@ -169,7 +169,7 @@ def parse_source(source: str) -> tuple[str | None, str, str | None]:
     return scheme, name, split or None
 
 
-def _file(path: Path, kind: Kind[Any]) -> Stream:
+def _file(path: Path, kind: Kind[object]) -> Stream:
     source = str(path)
     if path.is_dir():
         return _folder(path, kind)
@@ -207,7 +207,7 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
     return Stream(source, stem, lines, *known[extension])
 
 
-def _folder(path: Path, kind: Kind[Any]) -> Stream:
+def _folder(path: Path, kind: Kind[object]) -> Stream:
     """Return the stream of the documents of a folder of Markdown, HTML, text and reStructuredText files."""
     from vocable.data.folder import EXPECTED, check_folder, folder_items, item_row  # with parsers of the formats
 
@@ -233,14 +233,14 @@ def _is_json(sample: bytes) -> bool:
         return False
 
 
-def _is_table(sample: bytes, kind: Kind[Any]) -> bool:
+def _is_table(sample: bytes, kind: Kind[object]) -> bool:
     """Return whether each line of a text file has a distinct id before a tab, and all have equally many tabs."""
     rows = [line.split(b"\t") for line in sample.splitlines() if line.strip()]
     ids = {row[0] for row in rows if len(row) in kind.columns and re.fullmatch(rb"\S+", row[0])}
     return bool(rows) and len(ids) == len(rows) and len(set(map(len, rows))) == 1
 
 
-def _beir(name: str, split: str | None, kind: Kind[Any]) -> Stream:
+def _beir(name: str, split: str | None, kind: Kind[object]) -> Stream:
     folder = Path(name)
     if not folder.is_dir():
         raise DataError("no such folder", source=f"beir:{name}")
@@ -276,7 +276,7 @@ def _find(folder: Path, stem: str) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _ir_datasets(name: str, split: str | None, kind: Kind[Any]) -> Stream:
+def _ir_datasets(name: str, split: str | None, kind: Kind[object]) -> Stream:
     source = f"ir_datasets:{name}"
     library = require_extra("ir_datasets", "ir-datasets")
     if split is not None:
@@ -302,7 +302,7 @@ def _ir_datasets_row(record: Any) -> Row:
     return {"doc_id": row.get("doc_id"), **further, "title": "", "text": text}
 
 
-def _hf(name: str, split: str | None, kind: Kind[Any]) -> Stream:
+def _hf(name: str, split: str | None, kind: Kind[object]) -> Stream:
     source = f"hf:{name}"
     path, _, config = name.partition(":")
 
@@ -319,7 +319,7 @@ def _hf(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     return rows_stream(source, path, rows, kind)
 
 
-def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
+def _pydocs(name: str, split: str | None, kind: Kind[object]) -> Stream:
     from vocable.data import pydocs
 
     if name or split not in (None, *pydocs.SPLITS):
@@ -333,7 +333,7 @@ def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     return rows_stream("pydocs:", "pydocs", lambda: (row._asdict() for row in rows[kind.name]()), kind)
 
 
-def rows_stream(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
+def rows_stream(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[object]) -> Stream:
     """Return a stream whose items are rows."""
     return Stream(source, name, numbered(start, source), _as_it_is, kind.fields, published=True)
 
@@ -342,7 +342,7 @@ def _as_it_is(number: int, row: Row) -> Row:
     return row
 
 
-SCHEMES: dict[str, Callable[[str, str | None, Kind[Any]], Stream]] = {
+SCHEMES: dict[str, Callable[[str, str | None, Kind[object]], Stream]] = {
     "beir": _beir,
     "ir_datasets": _ir_datasets,
     "hf": _hf,

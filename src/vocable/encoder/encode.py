@@ -188,7 +188,7 @@ class _Sharded(NamedTuple):
 
     folder: Path
     source: str
-    kind: Kind[Any]
+    kind: Kind[Document] | Kind[Query]
     spans: list[Span]
     model: str
 
@@ -198,7 +198,7 @@ class _Sharded(NamedTuple):
     ) -> _Sharded:
         """Read the plan of a folder of shards, or make it."""
         folder, source = Path(output).resolve(), absolute(texts)
-        kind: Kind[Any] = DOCUMENT if encoder.role == "document" else QUERY
+        kind: Kind[Document] | Kind[Query] = DOCUMENT if encoder.role == "document" else QUERY
         settings = stream_settings(encoder, describe(encoder, model), source, inputs="") | {"shards": shards}
         return cls(folder, source, kind, planned(folder, settings, kind, PART_SIZE, bad), model)
 

@@ -33,7 +33,7 @@ SHARD_WAIT = 30.0  # seconds between looks at shards that other processes make
 MAX_DEATHS = 3  # of processes in turn, without a finished shard
 
 
-def planned(folder: Path, settings: Mapping[str, Any], kind: Kind[Any], size: int, bad: BadLines) -> list[Span]:
+def planned(folder: Path, settings: Mapping[str, Any], kind: Kind[object], size: int, bad: BadLines) -> list[Span]:
     """Return the spans of a folder of shards, which is made if it does not exist; `size` records are a part of a shard.
 
     Raises `ArgumentError` if it was made with other settings.

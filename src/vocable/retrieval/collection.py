@@ -149,13 +149,13 @@ class Collection(StoredDocuments):
             return self.store.search(queries, k, space=space, filter=filter, **select(Matching, conditions))
         found, share = [], conditions.pop("minimum_match", 0.0)
         for row in range(queries.shape[0]):
-            query: Any = queries[[row]]
+            query: csr_array = queries[[row]]
             needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
             found.append(self._hits(query, k, needed, space, filter, select(Matching, conditions)))
         return ranking_of(found, k)
 
     def _hits(
-        self, query: Any, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
+        self, query: csr_array, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
     ) -> list[tuple[str, float]]:
         """Return the k best hits of one query [1, columns] that have at least `needed` of its terms."""
         depth = 4 * k

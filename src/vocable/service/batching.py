@@ -11,9 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Condition, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-Work = Callable[..., list[Any]]  # takes items and their shared arguments, returns a result or an error for each item
+Work: TypeAlias = Callable[
+    ..., list[Any]
+]  # takes items and their shared arguments, returns a result or an error for each item
+_Key: TypeAlias = tuple[Work, tuple[object, ...], float]  # work, shared values, wait
 
 
 class OverloadedError(Exception):
@@ -21,7 +24,7 @@ class OverloadedError(Exception):
 
 
 class _Waiting(NamedTuple):
-    item: Any
+    item: object
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
     since: float
@@ -35,7 +38,7 @@ class Batcher:
 
     def __init__(self, *, size: int, limit: int, seen: Callable[[Work, int], None] = lambda work, count: None) -> None:
         self._size, self._limit, self._seen = size, limit, seen
-        self._queues: dict[tuple[Any, ...], deque[_Waiting]] = {}  # by work, shared values, wait
+        self._queues: dict[_Key, deque[_Waiting]] = {}
         self._changed, self._closed = Condition(), False
         self._thread = Thread(target=self._run, name="vocable-serve", daemon=True)
         self._thread.start()
@@ -50,7 +53,7 @@ class Batcher:
         """Return whether work is accepted."""
         return self._thread.is_alive() and not self._closed
 
-    async def run(self, work: Work, items: Sequence[Any], *shared: Any, wait: float = 0.0) -> list[Any]:
+    async def run(self, work: Work, items: Sequence[object], *shared: object, wait: float = 0.0) -> list[Any]:
         """Return the results of `work(batch, *shared)` for the items, which may be done in several batches.
 
         An item waits up to `wait` seconds for others of the same work, also while another batch is done. Raises
@@ -89,7 +92,7 @@ class Batcher:
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(self._deliver, work, pairs)
 
-    def _next(self) -> tuple[tuple[Any, ...], list[_Waiting]] | None:
+    def _next(self) -> tuple[_Key, list[_Waiting]] | None:
         """Return the next batch with its key; None at the end."""
         with self._changed:
             while not self._queues:
@@ -106,7 +109,7 @@ class Batcher:
                 del self._queues[key]
             return key, batch
 
-    def _deliver(self, work: Work, pairs: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
+    def _deliver(self, work: Work, pairs: Sequence[tuple[asyncio.Future[Any], object]]) -> None:
         self._seen(work, len(pairs))
         for future, result in pairs:
             if future.done():  # cancelled
@@ -117,7 +120,7 @@ class Batcher:
                 future.set_result(result)
 
 
-def _results(work: Work, items: list[Any], shared: Sequence[Any]) -> list[Any]:
+def _results(work: Work, items: list[object], shared: Sequence[object]) -> list[Any]:
     """Return a result or an error for each item; if a batch fails, each item is tried alone."""
     try:
         return work(items, *shared)

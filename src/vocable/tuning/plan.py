@@ -158,7 +158,7 @@ class Plan(Tabled):
             ("speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"),
             ("encoding", f"{self.collection:,} documents and a control, before and after"),
             ("questions", f"{reading.questions:.1f} a document"),
-            ("training", f"{self.steps:,} steps of {QUESTIONS_PER_STEP} questions"),
+            ("training", f"{counted(self.steps, 'step')} of {QUESTIONS_PER_STEP} questions"),
             ("time", f"about {max(1, self.expected_minutes):.0f} of {self.minutes:g} minutes"),
         ]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.html import Section, Words, settings_section, write_page
@@ -156,7 +156,7 @@ def judge(found: Mapping[str, Mapping[str, Change]]) -> tuple[Verdict, str]:
     return "no difference", f"{figures}: too little to tell from chance; the model stays as it was"
 
 
-def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, Any]) -> None:
+def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object]) -> None:
     """Write report.json and the page index.html into the folder of the model."""
     write_record(folder / REPORT, report.to_json())
     kinds = [[kind, ABOUT[kind]] for kind in report.alone if kind in ABOUT]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vocable.data.records import MalformedError
 
@@ -48,7 +48,7 @@ class Page(NamedTuple):
 
     blocks: list[Block]
     title: str = ""
-    fields: Mapping[str, Any] = {}
+    fields: Mapping[str, object] = {}
     remark: Remark | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):  # the loader of libyaml may overflow the stack
 class FrontMatter(NamedTuple):
     """The fields at the start of a text, the text after them, its first line, and a remark on fields with a fault."""
 
-    fields: dict[str, Any]
+    fields: dict[str, object]
     text: str
     line: int = 1
     remark: Remark | None = None
@@ -58,7 +58,7 @@ def front_matter(text: str) -> FrontMatter:
     return FrontMatter(values, text[found.end() :], text.count("\n", 0, found.end()) + 1)
 
 
-def _yaml(text: str) -> dict[str, Any] | Remark | None:
+def _yaml(text: str) -> dict[str, object] | Remark | None:
     """Return the fields of a text in YAML, a remark about a fault, or None if it is no mapping."""
     try:
         values = yaml.load(text, _Loader)
@@ -72,7 +72,7 @@ def _yaml(text: str) -> dict[str, Any] | Remark | None:
     return None
 
 
-def _toml(text: str) -> dict[str, Any] | Remark:
+def _toml(text: str) -> dict[str, object] | Remark:
     """Return the fields of a text in TOML, or a remark about a fault."""
     try:
         return tomllib.loads(text)

@@ -174,7 +174,7 @@ class PostgreSQL(ServerStore):
         with self._errors():
             return int(self._execute("SELECT pg_total_relation_size({name}::regclass)", name=self._literal())[0][0])
 
-    def _execute(self, statement: str, values: Sequence[Any] = (), **parts: Any) -> list[Any]:
+    def _execute(self, statement: str, values: Sequence[object] = (), **parts: object) -> list[Any]:
         """Return the rows of a statement; the driver composes {parts}, and sends the values separately."""
         query = self._sql.SQL(statement).format(table=self._table, **parts)
         with self._connection.cursor() as cursor:
@@ -218,10 +218,10 @@ def _read(text: str) -> Row:
     return [int(column) - 1 for column, _ in pairs], [float(weight) for _, weight in pairs]
 
 
-def _condition(filter: Filter) -> tuple[str, list[Any]]:
+def _condition(filter: Filter) -> tuple[str, list[object]]:
     """Return the filter as a condition of SQL, and the values of its placeholders."""
 
-    def leaf(comparison: Comparison) -> tuple[str, list[Any]]:
+    def leaf(comparison: Comparison) -> tuple[str, list[object]]:
         if comparison.operator == "=":
             names = comparison.field.split(".")
             # The operator @> is true of an array if one of its elements is the value.
@@ -230,7 +230,7 @@ def _condition(filter: Filter) -> tuple[str, list[Any]]:
         condition = f"coalesce((ranges ->> %s)::float8 {comparison.operator} %s::float8, false)"
         return condition, [comparison_key(comparison), bound_of(comparison)]
 
-    def joined(word: str) -> Callable[[list[tuple[str, list[Any]]]], tuple[str, list[Any]]]:
+    def joined(word: str) -> Callable[[list[tuple[str, list[object]]]], tuple[str, list[object]]]:
         return lambda parts: (
             "(" + f" {word} ".join(condition for condition, _ in parts) + ")",
             [value for _, values in parts for value in values],
