@@ -83,11 +83,12 @@ def free_memory() -> float | None:
 
 
 class Cost(NamedTuple):
-    """Optimizer steps, texts to encode, operations."""
+    """Optimizer steps, texts to encode, operations of a GPU, seconds of one core (`studies.processor`)."""
 
     steps: float
     texts: float
     operations: float
+    seconds: float = 0.0
 
     @classmethod
     def of(cls, model: str, recipe: Recipe | None, texts: int, *, adapts: bool, trains: bool, done: int = 0) -> Cost:
@@ -114,9 +115,10 @@ class Cost(NamedTuple):
     @classmethod
     def together(cls, costs: Iterable[Cost]) -> Cost:
         """The sum of several."""
-        return cls(*map(sum, zip(*[cls(0, 0, 0), *costs], strict=True)))
+        return cls(*map(sum, zip(*[cls(0, 0, 0, 0), *costs], strict=True)))
 
     def cells(self, tflops: float) -> list[str]:
-        """The figures as they are shown, with the hours that the operations take."""
-        hours = self.operations / (tflops * 1e12) / 3600
-        return [f"{self.steps:,.0f}", f"{self.texts:,.0f}", f"{self.operations / 1e15:,.0f}", f"{hours:,.1f}"]
+        """The figures as they are shown, with the hours of a GPU and of one core."""
+        steps, texts, operations = (f"{value:,.0f}" for value in (self.steps, self.texts, self.operations / 1e15))
+        hours = self.operations / (tflops * 1e12) / 3600, self.seconds / 3600
+        return [steps, texts, operations, *(f"{value:,.1f}" for value in hours)]

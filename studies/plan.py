@@ -13,6 +13,7 @@ from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from studies import processor
 from studies.cost import TERMS, TEXT_BYTES, TFLOPS, Cost, Resources
 from studies.measurements import LEXICAL, Column
 from studies.prepared import PREPARED
@@ -86,6 +87,7 @@ class Study:
     corpora: Mapping[str, str] = field(default_factory=dict)  # dataset -> the one that has nearly all its documents
     groups: Mapping[str, str] = field(default_factory=dict)  # name -> datasets, with spaces between
     sizes: Mapping[str, int] = field(default_factory=dict)  # documents of a dataset, for the plan
+    queries: Mapping[str, int] = field(default_factory=dict)  # and its queries
     trec_eval: Sequence[str] = ()  # datasets in which a document with its query's id counts, whatever their source
     fetch: Mapping[str, str] = field(default_factory=dict)  # pattern of sources -> instructions to get them
     models: Mapping[str, Model] = field(default_factory=dict)
@@ -167,8 +169,8 @@ class Plan(Tabled):
     tflops: float = TFLOPS
 
     def costs(self) -> dict[str, Cost]:
-        """Return the cost of each run; shared pre-training is counted at the first of its runs."""
-        found, adapted = {}, set[str]()
+        """Return the cost of each run; what runs share is counted at the first of them."""
+        found, adapted, prepared = {}, set[str](), set[str]()
         for name, run in self.runs.items():
             corpora = {self.places[request.on].corpus for request in run.wanted if request.on and run.needs == "model"}
             texts = 0 if run.model in LEXICAL else sum(self.study.sizes.get(corpus, 0) for corpus in corpora)
@@ -176,9 +178,24 @@ class Plan(Tabled):
             adapts = run.needs != "recipe" and run.shares_with not in adapted
             done = 0 if run.continues is None or run.continues.shares_with not in adapted else run.continues.steps
             trains = run.needs == "model"
-            found[name] = Cost.of(model, run.recipe, texts, adapts=adapts, trains=trains, done=done)
+            cost = Cost.of(model, run.recipe, texts, adapts=adapts, trains=trains, done=done)
+            found[name] = cost._replace(seconds=self._seconds(run, texts, prepared))
             adapted |= {run.shares_with} if adapts else set()
         return found
+
+    def _seconds(self, run: Run, texts: int, prepared: set[str]) -> float:
+        """Return the seconds of one core that a run takes, which has `texts` documents to index."""
+        sizes, measures = self.study.sizes, defaultdict[str, list[str]](list)
+        for request in run.wanted:
+            if request.on is not None:
+                measures[request.on].append(request.measure.__name__)
+        seconds = processor.indexing(texts)
+        for dataset, some in measures.items():
+            documents = sizes.get(self.places[dataset].corpus, 0)
+            seconds += processor.measuring(some, documents, self.study.queries.get(dataset, processor.QUERIES))
+        if run.recipe is not None and run.needs == "model":
+            seconds += processor.preparing(run.recipe, sizes, prepared) + processor.sampling(run.recipe)
+        return seconds
 
     def table(self) -> list[Table | str]:
         """Return the exhibits, the runs with their costs, and what is missing."""
@@ -189,12 +206,14 @@ class Plan(Tabled):
         costs = self.costs()
         rows = [[name, *cost.cells(self.tflops)] for name, cost in costs.items()]
         rows.append([f"{counted(len(costs), 'run')} together", *Cost.together(costs.values()).cells(self.tflops)])
-        header = ["run", "steps", "texts to encode", "10^15 operations", "hours"]
+        header = ["run", "steps", "texts to encode", "10^15 operations", "GPU hours", "core hours"]
         read = {self.places[request.on].corpus for run in self.runs.values() for request in run.wanted if request.on}
         largest = max((self.study.sizes.get(corpus, 0) for corpus in read), default=0)
         room = Resources.of(largest, TERMS)
         note = (
-            f"hours: of one GPU that sustains {self.tflops:g} x 10^12 operations per second, an assumption (--tflops). "
+            f"GPU hours: of one that sustains {self.tflops:g} x 10^12 operations per second, an assumption (--tflops). "
+            "Core hours: data, sampling, indexing, search and removal, by constants measured on one core of an EPYC "
+            "(searches use all cores). "
             f"The largest collection takes {room.disk / 1e9:,.0f} GB of disk at {TERMS} terms a text, in proportion to "
             f"them, and {(room.memory + largest * TEXT_BYTES) / 1e9:,.0f} GB of memory: its texts, and a shard of its "
             "index. A sample tells the terms before all are encoded; a run that does not fit is refused."

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from studies.beir import BEIR, DEV, DL_2019, MSMARCO_SIZE, SIZES
+from studies.beir import BEIR, DEV, DEV_QUERIES, DL_2019, DL_2019_QUERIES, MSMARCO_SIZE, QUERIES, SIZES
 from studies.common import main
 from studies.measurements import head, quality, recipe_key, training_log
 from studies.plan import Exhibit, Figure, Study
@@ -52,6 +52,7 @@ STUDY = Study(
         **{name: size for name, size in SIZES.items() if name not in CORPORA},
         **{name: size for name, (_, size) in NANO.items()},
     },
+    queries={"dev": DEV_QUERIES, "dl19": DL_2019_QUERIES, **QUERIES, **dict.fromkeys(NANO, 50)},
     trec_eval=[*NANO],  # as the evaluator of sentence-transformers counts
     fetch={
         "beir:Nano*": "the dataset zeta-alpha-ai/NAME on the Hub: corpus and queries saved as corpus.jsonl and "

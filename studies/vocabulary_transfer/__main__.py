@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from studies.beir import BEIR, DEV, DL_2019, MSMARCO_SIZE, SIZES
+from studies.beir import BEIR, DEV, DEV_QUERIES, DL_2019, DL_2019_QUERIES, MSMARCO_SIZE, QUERIES, SIZES
 from studies.common import main
 from studies.measurements import fragmentation, pretraining_log, quality
 from studies.plan import Exhibit, Figure, Model, Study
@@ -80,6 +80,11 @@ STUDY = Study(
     corpora={"DL-19": "MSM", "Cli": "FEV"},
     groups={"BEIR": " ".join(COLLECTIONS)},
     sizes={"MSM": MSMARCO_SIZE, **{name: SIZES[one] for name, one in COLLECTIONS.items() if name != "Cli"}},
+    queries={
+        "MSM": DEV_QUERIES,
+        "DL-19": DL_2019_QUERIES,
+        **{name: QUERIES[one] for name, one in COLLECTIONS.items()},
+    },
     fetch={
         "*msmarco-hard-negatives.jsonl.gz": HARD_NEGATIVES,
         "cross-encoder-*-scores.pkl.gz": HARD_NEGATIVES,

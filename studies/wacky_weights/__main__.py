@@ -11,7 +11,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from studies.beir import BEIR, DEV, DL_2019, DL_2020, MSMARCO_SIZE, SIZES, TRAIN
+from studies.beir import (
+    BEIR,
+    DEV,
+    DEV_QUERIES,
+    DL_2019,
+    DL_2019_QUERIES,
+    DL_2020,
+    DL_2020_QUERIES,
+    MSMARCO_SIZE,
+    QUERIES,
+    SIZES,
+    TRAIN,
+    TRAIN_QUERIES,
+)
 from studies.common import main
 from studies.measurements import quality, removal, wackiness
 from studies.plan import Exhibit, Figure, Model, Study
@@ -68,6 +81,13 @@ STUDY = Study(
     corpora={"DL-19": "MSM", "DL-20": "MSM", "train": "MSM"},
     groups={"BEIR": " ".join(OUT_OF_DOMAIN)},
     sizes={"MSM": MSMARCO_SIZE, **{name: SIZES[name] for name in OUT_OF_DOMAIN}},
+    queries={
+        "MSM": DEV_QUERIES,
+        "DL-19": DL_2019_QUERIES,
+        "DL-20": DL_2020_QUERIES,
+        "train": TRAIN_QUERIES,
+        **{name: QUERIES[name] for name in OUT_OF_DOMAIN},
+    },
     fetch={
         "*nq-triplets.jsonl.gz": "vocable mine MODEL nq-pairs.jsonl.gz -o nq-triplets.jsonl.gz, of Natural Questions' "
         "pairs",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from studies import processor
 from studies.common import main, reproduce
 from studies.cost import TOKENS, Cost
 from studies.plan import Plan, Selection, Study, make_plan
@@ -119,7 +120,31 @@ def test_the_cost_of_a_run_by_hand() -> None:
     assert cost.operations == pytest.approx(
         3 * 8000 * 64 * 3 * 256 * per_token + 1000 * TOKENS * per_token  # query, positive, negative of 256 tokens
     )
-    assert Cost.together([cost, cost]) == (16_000, 2000, 2 * cost.operations)
+    assert Cost.together([cost, cost._replace(seconds=7.0)]) == (16_000, 2000, 2 * cost.operations, 7.0)
+
+
+def test_core_hours_by_hand() -> None:
+    """Of a run with quality on two collections, and of runs that share prepared examples."""
+    plan = make_plan(study_of("mlm_head_rescaling"), NOWHERE, Selection(["figure-2"]))
+    name, run = next(iter(plan.runs.items()))
+    datasets = {request.on for request in run.wanted if request.on}
+    expected = 0.0
+    for dataset in datasets:
+        n = plan.study.sizes[dataset]
+        expected += n * 250 * (48e-9 + 26e-9 + 24e-9) + n * 18e-6 + 50 * (n * 3 * 2.3e-9 + min(1000, n) * 3.8e-6)
+    assert run.recipe is not None
+    expected += run.recipe.training.steps * run.recipe.training.batch_size * (6e-6 if run.needs == "model" else 0)
+    assert plan.costs()[name].seconds == pytest.approx(expected)
+    both = make_plan(study_of("vocabulary_transfer"), NOWHERE, Selection(["table-10"])).costs()
+    first, *others = [cost.seconds for cost in both.values()]
+    assert {*others} == {min(others)}
+    assert first - others[0] == pytest.approx(502_939 * 2.8e-3 + 160e6 * 1.4e-6 + 8_841_823 * 18e-6)
+
+
+def test_a_removal_is_forty_four_searches() -> None:
+    alone, removed = (processor.measuring(some, 1e6, 100) for some in (["quality"], ["quality", "removal"]))
+    again = 1e6 * (18e-6 + 104e-6 + 250 * (26e-9 + 24e-9))
+    assert removed - alone == pytest.approx(again + 44 * processor.searching(1e6, 100))
 
 
 def test_corpora_are_encoded_once_per_model() -> None:
