@@ -7,7 +7,7 @@ import { placedWords, stemsOf } from "./words.js";
 const FORMAT = 1;
 const DEPTH = 100; // hits of each ranking that are fused, at least
 const LIGHT = 1 / 64, TENTH = 10; // a block is left out if it adds less than this share of the score of the tenth hit
-const OPENING = '{"checksum":"00000000","collection":'.length, CLOSING = "}\n".length;
+const OPENING = '{"checksum":"00000000","collection":', CLOSING = "}\n";
 const { fround } = Math;
 
 export class Collection {
@@ -20,10 +20,10 @@ export class Collection {
     const made = new Collection();
     made.#base = base;
     const content = await fetched(new URL("manifest.json", base), "no-cache");
-    const body = content.subarray(OPENING, content.length - CLOSING);
-    const text = new TextDecoder().decode(content);
-    if (text.slice(13, 21) !== nameOf(body).slice(0, 8)) throw new Trouble("The manifest of the search is damaged.");
-    const manifest = JSON.parse(text).collection;
+    const body = content.subarray(OPENING.length, content.length - CLOSING.length), text = new TextDecoder().decode(body);
+    const sealed = OPENING.replace("00000000", nameOf(body).slice(0, 8)) + text + CLOSING;
+    if (new TextDecoder().decode(content) !== sealed) throw new Trouble("The manifest of the search is damaged.");
+    const manifest = JSON.parse(text);
     if (manifest.format !== FORMAT) throw new Trouble("The search was published in another format: reload the page.");
     Object.assign(made, manifest);
     const cursor = new Cursor(await made.#file(manifest.directory));

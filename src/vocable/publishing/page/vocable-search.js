@@ -180,7 +180,7 @@ export class VocableSearch extends HTMLElement {
     const path = hit.path && hit.path !== hit.title ? element("p", { class: "path", dir: "auto" }, hit.path.replaceAll(" > ", " › ")) : null;
     return element("li", {}, element("article", { "aria-label": `${rank}: ${nameOf(hit)}` },
       path,
-      element("h3", { dir: "auto" }, link ? element("a", { href: link, class: "target" }, name)
+      element("h2", { dir: "auto" }, link ? element("a", { href: link, class: "target" }, name)
         : element("span", { class: "target", tabindex: "-1" }, name)),
       element("p", { class: "text", dir: "auto" }, marked(excerptOf(markedParts(hit.text, query)))),
       factsOf(hit.facts), whyOf(hit.why)));
@@ -191,7 +191,7 @@ export class VocableSearch extends HTMLElement {
     const summary = element("summary", {}, "Filter");
     const sets = fields.map(([name, values, counts]) => element("fieldset", {}, element("legend", {}, name),
       element("div", { class: "values" }, values.map((value, i) => element("label", {},
-        element("input", { type: "checkbox", change: (event) => this.#choose(name, value, event.target.checked) }),
+        element("input", { type: "checkbox", "aria-label": `${value} (${counts[i]})`, change: (event) => this.#choose(name, value, event.target.checked) }),
         element("span", { class: "value" }, String(value)), element("span", { class: "count" }, count.format(counts[i])))))));
     this.#filters.replaceChildren(summary, element("div", { class: "fields" }, sets));
   }
