@@ -162,7 +162,8 @@ class Vocable(Peer):
 
     def index(self, site: Path, folder: Path, packages: Path) -> None:
         place = f"exact:{site / 'index'}"
-        vo.index(BY_LOOKUP, site / "records.jsonl", place, bm25=True).close()
+        if not (site / "index").exists():
+            vo.index(BY_LOOKUP, site / "records.jsonl", place, bm25=True).close()
         vo.publish(place, folder / "site")
 
 
