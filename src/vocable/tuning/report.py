@@ -28,7 +28,7 @@ ABOUT = {
 }
 NEXT: dict[Verdict, str] = {
     "better": "These commands use the tuned model:",
-    "no difference": "These commands use the model as it was. Judged queries of people would show smaller differences:",
+    "no difference": "Judged queries of people would show smaller differences. These commands use the model as it was:",
     "worse": "These commands use the model as it was:",
 }
 TERMS = {
@@ -153,7 +153,7 @@ def judge(found: Mapping[str, Mapping[str, Change]]) -> tuple[Verdict, str]:
         return "worse", f"{figures}; the model stays as it was"
     if alone.low > 0:
         return "better", figures
-    return "no difference", f"{figures}: too little to tell from chance; the model stays as it was"
+    return "no difference", f"{figures}; too little to tell from chance, so the model stays as it was"
 
 
 def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object]) -> None:
