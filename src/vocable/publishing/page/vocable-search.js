@@ -254,7 +254,9 @@ function factsOf(facts) {
 /** The terms that made the score: those of the model, and the words of BM25. */
 function whyOf(why) {
   const groups = [["By meaning", why.filter((one) => !one.word)], ["By its words", why.filter((one) => one.word)]];
-  const named = [...new Set(groups.flatMap(([, some]) => some.slice(0, NAMED)).map((one) => spelled(one).toLowerCase()))];
+  const [terms, words] = groups.map(([, some]) => some.map(spelled)); // words are named before pieces of words
+  const all = [...words, ...terms.filter((one) => !one.startsWith("…")), ...terms].map((one) => one.toLowerCase());
+  const named = [...new Set(all)].filter((one, i, those) => !those.slice(0, i).some((before) => before.startsWith(one)));
   if (!named.length) return null;
   return element("details", { class: "why" },
     element("summary", {}, `Found by ${named.slice(0, NAMED).join(", ")}`),
