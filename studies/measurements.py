@@ -21,6 +21,7 @@ from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import load
 from vocable.encoder.protocol import Role
+from vocable.encoder.terms import terms
 from vocable.errors import DataError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms
 from vocable.evaluation.expanders import lexical_search
@@ -89,9 +90,20 @@ def recipe_key(run: Run, on: None, values: Sequence[str], *, otherwise: float) -
 
 @measurement("adapted")
 def head(run: Run, on: None, values: Sequence[str]) -> Values:
-    """Row norms and anisotropy of the output matrix with which training begins."""
-    found = vars(head_of(parts(load(run.adapted)).mlm))
+    """Row norms and anisotropy of the output matrix with which training begins, and all parameters of the model."""
+    mlm = parts(load(run.adapted)).mlm
+    found = vars(head_of(mlm)) | {"parameters": mlm.num_parameters()}
     return {name: float(found[name]) for name in values}
+
+
+@measurement("adapted")
+def shared_terms(run: Run, on: None, values: Sequence[str], *, of: str) -> Values:
+    """The `share` of the output terms that those of another run have, too (Kim et al. 2026, section 3.1)."""
+    other = run.root / "adapted" / of
+    if not other.exists():
+        raise DataError(f"no adapted model: carry out the row {of} first", source=str(other))
+    own, others = (set(terms(load(place))) for place in (run.adapted, other))
+    return {"share": len(own & others) / len(own)}
 
 
 @measurement("adapted")

@@ -195,9 +195,7 @@ class PretrainOptions(TypedDict, total=False):
     gradient_accumulation: Annotated[Count, Doc("Batches per step; 1 by default.")]
     learning_rate: Annotated[float, Gt(0), Doc("Largest learning rate, after the warm-up; 3e-4 by default.")]
     weight_decay: Annotated[float, Ge(0), Doc("Weight decay of AdamW; 0.01 by default.")]
-    dropout: Annotated[
-        float | None, Ge(0), Lt(1), Doc("Share of activations to drop, None for the model's own rates; 0 by default.")
-    ]
+    dropout: Annotated[float | None, Ge(0), Lt(1), Doc("Share to drop, None: the model's own rates; 0 by default.")]
     warmup_share: Annotated[
         float, Ge(0), Lt(1), Doc("Share of the steps with a rising learning rate; 0.06 by default.")
     ]
@@ -227,7 +225,7 @@ class PretrainOptions(TypedDict, total=False):
         Doc("With a dense teacher: learn which of this many clusters of its embeddings a text is in."),
     ]
     trainable: Annotated[
-        Literal["all", "embeddings"], Doc("Parameters to train; the others are frozen; all by default.")
+        Literal["all", "embeddings", "head"], Doc("Parameters to train; the others are frozen; all by default.")
     ]
     train_bias: Annotated[bool, Doc("With trainable embeddings: train the output bias, too.")]
     held_out: Annotated[CountOrZero, Doc("Windows held out for the report, at most a tenth; 256 by default.")]

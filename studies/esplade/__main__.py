@@ -13,7 +13,15 @@ import sys
 from pathlib import Path
 
 from studies.common import main
-from studies.measurements import logits, postings, pretraining_log, quality, term_weights, terms_of_a_text
+from studies.measurements import (
+    logits,
+    postings,
+    pretraining_log,
+    quality,
+    shared_terms,
+    term_weights,
+    terms_of_a_text,
+)
 from studies.plan import Exhibit, Figure, Model, Study
 
 RECIPE = "esplade"
@@ -86,6 +94,7 @@ STUDY = Study(
             for left, options in DOCUMENTS_LEFT.items()
         },
         **{f"{left} pos-ls-len-std": postings("std", "evaluation", **options) for left, options in LEFT.items()},
+        "shared words %": shared_terms("share", of="overlap-repeat-lr-l", times=100),
         "step": pretraining_log("step", of="loss"),
         "loss": pretraining_log("loss", of="loss"),
         "checked step": pretraining_log("step", of="held_out_accuracy"),
@@ -128,6 +137,11 @@ STUDY = Study(
                 *(f"{left} L0_d-std" for left in DOCUMENTS_LEFT),
                 *(f"{left} pos-ls-len-std" for left in LEFT),
             ],
+        ),
+        "vocabularies": Exhibit(
+            "Words that the vocabulary of general titles shares with that of the training titles (section 3.1)",
+            rows={RECIPE: "overlap-repeat-lr-l indep-repeat-lr-l"},
+            columns=["shared words %"],
         ),
         "figure-1": Exhibit(
             "Quality against cost, unpruned and pruned",

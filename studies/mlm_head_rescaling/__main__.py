@@ -59,6 +59,7 @@ STUDY = Study(
         "queries.jsonl, qrels as qrels.tsv (query-id, corpus-id, score) with the score 1, which it does not have",
     },
     columns={
+        "parameters (B)": head("parameters", times=1e-9),
         "norm": head("norm_mean"),
         "largest norm": head("norm_max"),
         "anisotropy": head("anisotropy"),
@@ -76,7 +77,7 @@ STUDY = Study(
         "table-1": Exhibit(
             "The output matrix of each backbone",
             rows={RECIPE: AS_THEY_ARE},
-            columns=["norm", "largest norm", "anisotropy"],
+            columns=["parameters (B)", "norm", "largest norm", "anisotropy"],
         ),
         "table-2": Exhibit(
             "Retrieval with the output matrix divided by k",

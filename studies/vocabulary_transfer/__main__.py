@@ -142,7 +142,12 @@ STUDY = Study(
         ),
         "table-6": Exhibit(
             "The whole vocabulary moved against the output head alone",
-            rows={"head-only-transfer": "all"},
+            rows={"head-only-transfer": "head-only-direct vt-direct head-only-emlm head-only-sap vt-adapted"},
+            columns=QUALITY,
+        ),
+        "sap": Exhibit(
+            "Alignment with all weights or the head's alone, and longer (not in the paper)",
+            rows={"head-only-transfer": "head-only-sap head-only-sap-head head-only-sap-140k head-only-sap-head-140k"},
             columns=QUALITY,
         ),
         "table-7": Exhibit("Other backbones", rows={"vocabulary-transfer-backbones": "all"}, columns=QUALITY),

@@ -15,6 +15,7 @@ from sentence_transformers.util import cos_sim
 
 from vocable.errors import ArgumentError
 from vocable.objectives.losses import (
+    Batch,
     Queue,
     alignment,
     empty,
@@ -29,6 +30,7 @@ from vocable.objectives.losses import (
     top_k_mask,
     unit,
 )
+from vocable.training.recipe import TrainingSettings
 
 V = 7
 
@@ -99,6 +101,20 @@ def reference(queries, documents, tau, margin, cosine):
         scores[i] -= margin
         losses.append(logsumexp(scores / tau) - scores[i] / tau)
     return np.mean(losses)
+
+
+@given(st.integers(0, 99), st.integers(2, 5), st.floats(0.05, 20), st.floats(0, 3))
+def test_cosine_stands_beside_the_inner_product(sparse, seed, count, tau, margin):
+    queries, documents = sparse(seed, count, 7), sparse(seed + 1, 2 * count, 7)
+    none = torch.empty(0)
+    batch = Batch(torch.tensor(queries), torch.tensor(documents), none, none)
+    settings = TrainingSettings.model_validate(
+        {"steps": 1, "losses": [{"name": "info_nce"}, {"name": "cosine", "temperature": tau, "margin": margin}]}
+    )
+    dot, cosine = (float(loss.value(batch)) for loss in settings.losses)
+    assert dot == pytest.approx(reference(queries, documents, 1.0, 0.0, False), rel=1e-9, abs=1e-12)
+    assert cosine == pytest.approx(reference(queries, documents, tau, margin, True), rel=1e-9, abs=1e-12)
+    assert settings.monitored_loss == settings.losses[0]
 
 
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(0, 6), st.floats(0.05, 20), st.floats(0, 3), st.booleans())

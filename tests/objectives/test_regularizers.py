@@ -11,7 +11,16 @@ from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import Spla
 from sentence_transformers.sparse_encoder.losses import FlopsLoss, SparseMultipleNegativesRankingLoss, SpladeLoss
 
 from vocable.errors import ArgumentError
-from vocable.objectives.regularizers import df_weights, flops, joint_flops, l1, overlap_distance, ramp
+from vocable.objectives.regularizers import (
+    Overlap,
+    df_weights,
+    differing_terms,
+    flops,
+    joint_flops,
+    l1,
+    overlap_distance,
+    ramp,
+)
 
 
 def reference(vectors, threshold, term_weights):
@@ -144,6 +153,26 @@ def test_of_heavy_weights_it_is_the_jaccard_distance(one, other):
     query, document = (torch.tensor([[100.0 * (j in terms) for j in range(9)]]) for terms in (one, other))
     expected = 1 - len(one & other) / len(one | other) if one | other else 1
     assert float(overlap_distance(query, document)) == pytest.approx(expected)
+
+
+@given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 9))
+def test_it_is_the_definition_hamming(sparse, seed, pairs, terms):
+    queries, documents = sparse(seed, pairs, terms), sparse(seed + 1, pairs, terms)
+    expected = np.mean(
+        [
+            sum(abs(np.exp(-w) - np.exp(-u)) for w, u in zip(*pair, strict=True))
+            for pair in zip(queries, documents, strict=True)
+        ]
+    )
+    assert float(differing_terms(torch.tensor(queries), torch.tensor(documents))) == pytest.approx(expected, abs=1e-12)
+    batch = torch.tensor(queries), torch.tensor(np.concatenate([documents, queries]))
+    assert float(Overlap(distance="hamming").value(*batch)) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8)))
+def test_of_heavy_weights_it_is_the_hamming_distance(one, other):
+    query, document = (torch.tensor([[100.0 * (j in terms) for j in range(9)]]) for terms in (one, other))
+    assert float(differing_terms(query, document)) == pytest.approx(len(one ^ other))
 
 
 def test_its_gradient_overlap():

@@ -91,6 +91,9 @@ def test_the_norm_is_that_of_the_rescaled_matrix(done: dict[str, Reproduction]) 
     backbone = vo.load(str(reproduction.output / "toys" / "models" / "roberta-base"))
     norm = float(row_norms(parts(backbone).mlm.get_output_embeddings().weight).mean())
     assert _ours(reproduction, "table-2", "norm") == pytest.approx(norm / 2)
+    mlm = parts(backbone).mlm
+    parameters = sum(weight.numel() for weight in {id(one): one for one in mlm.parameters()}.values())
+    assert _ours(reproduction, "table-1", "parameters (B)") == pytest.approx(parameters / 1e9)
 
 
 def test_pruned_costs_and_postings_are_those_of_the_vectors(done: dict[str, Reproduction]) -> None:

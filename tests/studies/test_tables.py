@@ -19,6 +19,8 @@ from studies.results import Cell, Reproduction
 from studies.runs import Run
 from studies.vectors import Encoders
 from tests.studies.test_plan import NOWHERE, study_of
+from vocable.adapt.expand_vocabulary import expand_vocabulary
+from vocable.encoder.sparse_encoder import save_model
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.significance import paired_t_test
 
@@ -178,3 +180,15 @@ def test_nano_beir_counts_the_document_of_the_query(tmp_path: Path) -> None:
         place = places["nano-arguana"]._replace(corpus=name, convention=convention)
         on = Encoders(run, {name: place}).open(name)
         assert measurements.quality("RR@10", name).measure(run, on, ["RR@10"])["RR@10"] == value
+
+
+def test_the_share_of_words_that_two_vocabularies_have(tmp_path: Path) -> None:
+    run = Run("one", tmp_path, model="vocable-mini")
+    column = study_of("esplade").columns["shared words %"]
+    with pytest.raises(DataError, match="overlap-repeat-lr-l"):
+        column.measure(run, None, ["share"], **column.options)
+    words = {"one": ["snow", "rain", "hail", "fog"], "overlap-repeat-lr-l": ["fog", "rain", "sun"]}
+    for name, some in words.items():
+        save_model(expand_vocabulary(vo.load(), words=some), tmp_path / "adapted" / name)
+    run = Run("one", tmp_path, model=str(tmp_path / "adapted" / "one"))
+    assert column.measure(run, None, ["share"], **column.options) == {"share": 0.5}

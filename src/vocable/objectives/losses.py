@@ -309,6 +309,20 @@ class InfoNCE(Loss):
         return InfoNCE(temperature=self.temperature, cosine=self.cosine)
 
 
+class Cosine(Loss):
+    """InfoNCE of the cosines, beside that of the inner products (Kim et al. 2026, J.3)."""
+
+    name: Literal["cosine"] = "cosine"
+    temperature: Positive = Field(default=0.05, description="divisor of the cosines")
+    margin: Weight = Field(default=0.0, description="margin subtracted from the positive's cosine")
+
+    def value(self, batch: Batch) -> Tensor:
+        return info_nce(batch.queries, batch.documents, temperature=self.temperature, margin=self.margin, cosine=True)
+
+    def monitored_loss(self) -> InfoNCE:
+        return InfoNCE(temperature=self.temperature, cosine=True)
+
+
 class MarginMSE(Loss):
     """The teacher's margins between positive and negatives."""
 
@@ -346,4 +360,4 @@ class SparseAlignment(Loss):
         return alignment(torch.cat([batch.queries, batch.documents]), batch.teacher_vectors, kind=self.kind)
 
 
-AnyLoss: TypeAlias = Annotated[InfoNCE | MarginMSE | KL | SparseAlignment, Field(discriminator="name")]
+AnyLoss: TypeAlias = Annotated[InfoNCE | Cosine | MarginMSE | KL | SparseAlignment, Field(discriminator="name")]

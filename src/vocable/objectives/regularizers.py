@@ -128,6 +128,19 @@ def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
     return (1 - shared / torch.where(either > 0, either, 1)).mean()
 
 
+def differing_terms(queries: Tensor, documents: Tensor) -> Tensor:
+    """Return sum_j |a_j(q) - a_j(d)|, a = 1 - e^-w, averaged over pairs.
+
+    Kim et al. 2026, appendix J.3, name the Hamming distance; computing it on a is our interpretation. With weights of 0
+    and infinity only, it is the number of terms that one of the two has. Arguments as of `overlap_distance`.
+
+    >>> inf = float("inf")
+    >>> float(differing_terms(torch.tensor([[inf, inf, inf, 0.0]]), torch.tensor([[0.0, inf, inf, inf]])))
+    2.0
+    """
+    return (torch.expm1(-queries) - torch.expm1(-documents)).abs().sum(dim=1).mean()
+
+
 Statistic = Literal["document_frequencies", "idf", "wackiness"]
 
 
@@ -225,8 +238,13 @@ class JointFlops(BothSides):
 class Overlap(BothSides):
     """The distance between the terms of a query and of its own document."""
 
+    distance: Literal["jaccard", "hamming"] = Field(
+        default="jaccard", description="share of the terms that differ, or their number"
+    )
+
     def value(self, queries: Tensor, documents: Tensor) -> Tensor:
-        return overlap_distance(queries, documents[: len(queries)])
+        distance = overlap_distance if self.distance == "jaccard" else differing_terms
+        return distance(queries, documents[: len(queries)])
 
 
 def _weight_alone(value: object) -> Any:

@@ -152,7 +152,7 @@ class PretrainSettings(OptimizerSettings):
     new_token_weight: float = _option("new_token_weight", default=2.0)
     teacher: str | None = _option("teacher", default=None)
     classes: int | None = _option("classes", default=None)
-    trainable: Literal["all", "embeddings"] = _option("trainable", default="all")
+    trainable: Literal["all", "embeddings", "head"] = _option("trainable", default="all")
     train_bias: bool = _option("train_bias", default=False)
     held_out: int = _option("held_out", default=256)
     passes: int | None = _option("passes", default=None)
@@ -174,7 +174,7 @@ class PretrainSettings(OptimizerSettings):
             raise ValueError(f"teacher and masking {self.masking} exclude each other")
         if self.classes is not None and self.teacher is None:
             raise ValueError("classes needs a dense teacher")
-        if self.train_bias and self.trainable == "all":
+        if self.train_bias and self.trainable != "embeddings":
             raise ValueError("train_bias goes with trainable: embeddings")
         return self
 

@@ -142,6 +142,23 @@ def test_only_embeddings_learn_if_so_asked(
     assert mlm.get_output_embeddings().weight is mlm.get_input_embeddings().weight
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_only_the_head_learns_if_so_asked(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path, tied: bool
+) -> None:
+    mlm = AutoModelForMaskedLM.from_pretrained(backbones["bert"], tie_word_embeddings=tied)
+    before = {name: value.detach().clone() for name, value in mlm.named_parameters()}
+    settings = PretrainSettings(steps=2, trainable="head", learning_rate=0.01, **SETTINGS)
+    mlm = pretrain(mlm, tokenizer, toy_texts[:40], settings, tmp_path).mlm
+    changed = {name for name, value in mlm.named_parameters() if not torch.equal(value, before[name])}
+    head = {name for name in before if name.startswith("cls.")}
+    if tied:
+        assert changed == head | {"bert.embeddings.word_embeddings.weight"}
+    else:
+        assert changed == head - {"cls.predictions.bias"}  # which is not the decoder's
+    assert all(parameter.requires_grad for parameter in mlm.parameters())
+
+
 def test_of_an_untied_model_both_matrices_learn(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:

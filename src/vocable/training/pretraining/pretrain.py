@@ -70,7 +70,7 @@ def pretrain(
     """Adapt a model to `texts` by masked language modelling or by a teacher, on all processes that `torchrun` started.
 
     - `trainable="embeddings"` is the adaptation of Geng and Yang 2026 (§4.2.3): the transformer is frozen; the word
-      embeddings and the output layer, tied or not, learn.
+      embeddings and the output layer, tied or not, learn. With `trainable="head"` the whole encoder is frozen.
     - `masking="whole-word"`, for a model of `expand_vocabulary`, is the pre-training of Kim et al. 2026 (appendix B.2):
       words of the output vocabulary are hidden and predicted.
     - A sparse `teacher` is the sparse alignment (SAP) of Geng and Yang 2026 (table 6): a model with the teacher's
@@ -299,6 +299,8 @@ def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None
         return
     decoder = output_layer(mlm)
     learning = {mlm.get_input_embeddings().weight, decoder.weight}
+    if settings.trainable == "head":
+        learning = {decoder.weight, *mlm.parameters()} - {*mlm.base_model.parameters()} | {decoder.weight}
     if settings.train_bias:
         if not has_bias(decoder):
             raise ModelError(f"{type(mlm).__name__} has no output bias to train")
