@@ -236,7 +236,7 @@ def test_a_whole_collection_is_left_as_it_is(
         build(model, documents, tmp_path / "index", name="another")
 
 
-@pytest.mark.parametrize("step", [(exact, "read_vectors"), (exact, "BM25Index"), (verbs, "finish")])
+@pytest.mark.parametrize("step", [(exact, "save_exact"), (exact, "BM25Index"), (verbs, "finish")])
 def test_a_build_goes_on_after_any_step(
     model: SparseEncoder,
     documents: list[Document],
@@ -245,7 +245,7 @@ def test_a_build_goes_on_after_any_step(
     step: tuple[Any, str],
     folder: Path,
 ) -> None:
-    def killed(*_: object) -> None:
+    def killed(*_: object, **options: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patched:

@@ -320,7 +320,7 @@ def test_an_index_of_stored_vectors_takes_the_place_of_vectors_in_memory(
     small = lambda parts, folder: exact_shards.save_exact(parts, folder, postings=postings)  # noqa: E731
     monkeypatch.setattr(expansions, "save_exact", small)
     places = [tmp_path / f"{part}.parquet" for part in range(3)]
-    monkeypatch.setattr(expansions, "PART", 7)
+    monkeypatch.setattr(expansions, "STORED_PART", 7)
     np.testing.assert_array_equal(
         stored_vectors(places, toy_model, encoded.document_ids).toarray(), documents.toarray()
     )

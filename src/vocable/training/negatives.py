@@ -93,7 +93,7 @@ def read_hard_negatives(source: HardNegatives, sampler: NegativeSampler, cache: 
             yield Example(query, text, texts, name, all_scores(own, taken))
 
 
-class Answers(NamedTuple):
+class MinedAnswers(NamedTuple):
     """The id of a query, its positives, and the candidate negatives of each system, best first."""
 
     query: str
@@ -101,7 +101,7 @@ class Answers(NamedTuple):
     systems: list[list[Candidate]]
 
 
-def mined_answers(source: HardNegatives, scores: ScoresOf | None) -> Iterator[Answers]:
+def mined_answers(source: HardNegatives, scores: ScoresOf | None) -> Iterator[MinedAnswers]:
     """Yield the answers to each query of `source`, without negatives that are positives; with `scores`, those scored.
 
     Raises `DataError` at the end if no query has negatives of one of `source.systems`.
@@ -119,7 +119,7 @@ def mined_answers(source: HardNegatives, scores: ScoresOf | None) -> Iterator[An
             for system in source.systems or mined.systems
         ]
         positives = [Candidate(one, None if scored is None else scored.get(one)) for one in mined.positives]
-        yield Answers(mined.query_id, positives, systems)
+        yield MinedAnswers(mined.query_id, positives, systems)
     if unseen:
         raise DataError(f"no query has negatives of {', '.join(sorted(unseen))}", source=source.file)
 

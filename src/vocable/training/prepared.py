@@ -35,7 +35,7 @@ from vocable.training.recipe import DataSettings, HardNegatives
 
 logger = logging.getLogger(__name__)
 KIND = "examples"
-LOCAL = None, "beir", "file"  # schemes of sources that are files or folders
+ON_DISK = None, "beir", "file"  # schemes of sources that are files or folders
 SOURCE_BITS = 40  # of a text's number in a data set; those above are the number of its source
 
 
@@ -105,13 +105,13 @@ def prepare(source: str | HardNegatives, folder: Path, scores: ScoresOf | None =
         DataError: it cannot be read, or has no example.
     """
     output, named = prepared_folder(source, folder), _places(source)
-    gone = any(parse_source(one)[0] in LOCAL and not Path(parse_source(one)[1]).exists() for one in named)
+    gone = any(parse_source(one)[0] in ON_DISK and not Path(parse_source(one)[1]).exists() for one in named)
     if gone and output.exists():
         return PreparedExamples(output)
     settings = {"source": _key(source), "inputs": fingerprint(*named)}
     folder.mkdir(parents=True, exist_ok=True)
     if not finished(output, settings):
-        with resumable(output, settings) as work, closing(_Making(work)) as making:
+        with resumable(output, settings) as work, closing(_Preparation(work)) as making:
             if isinstance(source, str):
                 making.read_texts(source)
             else:
@@ -124,7 +124,7 @@ def prepare(source: str | HardNegatives, folder: Path, scores: ScoresOf | None =
     return PreparedExamples(output)
 
 
-class _Making:
+class _Preparation:
     """The arrays while a source is read; the texts go to a file at once."""
 
     def __init__(self, work: Path) -> None:

@@ -41,7 +41,7 @@ from vocable.vectors import (
 )
 from vocable.wackiness.score import without_itself
 
-PART = 65_536  # texts whose stored vectors are read together
+STORED_PART = 65_536  # texts whose stored vectors are read together
 NO_COLUMNS = np.empty(0, dtype=np.int64)
 
 
@@ -139,8 +139,8 @@ def _stored_parts(sources: Sources, model: Model, ids: Sequence[str]) -> Iterato
     if first.meta.vocabulary != vocabulary_fingerprint(terms(model)):
         raise VectorsError(f"{places}: made by {first.meta.model}, which has another vocabulary")
     rows = StoredRows(chain([first], shards))
-    for start in range(0, max(1, len(ids)), PART):
-        some = ids[start : start + PART]
+    for start in range(0, max(1, len(ids)), STORED_PART):
+        some = ids[start : start + STORED_PART]
         if (found := rows.take(some)) is None:
             raise VectorsError(f"{places}: no vector of the text {rows.missing(some)!r}")
         yield StoredVectors(Ids(some), found, first.meta)
