@@ -34,6 +34,7 @@ from vocable.tuning.plan import (
 from vocable.tuning.settings import (
     FEWEST_SEARCHED,
     FEWEST_STEPS,
+    LEAST_STEPS,
     MOST_SEARCHED,
     QUESTIONS_PER_STEP,
     RESERVE,
@@ -125,7 +126,7 @@ def test_the_plan_stays_within_the_minutes_and_its_bounds(
         assert least > minutes
         plan = make_plan(found, speed, least)  # the minutes that it names are enough
         assert minutes <= (plan.expected_minutes / RESERVE) * 1.001
-    assert plan.expected_minutes <= plan.minutes * (1 if plan.steps == 1 else RESERVE) * 1.001
+    assert plan.expected_minutes <= plan.minutes * (1 if plan.steps <= LEAST_STEPS else RESERVE) * 1.001
     assert min(FEWEST_SEARCHED, documents - repeated) <= plan.collection <= min(MOST_SEARCHED, documents - repeated)
     assert 1 <= plan.steps <= TRAINING_STEPS
     made = questions * plan.collection * 0.8
@@ -158,7 +159,7 @@ def test_plain_figures() -> None:
 
 def test_a_short_time_takes_fewer_steps_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     speed = TuningSpeed(100.0, 6.0)  # 66 s of encoding
-    for minutes, steps in ((3, 10), (1.8, 4), (1.3, 1)):
+    for minutes, steps in ((3, 10), (1.8, 4), (1.33, 2)):
         plan = make_plan(reading(5_000), speed, minutes)
         assert min(plan.steps, FEWEST_STEPS) == steps
         caplog.clear()

@@ -31,6 +31,7 @@ from vocable.tuning.settings import (
     FEWEST_SEARCHED,
     FEWEST_STEPS,
     LARGEST_UNKNOWN,
+    LEAST_STEPS,
     MOST_SEARCHED,
     MOST_TOKENS_PER_WORD,
     ONE_IN,
@@ -174,19 +175,20 @@ class Plan(Tabled):
 def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
     """Return the plan for documents on a machine.
 
-    Raises `ArgumentError` if not even one step of training fits into the minutes.
+    Raises `ArgumentError` if not even two steps of training fit into the minutes.
     """
     budget, distinct = minutes * 60 * RESERVE, reading.documents - reading.repeated
     least = min(distinct, FEWEST_SEARCHED)
     training = min(FEWEST_STEPS, _most_steps(reading, least)) * speed.seconds_per_step
-    if _encoding(least, speed) + speed.seconds_per_step > minutes * 60:
+    least_steps = min(LEAST_STEPS, _most_steps(reading, least))
+    if _encoding(least, speed) + least_steps * speed.seconds_per_step > minutes * 60:
         needed = ceil((_encoding(least, speed) + training) / RESERVE / 60)
         raise ArgumentError(f"minutes must be at least {needed} at the speed of this machine, not {minutes:g}")
     encoding = min(ENCODED * budget, budget - training)
     affordable = int(encoding * speed.texts_per_second / PASSES) - CONTROL_TEXTS
     collection = min(distinct, MOST_SEARCHED, max(least, affordable))
     steps = min(int((budget - _encoding(collection, speed)) / speed.seconds_per_step), _most_steps(reading, collection))
-    return Plan(reading, speed, collection, minutes, max(1, steps))
+    return Plan(reading, speed, collection, minutes, max(least_steps, steps))
 
 
 def warn_of_few_steps(plan: Plan) -> None:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.html import Section, Words, settings_section, write_page
 from vocable.storage import write_record
-from vocable.tables import Table, Tabled
+from vocable.tables import Table, Tabled, counted
 from vocable.tuning.exam import ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
 from vocable.tuning.plan import Plan
 from vocable.tuning.settings import ENOUGH_ASKED
@@ -95,7 +95,9 @@ class TuningReport(Tabled):
 
     def notes(self) -> list[str]:
         """Return sentences about the training, and the control where it was not learned from."""
-        training = f"{self.examples:,} questions learned from in {self.steps:,} steps; {self.minutes:.0f} minutes"
+        training = (
+            f"{self.examples:,} questions learned from in {counted(self.steps, 'step')}; {self.minutes:.0f} minutes"
+        )
         if self.corpus.startswith("pydocs:"):
             return [training]
         return [_sentence(f"control, Python's documentation: {EXAM_MEASURE}", self.control), training]

@@ -13,6 +13,7 @@ LARGEST_UNKNOWN = 0.1  # share of unknown tokens
 RESERVE = 0.85  # share of the minutes that is planned
 ENCODED = 0.4  # share of the planned time for encoding, at most
 MOST_SEARCHED, FEWEST_SEARCHED = 20_000, 2_000  # documents of the exam's collection
+LEAST_STEPS = 2  # at the first the learning rate is 0
 FEWEST_STEPS, TRAINING_STEPS = 10, 250  # below the first a warning; the second is the most
 
 # Exam
