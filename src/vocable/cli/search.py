@@ -81,7 +81,8 @@ def index(
         skip_bad=skip_bad,
         **options,
     )
-    return Outcome(made, [output], f'vocable search {output} "your question"')
+    hybrid = " --hybrid" if bm25 or dense else ""
+    return Outcome(made, [output], f'vocable search {output} "your question"{hybrid}')
 
 
 @command("Search")
