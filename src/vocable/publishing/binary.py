@@ -59,7 +59,8 @@ def front_coded(texts: Sequence[str]) -> bytes:
         spelled = text.encode()
         shared = next((i for i, (a, b) in enumerate(zip(before, spelled, strict=False)) if a != b), None)
         shared = min(len(before), len(spelled)) if shared is None else shared
-        found += [varints([shared, len(spelled) - shared]), spelled[shared:]]
+        lengths = (shared, len(spelled) - shared)
+        found += [bytes(lengths) if max(lengths) < 128 else varints(lengths), spelled[shared:]]  # one byte each
         before = spelled
     return b"".join(found)
 
