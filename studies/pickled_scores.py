@@ -25,6 +25,7 @@ from vocable.progress import track
 PIECE = 1 << 20  # bytes read at once
 MOST = 1 << 21  # values between two instructions that put them into a dictionary
 PAIRS = re.compile(rb"(?:J.{4}G.{8})+", re.DOTALL)  # an int of 32 bits and a float, nearly all of such a file
+LINE = re.compile(rb"[-+0-9.eE]+L?")  # a number in digits
 PAIR = np.dtype([("J", "u1"), ("id", "<i4"), ("G", "u1"), ("score", ">f8")])
 HIGHEST_PROTOCOL = 5
 
@@ -90,6 +91,7 @@ class _Machine:
         self._marks: list[int] = []
         self._memo: dict[int, int | str | None] = {}  # None: a dictionary, which may not come twice
         self._outer: Pairs | None = None
+        self._frame_end = 0
         self.stopped = False
 
     def step(self) -> None:
@@ -122,7 +124,12 @@ class _Machine:
     def stop(self) -> None:
         if self._marks or len(self._stack) != 1 or self._stack[0] is not self._outer or self._outer is None:
             raise self._wrong("no dictionary at the end")
+        if (left := self._frame_end - self._before - self._at) > 0:
+            self._take(min(left, PIECE))
         self.stopped = True
+
+    def frame(self) -> None:
+        self._frame_end = self.number("<Q") + self._before + self._at
 
     def unpack(self, form: str) -> None:
         [value] = struct.unpack(form, self._take(struct.calcsize(form)))
@@ -132,6 +139,8 @@ class _Machine:
         text = self._line()
         if text in (b"00", b"01"):  # False and True
             raise self._wrong("a truth value")
+        if not LINE.fullmatch(text):
+            raise self._wrong("a malformed number")
         try:
             self._number(kind(text.removesuffix(b"L")))
         except ValueError as error:
@@ -207,9 +216,6 @@ class _Machine:
             raise self._wrong("a malformed number")
         return int(text)
 
-    def skip(self, count: int) -> None:
-        self._take(count)
-
     def _number(self, value: float) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise self._wrong("a score that is not finite")
@@ -271,7 +277,7 @@ class _Machine:
 
 HANDLERS: dict[bytes, Callable[[_Machine], None]] = {
     b"\x80": _Machine.proto,
-    b"\x95": lambda machine: machine.skip(8),  # the length of a frame
+    b"\x95": _Machine.frame,
     b".": _Machine.stop,
     b"}": _Machine.dictionary,
     b"(": _Machine.mark,
