@@ -224,9 +224,8 @@ class PretrainOptions(TypedDict, total=False):
         Ge(2),
         Doc("With a dense teacher: learn which of this many clusters of its embeddings a text is in."),
     ]
-    trainable: Annotated[
-        Literal["all", "embeddings", "head"], Doc("Parameters to train; the others are frozen; all by default.")
-    ]
+    trainable: Annotated[Literal["all", "embeddings", "head"], Doc("Parameters that learn; all by default.")]
+    margin: Annotated[float, Ge(0), Doc("Margin subtracted from the label's logit; 0 by default.")]
     train_bias: Annotated[bool, Doc("With trainable embeddings: train the output bias, too.")]
     held_out: Annotated[CountOrZero, Doc("Windows held out for the report, at most a tenth; 256 by default.")]
     passes: Annotated[

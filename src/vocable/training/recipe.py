@@ -154,6 +154,7 @@ class PretrainSettings(OptimizerSettings):
     classes: int | None = _option("classes", default=None)
     trainable: Literal["all", "embeddings", "head"] = _option("trainable", default="all")
     train_bias: bool = _option("train_bias", default=False)
+    margin: float = _option("margin", default=0.0)
     held_out: int = _option("held_out", default=256)
     passes: int | None = _option("passes", default=None)
     learning_rate: float = _option("learning_rate", default=3e-4)
@@ -174,6 +175,8 @@ class PretrainSettings(OptimizerSettings):
             raise ValueError(f"teacher and masking {self.masking} exclude each other")
         if self.classes is not None and self.teacher is None:
             raise ValueError("classes needs a dense teacher")
+        if self.margin and self.teacher is not None:
+            raise ValueError("teacher and margin exclude each other")
         if self.train_bias and self.trainable != "embeddings":
             raise ValueError("train_bias goes with trainable: embeddings")
         return self

@@ -205,6 +205,25 @@ def inputs(m: int, d: int, v: int, *, bias: bool) -> tuple[Tensor, Tensor, Tenso
     return *drawn, torch.randint(v, (m,))
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.4, 3.0])
+def test_a_margin_is_subtracted_from_the_logit_of_the_label(margin: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vocable.training.pretraining.mlm.BLOCK_LOGITS", 40)  # several blocks
+    draw = torch.Generator().manual_seed(0)
+    parts = [torch.randn(*shape, generator=draw).requires_grad_() for shape in ((7, 5), (11, 5), (11,))]
+    labels = torch.randint(11, (7,), generator=draw)
+    mean_cross_entropy(*parts, labels, margin).backward()
+    found = [part.grad.clone() for part in parts]
+    for part in parts:
+        part.grad = None
+    states, weight, bias = parts
+    shifted = states @ weight.T + bias - margin * torch.nn.functional.one_hot(labels, 11)
+    loss = torch.nn.functional.cross_entropy(shifted, labels)
+    torch.testing.assert_close(mean_cross_entropy(*parts, labels, margin), loss)
+    loss.backward()
+    for gradient, part in zip(found, parts, strict=True):
+        torch.testing.assert_close(gradient, part.grad)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 100])
 @pytest.mark.parametrize("bias", [False, True])
 def test_loss_and_gradients_are_those_of_all_logits_at_once(

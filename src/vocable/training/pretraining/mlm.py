@@ -43,7 +43,9 @@ PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "lat
 TokenBatch: TypeAlias = dict[str, Tensor]  # input_ids, attention_mask and labels [b, s]
 
 
-def mean_cross_entropy(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+def mean_cross_entropy(
+    states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, margin: float = 0.0
+) -> Tensor:
     """Return the mean of -log softmax(states @ weight.T + bias) at the labels: a scalar, float32, differentiable once.
 
     Logits are computed for a block of tokens at a time, and turned into gradients at once, so that memory holds one
@@ -51,11 +53,12 @@ def mean_cross_entropy(states: Tensor, weight: Tensor, bias: Tensor | None, labe
 
     Args:
         states: [m, d]; weight: [v, d]; bias: [v] or None; labels: [m] below v.
+        margin: subtracted from the label's logit, so that it has to exceed the others by more (Kim et al. 2026, J.4).
 
     >>> mean_cross_entropy(torch.zeros(3, 2), torch.zeros(4, 2), None, torch.tensor([0, 1, 3])).exp()
     tensor(4.)
     """
-    loss: Tensor = _MeanCrossEntropy.apply(states, weight, bias, labels)
+    loss: Tensor = _MeanCrossEntropy.apply(states, weight, bias, labels, margin)
     return loss
 
 
@@ -70,7 +73,7 @@ def token_losses(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Te
 
 class _MeanCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, margin: float) -> Tensor:
         ctx.types = states.dtype, weight.dtype, None if bias is None else bias.dtype
         states, weight, bias = _cast(states, weight, bias)
         m, total = max(len(states), 1), states.new_zeros((), dtype=torch.float32)
@@ -79,6 +82,7 @@ class _MeanCrossEntropy(torch.autograd.Function):
         grads = [torch.zeros_like(part, dtype=torch.float32) for part in (states, weight, weight[:, 0])]
         for block, logits in _logits(states, weight, bias):
             picked = torch.arange(len(logits), device=logits.device), labels[block]
+            logits[picked] -= margin
             norm = logits.logsumexp(dim=1)
             total += (norm - logits[picked]).sum()
             if needed:
@@ -96,7 +100,7 @@ class _MeanCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         pairs = zip(ctx.saved_tensors, ctx.types, strict=True)
-        return *(None if dtype is None else (grad * grad_loss).to(dtype) for grad, dtype in pairs), None
+        return *(None if dtype is None else (grad * grad_loss).to(dtype) for grad, dtype in pairs), None, None
 
 
 def _logits(states: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
@@ -177,6 +181,7 @@ class PredictionTask(Task):
     """A task whose labels are predicted by a softmax."""
 
     outcome = Predictions
+    margin = 0.0  # of the loss, not of the figures
 
     def inputs(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor, nn.Linear]:
         """Return the states [m, d] of the hidden tokens, their labels [m], and the layer that predicts them."""
@@ -184,7 +189,7 @@ class PredictionTask(Task):
 
     def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
         states, labels, layer = self.inputs(model, batch, decoder)
-        return mean_cross_entropy(states, layer.weight, layer.bias, labels), len(labels)
+        return mean_cross_entropy(states, layer.weight, layer.bias, labels, self.margin), len(labels)
 
     def figures(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
         states, labels, layer = self.inputs(model, batch, decoder)
@@ -201,7 +206,7 @@ class MaskingTask(PredictionTask):
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, size: int, new: NDArray[np.bool_] | None
     ) -> None:
-        self._settings, self.new = settings, new
+        self._settings, self.new, self.margin = settings, new, settings.margin
         self._mask_id, self._size = cast(int, tokenizer.mask_token_id), size
         self._special = np.zeros(max(size, 1 + max(tokenizer.get_vocab().values())), dtype=np.bool_)
         self._special[special_tokens(tokenizer, len(self._special))] = True
