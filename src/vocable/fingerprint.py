@@ -77,9 +77,9 @@ def _stdin_digest() -> str:
 
 
 def settings_of(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     arguments: Mapping[str, Any],
-    others: Mapping[str, Any] = {},
+    others: Mapping[str, object] = {},
     *,
     without: tuple[str, ...] = (),
 ) -> dict[str, object]:
@@ -99,7 +99,7 @@ def settings_of(
     {'source': 'hf:a', 'size': 2, 'mass': 0.5, 'inputs': ''}
     """
     words = {name for name, values in values_of(function).items() if values.words}
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             given |= {option: value for option, value in arguments[name].items() if value is not None}

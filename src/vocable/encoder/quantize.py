@@ -199,7 +199,7 @@ class _Graph:
         )
         self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))
 
-    def add(self, kind: str, inputs: list[str], output: str, domain: str = "", **settings: Any) -> str:
+    def add(self, kind: str, inputs: list[str], output: str, domain: str = "", **settings: object) -> str:
         """Append a node, unless its output is there already, and return the name of the output."""
         if not any(output in node.output for node in self.nodes):
             self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], output, domain=domain, **settings))

@@ -83,9 +83,9 @@ class PostgreSQL(ServerStore):
     def _exists(self) -> bool:
         return bool(self._execute("SELECT to_regclass({name}) IS NOT NULL", name=self._literal())[0][0])
 
-    def _read_record(self) -> Mapping[str, Any]:
+    def _read_record(self) -> Mapping[str, object]:
         [(comment,)] = self._execute("SELECT obj_description({name}::regclass)", name=self._literal())
-        record: Mapping[str, Any] = json.loads(comment)["vocable"]
+        record: Mapping[str, object] = json.loads(comment)["vocable"]
         return record
 
     def _write_record(self, record: Mapping[str, object]) -> None:

@@ -58,8 +58,8 @@ class Qdrant(ServerStore):
     def _exists(self) -> bool:
         return bool(self._client.collection_exists(self.name))
 
-    def _read_record(self) -> Mapping[str, Any]:
-        record: Mapping[str, Any] = self._client.get_collection(self.name).config.metadata["vocable"]
+    def _read_record(self) -> Mapping[str, object]:
+        record: Mapping[str, object] = self._client.get_collection(self.name).config.metadata["vocable"]
         return record
 
     def _write_record(self, record: Mapping[str, object]) -> None:
