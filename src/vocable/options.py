@@ -224,6 +224,11 @@ class PretrainOptions(TypedDict, total=False):
         Ge(2),
         Doc("With a dense teacher: learn which of this many clusters of its embeddings a text is in."),
     ]
+    dense_weight: Annotated[
+        float,
+        Ge(0),
+        Doc("Weight of the distance of mean hidden states from those of the initial model; 0 by default."),
+    ]
     trainable: Annotated[Literal["all", "embeddings", "head"], Doc("Parameters that learn; all by default.")]
     margin: Annotated[float, Ge(0), Doc("Margin subtracted from the label's logit; 0 by default.")]
     train_bias: Annotated[bool, Doc("With trainable embeddings: train the output bias, too.")]

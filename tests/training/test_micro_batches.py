@@ -115,7 +115,7 @@ def test_hidden_tokens_of_any_number_of_threads(
         expected = mlm(**batch).logits[hidden]
         for threads in THREADS:
             with_threads(threads)
-            states, found = hidden_tokens(mlm, batch | {"labels": labels})
+            states, found, _ = hidden_tokens(mlm, batch | {"labels": labels})
             # In another order, in which labels and states stand alike.
             rows = [
                 tuple(row) for row in torch.cat([found[:, None], states.detach().round(decimals=4)], dim=1).tolist()

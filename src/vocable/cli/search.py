@@ -49,8 +49,9 @@ def index(
     output: Annotated[str, typer.Option("-o", "--output", metavar="PLACE", help=PLACES)],
     bm25: Annotated[bool, Doc("Also index the words of the documents, for hybrid search.")] = False,
     dense: Annotated[
-        str | None, Doc("Also encode with this model of sentence-transformers, for hybrid search.")
+        str | None, Doc("Also encode with this model of sentence-transformers; by default, MODEL's own dense vectors.")
     ] = None,
+    no_dense: Annotated[bool, Doc("Leave out the dense vectors of MODEL.")] = False,
     vectors: Annotated[
         Sequence[str] | None, typer.Option(metavar="VECTORS", help="Further shards of vocable encode.")
     ] = None,
@@ -76,6 +77,7 @@ def index(
         output,
         bm25=bm25,
         dense=dense,
+        no_dense=no_dense,
         engine_options=engine_options,
         base_url=base_url,
         skip_bad=skip_bad,

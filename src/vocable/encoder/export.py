@@ -1,7 +1,8 @@
 """Write a model as a graph of ONNX or OpenVINO, with its pooling, and compare the two on texts.
 
-The graph is made of standard operations, but for 8-bit products in ONNX (see `quantize`). It has up to three outputs:
-all `weights` of a text, and `query_weights` and `document_weights`, the terms that the model keeps for the role.
+The graph is made of standard operations, but for 8-bit products in ONNX (see `quantize`). Its outputs are
+all `weights` of a text; `query_weights` and `document_weights`, the terms that the model keeps for the role; and
+`dense`, the dense vector, of a model that has one.
 Padding has no effect: in max pooling its states are replaced by the state of the text's first token, which changes no
 maximum; in sum pooling they are multiplied by zero. Padding at the beginning is moved to the end, so that every token
 has the same position as without padding.
@@ -39,9 +40,11 @@ from transformers import PreTrainedModel
 from vocable.data import read_texts
 from vocable.data.texts import iter_texts
 from vocable.encoder.asymmetric import positions, route, terms_kept
+from vocable.encoder.dense import dense_dimensions, take_last_hidden
 from vocable.encoder.export_card import card
 from vocable.encoder.fuse import splade_modules, without_logits
 from vocable.encoder.graph import (
+    DENSE_OUTPUT,
     GRAPH_SETTINGS,
     GRAPHS,
     INPUTS,
@@ -211,6 +214,7 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
             sorted(first.tokenizer.all_special_ids),
             first.tokenizer.unk_token_id,
             first.tokenizer.pad_token_id or 0,
+            own.dimensions,
         )
     step = json.loads(json.dumps({"verb": "export-model", "format": format, "int8": int8}))
     notes = {**encoding.notes, "provenance": [*encoding.notes.get("provenance", []), step]}
@@ -256,7 +260,7 @@ class PooledTerms(nn.Module):
 
     def __init__(
         self,
-        mlm: nn.Module,
+        mlm: PreTrainedModel,
         layer: nn.Linear,
         pooling: str,
         activation: Activation,
@@ -272,16 +276,18 @@ class PooledTerms(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Return all weights [b, v] of texts [b, s], and for each role the largest ones."""
+        """Return all weights [b, v] of texts [b, s], for each role the largest ones, and any dense vectors [b, d]."""
         tokens = torch.ones_like(input_ids).sum(1, keepdim=True)  # s, as a tensor: ONNX has no remainder of a number
         first = attention_mask.argmax(1, keepdim=True)
         places = (torch.arange(input_ids.shape[1]) + first) % tokens  # padding goes to the end
         ids, mask = input_ids.gather(1, places), attention_mask.gather(1, places)
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.gather(1, places)}
         weights = self.pooled(ids, mask, types)
+        last, d = take_last_hidden(), dense_dimensions(self.mlm.config)
         readable = (self.known[ids] * mask).amax(1, keepdim=True) > 0
         weights = torch.where(readable, weights, torch.zeros_like(weights))
-        return weights, *(_heaviest(weights, limit) for limit in self.limits.values())
+        heaviest = [_heaviest(weights, limit) for limit in self.limits.values()]
+        return weights, *heaviest, *([] if last is None or d is None else [_mean(last, mask, d)])
 
     def pooled(self, input_ids: Tensor, attention_mask: Tensor, types: dict[str, Tensor]) -> Tensor:
         """Return the weights [b, v] of texts [b, s] padded at the end; arbitrary for a text without a token."""
@@ -304,6 +310,13 @@ class PooledTerms(nn.Module):
                 logits = linear(states.flatten(0, 1), weight).unflatten(0, (texts, tokens)).amax(1)
         # The same bias for every token: adding it to the winner alone gives the same maximum.
         return activate(logits if bias is None else logits + bias, self.activation)
+
+
+def _mean(hidden: Tensor, mask: Tensor, d: int) -> Tensor:
+    """Return the unit vectors [b, d] of the means of states [b, s, d or more] of tokens, without padding."""
+    counted = mask.unsqueeze(-1).to(hidden.dtype)
+    sums = (hidden[:, :, :d] * counted).sum(1)
+    return sums / sums.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
 
 
 def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
@@ -346,7 +359,11 @@ def _write_onnx(
                 PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits, int8),
                 kwargs={name: torch.from_numpy(values) for name, values in inputs.items()},
                 input_names=list(inputs),
-                output_names=[OUTPUT, *(f"{role}_{OUTPUT}" for role in limits)],
+                output_names=[
+                    OUTPUT,
+                    *(f"{role}_{OUTPUT}" for role in limits),
+                    *([] if dense_dimensions(mlm.config) is None else [DENSE_OUTPUT]),
+                ],
                 dynamic_shapes={name: {0: "batch", 1: "length"} for name in inputs},
                 opset_version=OPSET_INT8 if int8 else OPSET,
                 dynamo=True,

@@ -19,14 +19,17 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.encoder.dense import DENSE, dense_dimensions, keep_last_hidden, mean_embeddings, take_last_hidden
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.head import sparse_head
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
 from vocable.encoder.pooling import POOLINGS, Activation, rows_to_pool
 from vocable.encoder.special_terms import keeps_special_terms, silence, special_columns, special_tokens
 from vocable.errors import ModelError
+
+JOINED = "joined"  # attribute of a pooling module whose result has the dense vectors, too
 
 
 class Parts(NamedTuple):
@@ -108,7 +111,8 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
         if not kept:
             silence(layer, special_columns(mlm, transformer.tokenizer))
         # Instance attributes: they hide the class's methods, and deleting them undoes it.
-        pooling.__dict__["forward"] = partial(_pool, pooling, layer)
+        pooling.__dict__["forward"] = partial(_pool, pooling, layer, mlm.config)
+        keep_last_hidden(mlm)
         decoder.__dict__["forward"] = _hand_through
     for table in model.modules():
         if isinstance(table, SparseStaticEmbedding) and not kept:
@@ -187,14 +191,36 @@ def _hand_through(hidden: Tensor) -> Tensor:
     return hidden
 
 
-def _pool(pooling: SpladePooling, layer: nn.Linear, features: dict[str, object]) -> dict[str, object]:
-    """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d]."""
+def _pool(
+    pooling: SpladePooling, layer: nn.Linear, config: PreTrainedConfig, features: dict[str, object]
+) -> dict[str, object]:
+    """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d].
+
+    For a model with a dense side, `dense_embedding` has the unit vectors of the texts, too.
+    """
+    dense = None
+    if (last := take_last_hidden()) is not None and (d := dense_dimensions(config)) is not None:
+        dense = features["dense_embedding"] = mean_embeddings(*pack({**features, "token_embeddings": last}), d)
     hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
     reduction = POOLINGS[pooling.pooling_strategy].reduction
     pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function)
     pooling.embedding_dimension = pooled.shape[1]
-    features["sentence_embedding"] = pooled
+    features["sparse_embedding"] = features["sentence_embedding"] = pooled
+    if dense is not None and JOINED in pooling.__dict__:
+        features["sentence_embedding"] = torch.cat([pooled, dense], dim=1)
     return features
+
+
+def join_dense(model: SparseEncoder) -> None:
+    """Give `model`, in place, dense vectors of all dimensions of its last hidden states, joined to the sparse ones.
+
+    A training needs both in one tensor [b, v + d], which gradient caching and threads pass on. An encoder of texts
+    keeps them apart, and a saved model does not know of it.
+    """
+    for transformer, pooling in _some_pairs(model):
+        setattr(transformer.auto_model.config, DENSE, transformer.auto_model.config.hidden_size)
+        keep_last_hidden(transformer.auto_model)
+        pooling.__dict__[JOINED] = True
 
 
 def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:

@@ -30,6 +30,7 @@ from vocable.encoder.lookup import TableEncoder
 from vocable.encoder.own_terms import TERMS_FILE, read_terms
 from vocable.encoder.protocol import (
     TOKENIZING,
+    EncodedTexts,
     EncodingModel,
     Role,
     RoleEncoder,
@@ -52,12 +53,12 @@ GRAPHS = {
 }
 GRAPH_SETTINGS, TOKENIZER, QUERY_WEIGHTS = "graph.json", "tokenizer.json", "query_weights.safetensors"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OUTPUT = "weights"  # of all terms; each other output is of one role
+OUTPUT, DENSE_OUTPUT = "weights", "dense"  # of all terms, and the dense vectors; the others are of one role
 GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
 READ_BYTES = 1 << 20  # bytes that are read at a time
 
 GraphFormat = Literal["onnx", "openvino"]
-Run = Callable[[dict[str, NDArray[np.int64]]], NDArray[np.float32]]
+Run = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class GraphRole:
     special: list[int]  # ids of the special tokens
     unknown: int | None
     padding: int  # id of the token for padding
+    dimensions: int | None = None  # of dense vectors; None of a model that is sparse alone
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,11 @@ class GraphSettings:
 
 
 class Session(NamedTuple):
-    """A loaded graph: the names of its inputs, v, and the function that runs it."""
+    """A loaded graph: the names of its inputs, v, d, and the function that returns weights and dense vectors."""
 
     inputs: list[str]
     size: int | None
+    dimensions: int | None
     run: Run
 
 
@@ -146,6 +149,11 @@ class GraphModel(EncodingModel):
     @property
     def parameters(self) -> int | None:
         return None
+
+    @property
+    def dimensions(self) -> int | None:
+        found = {None if self.looks_up(role) else one.dimensions for role, one in self.settings.roles.items()}
+        return found.pop() if len(found) == 1 else None
 
     @property
     def own_terms(self) -> Sequence[str] | None:
@@ -210,7 +218,7 @@ class GraphModel(EncodingModel):
         if folder not in self._sessions:
             path = self.place / folder / GRAPHS[self.settings.format][self.settings.int8]
             pool = ThreadPoolExecutor(1)
-            self._sessions[folder] = pool.submit(_load_graph, path, self.settings)
+            self._sessions[folder] = pool.submit(_load_graph, path, self.settings, folder)
             pool.shutdown(wait=False)
         return self._sessions[folder]
 
@@ -228,6 +236,7 @@ class GraphModel(EncodingModel):
             of_role.max_terms,
             of_role.query_idf,
             of_role.keeps_special,
+            None if self.looks_up(role) else of_role.dimensions,
         )
         if not self.looks_up(role):
             return GraphEncoder(self, of_role, settings)
@@ -272,7 +281,9 @@ class GraphEncoder(RoleEncoder):
         """One for each core: a graph computes a batch in one thread."""
         return cpu_threads()
 
-    def encode(self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side) -> csr_array:
+    def encode(
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
+    ) -> EncodedTexts:
         length = self.settings.max_length
         if length is not None and any(len(some) > length for some in ids):
             ids = self._tokenizer.truncated([(prompt or "") + text for text in texts], length, side)
@@ -281,11 +292,12 @@ class GraphEncoder(RoleEncoder):
         for row, some in enumerate(ids):
             tokens[row, : len(some)], mask[row, : len(some)] = some, 1
         given = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
-        weights = self._session.run({name: given[name] for name in self._session.inputs})
+        weights, *dense = self._session.run({name: given[name] for name in self._session.inputs})
         places = np.flatnonzero(weights > 0)
         rows, columns = np.divmod(places, weights.shape[1])
         indptr = np.searchsorted(rows, np.arange(len(weights) + 1)).astype(np.int32)
-        return csr_array((weights.ravel()[places], columns.astype(np.int32), indptr), shape=weights.shape)
+        sparse = csr_array((weights.ravel()[places], columns.astype(np.int32), indptr), shape=weights.shape)
+        return EncodedTexts(sparse, dense[0] if dense else None)
 
 
 class GraphTokenization(Tokenization):
@@ -352,7 +364,7 @@ class GraphTokenization(Tokenization):
         return token_surfaces(self.tokenizer, self.special)
 
 
-def _load_graph(path: Path, settings: GraphSettings) -> Session:
+def _load_graph(path: Path, settings: GraphSettings, folder: str) -> Session:
     if not path.is_file():
         other = "; or name the runtime torch, for its weights" if has_weights(path.parent.parent) else ""
         raise ModelError(f"{path}: the graph is missing: copy or export the model again{other}")
@@ -362,7 +374,8 @@ def _load_graph(path: Path, settings: GraphSettings) -> Session:
         raise
     except Exception as error:  # the runtimes raise errors of their own
         raise ModelError(f"{path}: the graph is damaged ({str(error).strip().partition(chr(10))[0]})") from error
-    if not set(session.inputs) <= set(INPUTS) or session.size != settings.size:
+    sizes = {role.dimensions for role in settings.roles.values() if role.folder == folder}
+    if not set(session.inputs) <= set(INPUTS) or session.size != settings.size or session.dimensions not in sizes:
         read = ", ".join(session.inputs)
         raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {read}")
     return session
@@ -377,10 +390,10 @@ def _onnx(path: Path) -> Session:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    sizes = [output.shape[-1] for output in session.get_outputs() if output.name == OUTPUT]
+    sizes = {one.name: one.shape[-1] for one in session.get_outputs() if isinstance(one.shape[-1], int)}
+    outputs = [name for name in (OUTPUT, DENSE_OUTPUT) if name in sizes]
     names = [one.name for one in session.get_inputs()]
-    size = sizes[0] if sizes and isinstance(sizes[0], int) else None
-    return Session(names, size, lambda given: session.run([OUTPUT], given)[0])
+    return Session(names, sizes.get(OUTPUT), sizes.get(DENSE_OUTPUT), lambda given: session.run(outputs, given))
 
 
 def import_openvino() -> ModuleType:
@@ -396,17 +409,20 @@ def _openvino(path: Path) -> Session:
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cpu_threads()}
     core = openvino.Core()
     graph = core.read_model(path)
-    found = [result for result in graph.get_results() if OUTPUT in result.output(0).get_names()]
+    results = graph.get_results()
+    named = {name: one for name in (OUTPUT, DENSE_OUTPUT) for one in results if name in one.output(0).get_names()}
+    found = [*named.values()]
     alone = openvino.Model(found, graph.get_parameters(), OUTPUT)
     compiled = core.compile_model(alone, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
-    size = compiled.output(0).partial_shape[1]
+    shapes = {name: one.partial_shape[1] for name, one in zip(named, compiled.outputs, strict=True)}
+    sizes = {name: size.get_length() for name, size in shapes.items() if size.is_static}
 
-    def run(given: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
-        result: NDArray[np.float32] = compiled.create_infer_request().infer(given)[0]  # threads do not share requests
-        return result.copy()
+    def run(given: dict[str, NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        results = compiled.create_infer_request().infer(given)  # threads do not share requests
+        return [results[place].copy() for place in range(len(named))]
 
     names = [one.get_any_name() for one in compiled.inputs]
-    return Session(names, size.get_length() if size.is_static else None, run)
+    return Session(names, sizes.get(OUTPUT), sizes.get(DENSE_OUTPUT), run)
 
 
 def is_exported(place: str | Path) -> bool:

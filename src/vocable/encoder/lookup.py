@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from vocable.encoder.protocol import EncodingModel, RoleEncoder, RoleSettings, Tokenization
+from vocable.encoder.protocol import EncodedTexts, EncodingModel, RoleEncoder, RoleSettings, Tokenization
 
 TABLE_TOKENS = 1 << 16  # of a batch
 
@@ -31,11 +31,11 @@ class TableEncoder(RoleEncoder):
     ) -> None:
         self.model, self.tokenization, self._weights, self.settings = model, tokenization, weights, settings
 
-    def encode(self, texts: object, ids: Sequence[Sequence[int]], prompt: object, side: object) -> csr_array:
+    def encode(self, texts: object, ids: Sequence[Sequence[int]], prompt: object, side: object) -> EncodedTexts:
         """Return the weight of each distinct token, [b, v]; `ids` have no special tokens around them."""
         weights = self._weights()
         columns = [np.unique(np.asarray(some[: self.settings.max_length], dtype=np.int32)) for some in ids]
         columns = [found[weights[found] > 0] for found in columns]
         indices = np.concatenate([np.empty(0, dtype=np.int32), *columns])
         indptr = np.array([0, *accumulate(map(len, columns))], dtype=np.int32)
-        return csr_array((weights[indices], indices, indptr), shape=(len(ids), len(weights)))
+        return EncodedTexts(csr_array((weights[indices], indices, indptr), shape=(len(ids), len(weights))))

@@ -3,7 +3,7 @@
 `EncodingModel` has the name, the terms and the settings of a model; its `RoleEncoder` turns batches of texts of a role
 into vectors; both read texts through a `Tokenization`. Nothing here loads PyTorch.
 
-Letters: b texts, v output terms.
+Letters: b texts, v output terms, d dimensions of dense vectors.
 """
 
 from __future__ import annotations
@@ -95,6 +95,13 @@ class Tokenization(ABC):
         return [named[i] for i in ids]
 
 
+class EncodedTexts(NamedTuple):
+    """The vectors of b texts."""
+
+    sparse: csr_array  # [b, v]
+    dense: NDArray[np.float32] | None = None  # [b, d], unit vectors; None of a model that is sparse alone
+
+
 class RoleSettings(NamedTuple):
     """A model's own settings for the texts of a role."""
 
@@ -104,6 +111,7 @@ class RoleSettings(NamedTuple):
     max_terms: int | None  # terms that the model keeps of a text; None for all
     query_idf: float  # power of the IDF for weights of queries
     keeps_special: bool  # special tokens are terms
+    dimensions: int | None = None  # d of dense vectors; None of a model that is sparse alone
 
 
 class RoleEncoder(ABC):
@@ -124,8 +132,10 @@ class RoleEncoder(ABC):
         """The number of batches that are encoded at the same time."""
 
     @abstractmethod
-    def encode(self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side) -> csr_array:
-        """Return the vectors [b, v] of a batch of texts that begin with `prompt`; long ones are truncated on a side.
+    def encode(
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
+    ) -> EncodedTexts:
+        """Return the vectors of a batch of texts that begin with `prompt`; long ones are truncated on a side.
 
         `ids` are their tokens with the special ones, not truncated.
         """
@@ -164,6 +174,11 @@ class EncodingModel(ABC):
     @abstractmethod
     def parameters(self) -> int | None:
         """The number of its weights; None if unknown."""
+
+    @property
+    @abstractmethod
+    def dimensions(self) -> int | None:
+        """The dimensions d of its dense vectors; None unless it gives some for queries and for documents."""
 
     @property
     @abstractmethod

@@ -15,8 +15,8 @@ from typing_extensions import Unpack
 from vocable.data.texts import Texts, as_texts
 from vocable.encoder.idf import idf
 from vocable.encoder.models import Model, encoding_model
-from vocable.encoder.protocol import Role, Tokenization
-from vocable.encoder.windows import CharacterSpan, maximum, windows
+from vocable.encoder.protocol import EncodedTexts, Role, Tokenization
+from vocable.encoder.windows import CharacterSpan, maximum, mean_of_windows, windows
 from vocable.errors import ArgumentError
 from vocable.options import Encoding, checked
 from vocable.pruning import heaviest, prune
@@ -83,9 +83,32 @@ class TextEncoder:
         `begun` gets the order in which the texts are encoded, int64 [b], and may return vectors of the first ones from
         an earlier call. `keep` gets all vectors so far after every batch.
         """
+        return self._vectors(texts, advance, begun, keep).sparse
+
+    def encode_both(self, texts: Texts, advance: Callable[[int], object] = lambda done: None) -> EncodedTexts:
+        """Encode b texts as `encode` does, and return their dense vectors [b, d], too, if the model gives any.
+
+        They are unit vectors; of a text without a token in the vocabulary, zero. With "maxpool" a text has the mean of
+        its windows' dense vectors, as a unit vector.
+        """
+        return self._vectors(texts, advance)
+
+    @property
+    def dimensions(self) -> int | None:
+        """The dimensions d of the model's dense vectors; None for a model that is sparse alone."""
+        return self._encoder.settings.dimensions
+
+    def _vectors(
+        self,
+        texts: Texts,
+        advance: Callable[[int], object],
+        begun: Callable[[np.ndarray], csr_array | None] = lambda order: None,
+        keep: Callable[[list[csr_array]], object] = lambda rows: None,
+    ) -> EncodedTexts:
         texts = as_texts(texts)
         if self.long_documents == "truncate":
-            return self.weighed(self._rows(texts, advance, begun, keep))
+            sparse, dense = self._rows(texts, advance, begun, keep)
+            return EncodedTexts(self.weighed(sparse), dense)
         spans = [self.windows(text) for text in texts]
         counts, done = [len(some) for some in spans], 0
         owners = np.repeat(np.arange(len(texts)), counts)
@@ -96,9 +119,10 @@ class TextEncoder:
             done += count
 
         parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]
-        rows = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
+        rows, dense = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
         self.windows_read += len(parts)
-        return self.weighed(self._limited(maximum(rows, counts), np.array(counts)))
+        sparse = self.weighed(self._limited(maximum(rows, counts), np.array(counts)))
+        return EncodedTexts(sparse, None if dense is None else mean_of_windows(dense, counts))
 
     def know_collection(self, frequencies: np.ndarray, documents: int) -> None:
         """Multiply weights from now on by the terms' IDF in a collection, to the power `query_idf`.
@@ -144,9 +168,10 @@ class TextEncoder:
         advance: Callable[[int], object],
         begun: Callable[[np.ndarray], csr_array | None],
         keep: Callable[[list[csr_array]], object],
-    ) -> csr_array:
+    ) -> EncodedTexts:
         if not texts:
-            return csr_array((0, len(self.model.terms)), dtype=np.float32)
+            nothing = None if self.dimensions is None else np.zeros((0, self.dimensions), dtype=np.float32)
+            return EncodedTexts(csr_array((0, len(self.model.terms)), dtype=np.float32), nothing)
         texts = [self._beginning(text) for text in texts]
         lengths, ids, known = self._read(texts)
         if self.max_length is not None:
@@ -158,22 +183,27 @@ class TextEncoder:
             size = max(1, self.batch_tokens // max(1, int(lengths[order[start]])))
             batches.append(order[start : start + size])
             start += size
-        rows, ends = [], np.cumsum([len(batch) for batch in batches])
+        rows, dense, ends = [], [], np.cumsum([len(batch) for batch in batches])
         if (earlier := begun(order)) is not None and earlier.shape[0] in ends:  # else it came from other batches
             rows.append(earlier)
             batches = batches[int(np.searchsorted(ends, earlier.shape[0])) + 1 :]
             advance(earlier.shape[0])
 
-        def encode(batch: np.ndarray) -> csr_array:
+        def encode(batch: np.ndarray) -> EncodedTexts:
             some = [texts[i] for i in batch], [ids[i] for i in batch]
-            return self._pruned(self._encoder.encode(*some, self.prompt, self.truncation))
+            made = self._encoder.encode(*some, self.prompt, self.truncation)
+            return made._replace(sparse=self._pruned(made.sparse))
 
         for batch, vectors in zip(batches, self._encoded(encode, batches), strict=True):
-            rows.append(vectors)
+            rows.append(vectors.sparse)
+            dense.append(vectors.dense)
             advance(len(batch))
             keep(rows)
-        stacked = csr_array(vstack(rows, format="csr"))
-        return _with_rows(stacked[np.argsort(order)], known)
+        stacked, back = csr_array(vstack(rows, format="csr")), np.argsort(order)
+        embedded = [one for one in dense if one is not None]
+        if earlier is not None or not embedded:  # vectors of an earlier call are sparse alone
+            return EncodedTexts(_with_rows(stacked[back], known))
+        return EncodedTexts(_with_rows(stacked[back], known), np.concatenate(embedded)[back] * known[:, None])
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """Count the tokens of each text, with the prompt and special tokens, int64 [b]; nothing is truncated.
@@ -215,7 +245,9 @@ class TextEncoder:
         known = [bool(text.strip()) and any(one != missing for one in some[prompt:read]) for text, some in pairs]
         return np.array(known) | np.bool_(self._encoder.settings.keeps_special)
 
-    def _encoded(self, encode: Callable[[np.ndarray], csr_array], batches: list[np.ndarray]) -> Iterator[csr_array]:
+    def _encoded(
+        self, encode: Callable[[np.ndarray], EncodedTexts], batches: list[np.ndarray]
+    ) -> Iterator[EncodedTexts]:
         """Yield the vectors of each batch; a CPU encodes several batches at once, each in one thread.
 
         Threads that share a product wait for each other, and wait long if another process has one of the cores. They

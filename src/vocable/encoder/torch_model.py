@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -34,12 +34,14 @@ from vocable.encoder.asymmetric import (
     terms_kept,
 )
 from vocable.encoder.cpu import in_bfloat16, use_few_shapes
+from vocable.encoder.dense import dense_dimensions
 from vocable.encoder.fuse import fused, main_transformer, splade_modules
 from vocable.encoder.lookup import TableEncoder
 from vocable.encoder.output_vocabulary import output_terms, output_vocabulary
 from vocable.encoder.protocol import (
     NOTES_KEY,
     TOKENIZING,
+    EncodedTexts,
     EncodingModel,
     Role,
     RoleEncoder,
@@ -88,6 +90,11 @@ class TorchModel(EncodingModel):
         return count
 
     @property
+    def dimensions(self) -> int | None:
+        found = {_dimensions(self.sparse_encoder, role) for role in get_args(Role)}
+        return found.pop() if len(found) == 1 else None
+
+    @property
     def terms(self) -> list[str]:
         transformer = main_transformer(self.sparse_encoder)
         return output_terms(transformer.auto_model, transformer.tokenizer)
@@ -123,8 +130,14 @@ class TorchModel(EncodingModel):
 def _settings(model: SparseEncoder, role: Role, max_length: int | None) -> RoleSettings:
     config = role_config(model, role)
     length, power = length_read(model, role, max_length), getattr(config, "query_idf", None) or 0.0
-    kept = keeps_special_terms(config)
-    return RoleSettings(role, own_prompt(model, role), length, terms_kept(model, role), power, kept)
+    kept, d = keeps_special_terms(config), _dimensions(model, role)
+    return RoleSettings(role, own_prompt(model, role), length, terms_kept(model, role), power, kept, d)
+
+
+def _dimensions(model: SparseEncoder, role: Role) -> int | None:
+    """Return the dimensions of the dense vectors of a role; a table and a stock head give none."""
+    encoded = isinstance(route(model, role)[0], Transformer) and fused(model)
+    return dense_dimensions(role_config(model, role)) if encoded else None
 
 
 class TorchEncoder(RoleEncoder):
@@ -180,13 +193,13 @@ class TorchEncoder(RoleEncoder):
         return moved
 
     @torch.inference_mode()
-    def encode(self, texts: Sequence[str], ids: object, prompt: str | None, side: Side) -> csr_array:
-        pooled = self.model.sparse_encoder(self.features(texts, prompt, side), task=self.settings.role)[
-            "sentence_embedding"
-        ]
+    def encode(self, texts: Sequence[str], ids: object, prompt: str | None, side: Side) -> EncodedTexts:
+        made = self.model.sparse_encoder(self.features(texts, prompt, side), task=self.settings.role)
+        pooled = made.get("sparse_embedding", made["sentence_embedding"])  # the first is the fused head's
+        dense = made.get("dense_embedding")
         if self._silenced is not None:
             pooled = pooled.index_fill(1, self._silenced.to(pooled.device), 0)
-        return _to_csr(pooled)
+        return EncodedTexts(_to_csr(pooled), None if dense is None else dense.cpu().numpy())
 
 
 class HostTokenization(Tokenization):

@@ -80,3 +80,14 @@ def maximum(vectors: csr_array, counts: Sequence[int]) -> csr_array:
     rows, columns = np.divmod(keys[fresh], v)
     indptr = np.searchsorted(rows, np.arange(b + 1)).astype(np.int32)
     return csr_array((data, columns.astype(np.int32), indptr), shape=(b, v))
+
+
+def mean_of_windows(dense: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+    """Return unit vectors [b, d], the means over each text's windows, from vectors [w, d] and counts of windows [b].
+
+    >>> mean_of_windows(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]]), [3, 1]).round(3).tolist()
+    [[0.447, 0.894], [0.0, 0.0]]
+    """
+    sums = np.add.reduceat(dense, np.cumsum([0, *counts[:-1]]), axis=0)
+    result: np.ndarray = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
+    return result

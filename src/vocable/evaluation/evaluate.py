@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -32,7 +33,14 @@ from vocable.evaluation.grid import (
 )
 from vocable.evaluation.hybrid import evaluate_fusion, evaluate_index
 from vocable.evaluation.quality import DEFAULT_DEPTH, DEFAULT_MEASURES, Evaluation, depth, evaluate_run, parse_measures
-from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
+from vocable.evaluation.retrieval import (
+    Encoded,
+    encode_dataset,
+    rank_densely,
+    retrieve,
+    retrieve_lexically,
+    stored_dataset,
+)
 from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.figures import check_figure, save_figure
 from vocable.options import CountOrZero, EvaluationOptions, checked
@@ -271,7 +279,7 @@ def _one_by_one(
     lexical = retrieve_lexically(dataset, k=k, time_queries=time_queries) if bm25 or (hybrid and named) else None
     ids, evaluations = [query.id for query in dataset.queries], []
     for name, system in named.items():
-        kind = _kind(system)
+        kind, dense = _kind(system), None
         if kind == "run":
             assert isinstance(system, str | os.PathLike)
             run = read_trec(system)
@@ -285,16 +293,43 @@ def _one_by_one(
                 make = lexical_search(str(system), options.get("device"))
                 found = retrieve_lexically(dataset, k=k, time_queries=time_queries, make=make)
             else:
-                found = retrieve(_encoded(system, dataset, name, options), k=k, time_queries=time_queries)
+                encoded = _encoded(system, dataset, name, options)
+                found = retrieve(encoded, k=k, time_queries=time_queries)
+                dense = rank_densely(encoded, k) if hybrid else None
             evaluations.append(evaluate_run(name, found, dataset, measures))
             ranking = found.ranking
         if hybrid and lexical is not None:
-            sides, equal = {"system": ranking, "bm25": lexical.ranking}, {"system": 1.0, "bm25": 1.0}
-            both = evaluate_fusion(f"{name} + BM25", partial(fused, sides, equal, "weighted"), dataset, measures)
-            evaluations.append(replace(both, query_idf=evaluations[-1].query_idf))
+            evaluations += _fusions(name, ranking, dense, lexical.ranking, dataset, measures, evaluations[-1].query_idf)
     if bm25 and lexical is not None:
         evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
     return evaluations
+
+
+def _fusions(
+    name: str,
+    ranking: Ranking,
+    dense: Ranking | None,
+    lexical: Ranking,
+    dataset: Dataset,
+    measures: list[str],
+    query_idf: float | None,
+) -> list[Evaluation]:
+    """Evaluate the fusions of a system's ranking with those of its dense vectors, if it has any, and of BM25."""
+    labels = {"sparse": name, "dense": "dense", "bm25": "BM25"}
+    sides = (
+        {"sparse": ranking, "bm25": lexical}
+        if dense is None
+        else dict(zip(labels, (ranking, dense, lexical), strict=True))
+    )
+    found = []
+    if dense is not None:
+        found.append(evaluate_run(f"{name}: dense", dense.to_run([q.id for q in dataset.queries]), dataset, measures))
+    for size in range(2, len(sides) + 1):
+        for some in combinations(sides, size):
+            fuse = partial(fused, sides, dict.fromkeys(some, 1.0), "weighted")
+            one = evaluate_fusion(" + ".join(labels[side] for side in some), fuse, dataset, measures)
+            found.append(replace(one, query_idf=query_idf if "sparse" in some else None))
+    return found
 
 
 def _per_query_rows(evaluations: Sequence[Evaluation]) -> Iterator[str]:

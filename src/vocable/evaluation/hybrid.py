@@ -62,7 +62,8 @@ def evaluate_index(
     ids, texts = [query.id for query in judged.queries], [query.text for query in judged.queries]
     k = judged.search_depth(max(depth(measure) or DEFAULT_DEPTH for measure in parsed.values()))
     encoder = collection.query_encoder(query_idf=query_idf)
-    found = collection.rankings(texts, fusion_depth(k), spaces, vectors=encoder.encode(texts))
+    vectors, dense = encoder.encode_both(texts)
+    found = collection.rankings(texts, fusion_depth(k), spaces, vectors=vectors, dense=dense)
 
     def idf_power(some: Sequence[Space]) -> float | None:
         return encoder.query_idf if "sparse" in some else None

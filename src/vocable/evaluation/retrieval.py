@@ -44,6 +44,7 @@ from vocable.evaluation.quality import (
 from vocable.options import DType, LongDocuments
 from vocable.progress import progress
 from vocable.retrieval.bm25 import BM25Index
+from vocable.retrieval.dense_index import DenseIndex, rounded
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.ranking import Ranking
 from vocable.storage import StrPath
@@ -57,7 +58,8 @@ TIMED_HITS = 10  # results of a timed search: a first page
 class Encoded(NamedTuple):
     """A dataset as vectors: `queries` csr_array [q, v] of the judged queries, `documents` csr_array [n, v].
 
-    `encoder` encodes queries; None if the vectors were stored.
+    `encoder` encodes queries; None if the vectors were stored. `dense` are the vectors [q, d] and [n, d] of a model
+    that gives both kinds in one pass.
     """
 
     dataset: Dataset
@@ -65,6 +67,7 @@ class Encoded(NamedTuple):
     documents: csr_array
     documents_per_second: float | None
     encoder: TextEncoder | None = None
+    dense: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def query_ids(self) -> list[str]:
@@ -107,6 +110,14 @@ def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0)
     return Retrieval(index.search(queries, encoded.dataset.search_depth(k)), encoded.query_ids, cost, encoded.query_idf)
 
 
+def rank_densely(encoded: Encoded, k: int) -> Ranking | None:
+    """Return the ranking of a dataset by its dense vectors; None if it has none."""
+    if encoded.dense is None:
+        return None
+    queries, documents = encoded.dense
+    return DenseIndex(*rounded(documents), encoded.document_ids).search(queries, encoded.dataset.search_depth(k))
+
+
 def _answer_costs(
     encode: Callable[[str], csr_array], search: Callable[[csr_array], Ranking], dataset: Dataset, answers: int
 ) -> AnswerTimes:
@@ -143,7 +154,7 @@ def encode_dataset(
     # Queries first: they are few, and warm the model up before documents are timed.
     texts: dict[Role, Sequence[Document]]
     texts = {"query": [Document(query.id, query.text) for query in judged.queries], "document": judged.documents}
-    matrices, encoders, seconds = [], [], 0.0
+    matrices, dense, encoders, seconds = list[csr_array](), list[np.ndarray](), list[TextEncoder](), 0.0
     total = sum(map(len, texts.values()))
     with progress(title, total) if keep is None else nullcontext(lambda done, more="": None) as advance:
         for role, documents in texts.items():
@@ -158,7 +169,9 @@ def encode_dataset(
             encoders.append(encoder)
             if keep is None:
                 start = perf_counter()
-                matrices.append(encoder.encode([document.full for document in documents], advance))
+                made = encoder.encode_both([document.full for document in documents], advance)
+                matrices.append(made.sparse)
+                dense += [] if made.dense is None else [made.dense]
                 seconds = perf_counter() - start
             else:
                 keep.mkdir(parents=True, exist_ok=True)
@@ -175,7 +188,7 @@ def encode_dataset(
                 warn_of_unknown(encoder.unknown, len(documents), f"{role} texts")
     queries, vectors = _with_idf(encoders[0], *matrices)
     rate = len(judged.documents) / seconds if seconds else 0.0
-    return Encoded(judged, queries, vectors, rate, encoders[0])
+    return Encoded(judged, queries, vectors, rate, encoders[0], (dense[0], dense[1]) if len(dense) == 2 else None)
 
 
 def _with_idf(encoder: TextEncoder, queries: csr_array, documents: csr_array) -> tuple[csr_array, csr_array]:

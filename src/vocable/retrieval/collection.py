@@ -75,13 +75,15 @@ class Collection(StoredDocuments):
         weights = self.weighting(options.get("hybrid", False), options.get("weights"))
         k = min(k, max(1, len(self)))
         depth = fusion_depth(k) if len(weights) > 1 else k
-        if "sparse" in weights and vectors is None:
-            vectors = self.query_encoder(**select(QueryEncoding, options)).encode(texts)
+        dense = None
+        if vectors is None and ("sparse" in weights or ("dense" in weights and self.dense_inside)):
+            vectors, dense = self.query_encoder(**select(QueryEncoding, options)).encode_both(texts)
         found = self.rankings(
             texts,
             depth,
             list(weights),
             vectors=vectors,
+            dense=dense,
             filter=parse_filter(filter) if isinstance(filter, str) else filter,
             **select(Matching, options),
         )
@@ -107,20 +109,25 @@ class Collection(StoredDocuments):
         spaces: Sequence[Space],
         *,
         vectors: csr_array | None = None,
+        dense: np.ndarray | None = None,
         filter: Filter | None = None,
         **matching: Unpack[Matching],
     ) -> dict[Space, Ranking]:
         """Return the k best documents in each of `spaces`, with one list of ids.
 
-        `vectors` are the sparse vectors of the queries [q, v]; `matching` applies to them only.
+        `vectors` are the sparse vectors of the queries [q, v] and `dense` the dense ones [q, d], as far as they are
+        known; `matching` applies to sparse ones only.
         """
+        if dense is None and "dense" in spaces:
+            dense = self.dense_queries(queries)
         found = []
         for space in spaces:
             if space == "sparse":
                 sparse = self.query_encoder().encode(queries) if vectors is None else vectors
                 found.append(self.rank(sparse, k, filter=filter, **matching))
             else:
-                encoded = self.lexical_queries(queries) if space == "bm25" else self.dense_queries(queries)
+                encoded = self.lexical_queries(queries) if space == "bm25" else dense
+                assert encoded is not None
                 found.append(self.rank(encoded, k, space=space, filter=filter))
         return dict(zip(spaces, aligned(found), strict=True))
 
@@ -184,4 +191,8 @@ class Collection(StoredDocuments):
 
     def dense_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors [q, d] of texts as queries in the space dense."""
+        if self.dense_inside:
+            dense = self.query_encoder().encode_both(queries).dense
+            assert dense is not None
+            return dense
         return normalized(self.dense_model.encode_query(list(queries), show_progress_bar=False))

@@ -124,7 +124,7 @@ class PassageCollection(Collection):
         if "bm25" in self.spaces:
             nothing["bm25"] = csr_array((m, UNBOUNDED), dtype=np.float32)
         if self.dense is not None:
-            nothing["dense"] = np.zeros((m, self.dense_model.get_embedding_dimension() or 0), dtype=np.float32)
+            nothing["dense"] = np.zeros((m, self.store.spaces["dense"]), dtype=np.float32)
         with self._documents_changing(m - len(replaced)):
             counts = super()._put(passages, self._passages([document.id for document in documents]))
             self.store.upsert(documents, nothing)

@@ -37,7 +37,7 @@ class CollectionSettings:
     limits: Limits
     bm25: bool
     dense: str | None  # model of the dense vectors
-    dense_weights: str | None
+    dense_weights: str | None  # its checksum; None if it is the model of the sparse ones, which gives both in one pass
     inputs: str  # fingerprint of the corpus
     vectors: str = ""  # fingerprint of the stored vectors that it was made of
     engine_options: dict[str, object] = field(default_factory=dict)

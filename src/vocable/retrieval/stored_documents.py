@@ -67,6 +67,8 @@ class StoredDocuments:
             settings.limits.dtype,
         )
         has = {"sparse": True, "bm25": settings.bm25, "dense": self.dense is not None}
+        # The model gives both vectors in one pass: there is no other model whose checksum could change.
+        self.dense_inside = self.dense is not None and settings.dense_weights is None
         self.spaces: tuple[Space, ...] = tuple(space for space, present in has.items() if present)
         self.statistics: Statistics | None = None
         if store.folder is not None and store.about.changes:
@@ -122,8 +124,8 @@ class StoredDocuments:
     @cached_property
     def dense_model(self) -> SentenceTransformer:
         """The model of the dense vectors, loaded on first use."""
-        if self.dense is None:
-            raise ArgumentError(f"{self.place}: it was made without dense vectors")
+        if self.dense is None or self.dense_inside:
+            raise ArgumentError(f"{self.place}: it was made without a dense model")
         model, made_with = load_dense(self.dense, self.device), self.store.settings.get("dense_weights")
         if not self.allow_changed_model and made_with not in (None, dense_checksum(model)):
             self._refuse_changed(self.dense)
@@ -301,31 +303,42 @@ class StoredDocuments:
 
         `replaced` are the documents in the store with the same ids.
         """
-        counts = StreamProgress()
+        counts, dense = StreamProgress(), None
         if sparse is None:
             encoder = self.document_encoder
             before = encoder.truncated, encoder.windows_read, encoder.unknown
-            sparse = encoder.encode([document.full for document in documents], advance)
+            sparse, dense = encoder.encode_both([document.full for document in documents], advance)
             counts.truncated, counts.windows = encoder.truncated - before[0], encoder.windows_read - before[1]
             counts.unknown = encoder.unknown - before[2]
         else:
             advance(len(documents))
         counts.empty = int((np.diff(sparse.indptr) == 0).sum())
-        self._write(documents, sparse, replaced)
+        self._write(documents, sparse, replaced, dense)
         return counts
 
     def _remove(self, documents: Sequence[Document]) -> None:
         """Delete documents that exist."""
         self._write([], csr_array((0, self.meta.size), dtype=np.float32), documents)
 
-    def _write(self, documents: Sequence[Document], sparse: csr_array, replaced: Sequence[Document]) -> None:
-        """Write documents with all their vectors, and delete the others of `replaced`."""
+    def _write(
+        self,
+        documents: Sequence[Document],
+        sparse: csr_array,
+        replaced: Sequence[Document],
+        dense: np.ndarray | None = None,
+    ) -> None:
+        """Write documents with all their vectors, and delete the others of `replaced`.
+
+        `dense` are the dense vectors of the collection's own model, from the pass that made the `sparse` ones.
+        """
         self._know_fields(documents)
         texts = [document.full for document in documents]
         vectors: dict[Space, Vectors] = {"sparse": sparse}
         if self.dense is not None and documents:
-            dense = normalized(self.dense_model.encode_document(texts, show_progress_bar=False))
-            dense[[not text.strip() for text in texts]] = 0  # never a hit: hits have scores above 0
+            if not self.dense_inside:
+                dense = normalized(self.dense_model.encode_document(texts, show_progress_bar=False))
+                dense[[not text.strip() for text in texts]] = 0  # never a hit: hits have scores above 0
+            assert dense is not None
             vectors["dense"] = dense
         gone = {document.id for document in replaced} - {document.id for document in documents}
         with self._counting(Content(sparse, texts), replaced) as weights:

@@ -54,6 +54,7 @@ def index(
     *,
     bm25: bool = False,
     dense: str | None = None,
+    no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
     skip_bad: CountOrZero = 0,
@@ -69,7 +70,9 @@ def index(
             and its address, as qdrant+http://host:6333/name (docs/search.md lists them). If the same call has made it
             already, it is opened.
         bm25: also index the words of the documents, for hybrid search.
-        dense: also encode with this model of sentence-transformers, for hybrid search.
+        dense: also encode with this model of sentence-transformers, for hybrid search; by default with `model` itself,
+            if it gives dense vectors in the same pass.
+        no_dense: leave out the dense vectors of `model`.
         engine_options: options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).
         base_url: web address of a corpus that is a folder: each document gets the field `url`, also in `add`.
         skip_bad: number of bad lines of the corpus to skip.
@@ -85,7 +88,7 @@ def index(
     documents = read_corpus(source, bad=bad)
     if base_url is not None:
         documents = _with_urls(documents, source, base_url)
-    parts = {"bm25": bm25, "dense": dense, "engine_options": engine_options, "base_url": base_url}
+    parts = {"bm25": bm25, "dense": dense, "no_dense": no_dense, "engine_options": engine_options, "base_url": base_url}
     collection = build(model, documents, output, source=source, **parts, **options)  # type: ignore[arg-type]
     collection.built = collection.counts()._replace(
         bad_lines=bad.count, first_bad=bad.first or "", repeated=bad.repeated
@@ -102,6 +105,7 @@ def build(
     source: str = "",
     bm25: bool = False,
     dense: str | None = None,
+    no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
     **options: Unpack[Encoding],
@@ -114,11 +118,13 @@ def build(
     device, runtime = options.get("device"), options.get("runtime")
     limits = Limits(**{n: v for n, v in options.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
+    if dense is not None and no_dense:
+        raise ArgumentError("dense and no_dense exclude each other")
     settings: dict[str, object] = {
         "engine": engine.about.engine,
         "engine_options": engine.parse_options(engine_options),
     }
-    size, loaded = engine.about.part, None
+    size, loaded, dimensions = engine.about.part, None, None
     if not is_model(model) and holds_vectors(model):
         for option in ("max_length", "long_documents"):
             if getattr(limits, option) != getattr(Limits(), option):
@@ -140,10 +146,12 @@ def build(
         window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
         meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), name)
         settings |= {"model": name, "weights": loaded.checksum(), "meta": asdict(meta)}
+        if dense is None and not no_dense and loaded.dimensions and "dense" in engine.about.spaces:
+            dense, dimensions = name, loaded.dimensions
         parts = ((some, None) for some in in_parts(documents, size, limits.long_documents))
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
-    dense_model = None if dense is None else load_dense(dense, device)
+    dense_model = None if dense is None or dimensions else load_dense(dense, device)
     settings |= {
         "source": source,
         "base_url": base_url,
@@ -153,7 +161,7 @@ def build(
         "dense_weights": None if dense_model is None else dense_checksum(dense_model),
         "limits": asdict(limits),
     }
-    return _Making(engine, output, settings, loaded, dense_model, device).make(address, parts)
+    return _Making(engine, output, settings, loaded, dense_model, dimensions, device).make(address, parts)
 
 
 def open_index(
@@ -303,6 +311,7 @@ class _Making:
     settings: dict[str, Any]
     model: EncodingModel | None
     dense_model: SentenceTransformer | None
+    dimensions: int | None  # of the dense vectors that `model` gives in the same pass
     device: str | None
 
     def make(self, address: str, parts: Parts) -> Collection:
@@ -332,8 +341,9 @@ class _Making:
         spaces: dict[Space, int] = {"sparse": self.settings["meta"]["size"]}
         if self.settings["bm25"] and not self.engine.about.weighs_words:
             spaces["bm25"] = 0  # words are numbered as they come
-        if self.dense_model is not None:
-            spaces["dense"] = int(self.dense_model.get_embedding_dimension() or 0)
+        if self.settings["dense"] is not None:
+            of_model = None if self.dense_model is None else self.dense_model.get_embedding_dimension()
+            spaces["dense"] = of_model or self.dimensions or 0
         return spaces
 
     def _fresh(self) -> dict[str, object]:

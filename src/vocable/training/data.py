@@ -28,7 +28,7 @@ from vocable.errors import DataError, RecipeError
 from vocable.training.negatives import Candidate, NegativeSampler, all_scores, read_hard_negatives
 from vocable.training.prepared import IdTexts, Sampled, is_prepared, joined, open_prepared
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe
-from vocable.training.teachers import Teacher, load_sparse_teacher, load_teachers, own_scores
+from vocable.training.teachers import Teacher, load_dense_teacher, load_sparse_teacher, load_teachers, own_scores
 
 logger = logging.getLogger(__name__)
 
@@ -221,6 +221,7 @@ class TrainingData(NamedTuple):
     examples: DatasetDict  # columns query, positive, negative_1, ..., and with a teacher `label`, the row
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
+    dense_teacher: Teacher | None = None
     sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
     held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
     folder: Path = Path()  # of files that a resumed run uses again
@@ -242,14 +243,18 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     together = joined(list(examples.values()))
     texts = together.select_columns([column for column in together.column_names if column != "label"])
     sources = np.repeat(np.arange(len(examples)), [len(source) for source in examples.values()])
-    if settings.needs_scores or settings.sparse_teacher or settings.query_idf or recipe.data.topical:
+    if settings.needs_rows or recipe.data.topical:
         rows = np.split(np.arange(len(together)), np.flatnonzero(np.diff(sources)) + 1)
         for (name, source), numbers in zip(examples.items(), rows, strict=True):  # labels are rows of all sources
             own = source.select_columns(texts.column_names)
             examples[name] = joined([own, Dataset.from_dict({"label": numbers})], axis=1)
-    teacher = sparse_teacher = None
+    teacher: Teacher | None = None
+    sparse_teacher: Teacher | None = None
+    learned_densely: Teacher | None = None
     if settings.teacher is not None:
         teacher, embeddings = load_teachers(texts, sources, settings.teacher, folder, settings.dtype)
+        if embeddings:
+            learned_densely = embeddings[0].of_batch
         if recipe.data.topical:
             if not embeddings:
                 raise RecipeError("data.topical needs a dense model among training.teacher.models")
@@ -263,4 +268,9 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     if settings.sparse_teacher is not None:
         kept = folder / "sparse-teacher"
         sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, kept, settings.dtype)
-    return TrainingData(examples, teacher, sparse_teacher, sources, held_out, folder, recipe.seed)
+    if settings.dense is not None and settings.dense.teacher is not None:
+        longest = max(settings.query_length, settings.document_length)
+        learned_densely = load_dense_teacher(settings.dense.teacher, texts, longest, folder, settings.dtype)
+    if settings.dense is not None and learned_densely is None:
+        raise RecipeError("training.dense needs a dense teacher: name one in training.dense.teacher")
+    return TrainingData(examples, teacher, sparse_teacher, learned_densely, sources, held_out, folder, recipe.seed)

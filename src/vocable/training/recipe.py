@@ -31,6 +31,7 @@ from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.quality import parse_measures
 from vocable.fingerprint import DERIVED
 from vocable.objectives import Settings
+from vocable.objectives.dense import DenseSettings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import Regularizers
 from vocable.options import DType, Masking, PretrainOptions, values_of
@@ -152,6 +153,7 @@ class PretrainSettings(OptimizerSettings):
     new_token_weight: float = _option("new_token_weight", default=2.0)
     teacher: str | None = _option("teacher", default=None)
     classes: int | None = _option("classes", default=None)
+    dense_weight: float = _option("dense_weight", default=0.0)
     trainable: Literal["all", "embeddings", "head"] = _option("trainable", default="all")
     train_bias: bool = _option("train_bias", default=False)
     margin: float = _option("margin", default=0.0)
@@ -177,6 +179,8 @@ class PretrainSettings(OptimizerSettings):
             raise ValueError("classes needs a dense teacher")
         if self.margin and self.teacher is not None:
             raise ValueError("teacher and margin exclude each other")
+        if self.dense_weight and (self.teacher is not None or self.masking in WHOLE_TERMS):
+            raise ValueError("dense_weight goes with masked tokens: uniform or overlap-aware, without a teacher")
         if self.train_bias and self.trainable != "embeddings":
             raise ValueError("train_bias goes with trainable: embeddings")
         return self
@@ -194,6 +198,7 @@ class TrainingSettings(OptimizerSettings):
     document_length: PositiveInt = 128
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
+    dense: DenseSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="of the loss alignment: a model with the same terms")
     query_idf: float | None = Field(
         default=None, gt=0, description="multiply query weights by their source's IDF to this power, as a search does"
@@ -218,12 +223,19 @@ class TrainingSettings(OptimizerSettings):
             raise ValueError("sparse_teacher needs the loss alignment")
         if of_vectors and self.query_idf is not None:
             raise ValueError("query_idf and the loss alignment exclude each other")
+        if self.dense is not None and self.queue is not None:
+            raise ValueError("dense and the queue of info_nce exclude each other")
         return self
 
     @property
     def needs_scores(self) -> bool:
         """True if a loss needs the scores of `teacher` or of the examples."""
         return any(loss.needs == "teacher_scores" for loss in self.losses)
+
+    @property
+    def needs_rows(self) -> bool:
+        """True if the objective needs to know which examples are in a batch."""
+        return bool(self.needs_scores or self.sparse_teacher or self.dense or self.query_idf)
 
     @property
     def queue(self) -> QueueSettings | None:

@@ -31,6 +31,7 @@ from transformers import AutoConfig
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
 from vocable.encoder.cpu import in_bfloat16
+from vocable.encoder.dense import dense_dimensions
 from vocable.encoder.graph import GraphModel
 from vocable.encoder.hub import TRUSTING, locate
 from vocable.encoder.idf import idf
@@ -150,6 +151,19 @@ class Embeddings(NamedTuple):
         batch = torch.from_numpy(self.vectors[self.rows[examples]].astype(np.float32))
         return batch[:, 0] @ batch[:, 1:].transpose(0, 1).flatten(0, 1).T
 
+    def of_batch(self, examples: NDArray[np.int64]) -> Tensor:
+        """Return the vectors [(2 + c) b, d] of the texts of a batch, column by column, queries first."""
+        return torch.from_numpy(self.vectors[self.rows[examples].T.ravel()].astype(np.float32))
+
+
+def load_dense_teacher(name: str, examples: Dataset, max_length: int, folder: Path, dtype: DType) -> Teacher:
+    """Load a dense model as a teacher by its vectors [(2 + c) b, d], which the folder keeps."""
+    texts, rows = distinct_texts(examples, examples.column_names)
+    finished = folder / "dense-teacher-texts.npy"
+    if not finished.exists():
+        embed(texts, dense_teacher(name, max_length), finished, dtype)
+    return Embeddings(np.load(finished, mmap_mode="r"), rows).of_batch
+
 
 def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """Return the distinct texts of these columns in order, and their rows by example."""
@@ -216,8 +230,8 @@ def sparse_scores(
 
 
 def dense_teacher(name: str, max_length: int, device: str | None = None) -> SentenceTransformer:
-    """Load a dense bi-encoder that reads at most `max_length` tokens; refuse a saved sparse encoder."""
-    if _is_sparse(name):  # sentence-transformers would load it as dense
+    """Load a dense bi-encoder that reads at most `max_length` tokens; refuse one that is sparse alone."""
+    if _is_sparse(name) and dense_dimensions(AutoConfig.from_pretrained(locate(name))) is None:
         raise ModelError(f"teacher {name} is a sparse encoder: name a dense one")
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
     config = getattr(getattr(model[0], "auto_model", None), "config", None)

@@ -28,7 +28,8 @@ from vocable.adapt.statistics import RULES
 from vocable.data import tolerating
 from vocable.encoder.asymmetric import positions, route, static_embedding
 from vocable.encoder.cpu import float32_attention, use_few_shapes
-from vocable.encoder.fuse import every_pooling_allowed, splade_modules
+from vocable.encoder.dense import DENSE
+from vocable.encoder.fuse import every_pooling_allowed, join_dense, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import trusting
 from vocable.encoder.opening import without_bars
@@ -37,6 +38,7 @@ from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
+from vocable.objectives.dense import DenseSettings
 from vocable.storage import RECIPE, finish, finished, resumable
 from vocable.training import callbacks, distributed, stages
 from vocable.training.data import InOrder, TrainingData, WithoutRepeats, load_training_data
@@ -191,7 +193,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
             average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
         callbacks.refuse_non_finite("training", model, settings.learning_rate)
         _report(accuracy_before, _accuracy(model.eval(), data.held_out), len(data.held_out), settings.learning_rate)
-        _save(model, recipe.saved, own_lengths, work / "model")
+        _save(model, recipe.saved, own_lengths, work / "model", settings.dense)
 
 
 class _CardCallback(SparseEncoderModelCardCallback):
@@ -267,6 +269,10 @@ def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
     callbacks.set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
+    if settings.dense is not None:
+        if static_embedding(model, "query") is not None:
+            raise RecipeError("training.dense needs an encoder of queries: theirs are looked up")
+        join_dense(model)
     (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
     table = static_embedding(model, "query")
     own = queries.query_length if table is None else table.tokenizer.model_max_length, documents.document_length
@@ -323,7 +329,7 @@ def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> No
         weight.lerp_(before[name].to(weight), share)
 
 
-def _save(model: SparseEncoder, saved: SavedSettings, own: Lengths, folder: Path) -> None:
+def _save(model: SparseEncoder, saved: SavedSettings, own: Lengths, folder: Path, dense: DenseSettings | None) -> None:
     """Write a model with the lengths and limits of the recipe, by default its own."""
     _set_lengths(model, saved.query_length or own[0], saved.document_length or own[1])
     limits = {"query": saved.query_terms, "document": saved.document_terms}
@@ -334,6 +340,8 @@ def _save(model: SparseEncoder, saved: SavedSettings, own: Lengths, folder: Path
             config.active_terms = {**(getattr(config, "active_terms", None) or {}), **changed}
         if saved.query_idf is not None:
             config.query_idf = saved.query_idf
+        if dense is not None:
+            setattr(config, DENSE, dense.dimensions or config.hidden_size)
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small and stays exact
     model.similarity_fn_name = model.similarity_fn_name  # otherwise set when a checkpoint's card first reads it
     model.save_pretrained(str(folder))

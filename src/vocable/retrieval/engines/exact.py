@@ -5,6 +5,7 @@ FOLDER/parts/          documents and vectors as they come, until the collection 
 FOLDER/postings/       index of the sparse vectors, or its shards
 FOLDER/texts.arrow     id, title, text and further fields by row, memory-mapped
 FOLDER/bm25/           index of the words, if the collection has one
+FOLDER/dense/          dense vectors in 8 bits, if the collection has them
 
 Letters: n documents, m of them, q queries, k results.
 """
@@ -30,6 +31,7 @@ from vocable.data.text_table import TEXT_SCHEMA, documents_of, file_checksum, te
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import Matching, check_fields
 from vocable.retrieval.bm25 import BM25Index
+from vocable.retrieval.dense_index import DenseIndex, rounded
 from vocable.retrieval.engines.base import FolderStore, Vectors
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
@@ -67,7 +69,7 @@ class ExactStore(FolderStore):
         matching=("minimum_match",),
         in_folder=True,
         weighs_words=True,
-        spaces=("sparse", "bm25"),
+        spaces=("sparse", "bm25", "dense"),
         part=2048,
         options=ExactOptions,
     )
@@ -99,7 +101,8 @@ class ExactStore(FolderStore):
         store.files = record.files
         if TEXTS_FILE in store.files:
             postings, words, ids = store.postings, store.words, Ids(store.texts.column("id").cast(pa.large_string()))
-            if ids != postings.ids or (words is not None and ids != words.ids):
+            n = len(ids) if store.dense is None else len(store.dense.units)
+            if ids != postings.ids or (words is not None and ids != words.ids) or n != len(ids):
                 counts = f"{len(postings)} vectors, {len(ids)} texts"
                 raise VectorsError(
                     f"{folder}: the index is damaged: its parts are not of the same documents ({counts})"
@@ -118,6 +121,11 @@ class ExactStore(FolderStore):
         return BM25Index.load(self.folder / "bm25") if self.settings.get("bm25") else None
 
     @cached_property
+    def dense(self) -> DenseIndex | None:
+        """The dense vectors, if the collection has them."""
+        return DenseIndex.load(self.folder / "dense", self._ids) if "dense" in self.spaces else None
+
+    @cached_property
     def texts(self) -> pa.Table:
         """The documents, a table of `TEXT_SCHEMA`."""
         return self._read_texts(self.folder / TEXTS_FILE)
@@ -131,6 +139,8 @@ class ExactStore(FolderStore):
         texts = self.folder / "parts" / f"part-{len(self.files):05d}.arrow"
         ids = [document.id for document in documents]
         write_vectors(texts.with_suffix(".parquet"), ids, csr_array(vectors["sparse"]), self._meta)
+        if "dense" in self.spaces:
+            DenseIndex(*rounded(np.asarray(vectors["dense"]))).save(texts.with_suffix(".dense"))
         write_texts(texts, [text_table(documents)])
         self.files[texts.name] = file_checksum(texts)
 
@@ -145,6 +155,10 @@ class ExactStore(FolderStore):
             table = self._read_texts(self.folder / TEXTS_FILE, known=False)
             texts = [document.full for document in documents_of(table)]
             BM25Index(texts, table.column("id").to_pylist()).save(self.folder / "bm25")
+        if "dense" in self.spaces:
+            made = [DenseIndex.load((parts / name).with_suffix(".dense")) for name in self.files]
+            numbers = np.concatenate([one.numbers for one in made])
+            DenseIndex(numbers, np.concatenate([one.units for one in made])).save(self.folder / "dense")
         self.files = {TEXTS_FILE: file_checksum(self.folder / TEXTS_FILE)}
         self.configure(self.settings)
         shutil.rmtree(parts)
@@ -169,11 +183,11 @@ class ExactStore(FolderStore):
         found = dict(zip(rows[rows >= 0].tolist(), documents_of(self.texts.take(rows[rows >= 0])), strict=True))
         return [found.get(row) for row in rows.tolist()]
 
-    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array:
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
         rows = self._ids.rows(ids)
         if rows.min(initial=0) < 0:
             raise ArgumentError(f"{self.place}: there is no document {ids[int(rows.argmin())]!r}")
-        return self._index(space).get(rows)
+        return self._dense().get(rows) if space == "dense" else self._index(space).get(rows)
 
     def search(
         self,
@@ -185,6 +199,8 @@ class ExactStore(FolderStore):
         **matching: Unpack[Matching],
     ) -> Ranking:
         allowed = None if filter is None else self._passing(filter)
+        if space == "dense":
+            return self._dense().search(np.asarray(queries), k, allowed=allowed)
         return self._index(space).search(csr_array(queries), k, allowed=allowed, **matching)
 
     def query_vectors(self, texts: Sequence[str]) -> csr_array:
@@ -221,6 +237,11 @@ class ExactStore(FolderStore):
         if index is None:
             raise ArgumentError(f"{self.place}: space {space!r}: the index was made without such vectors")
         return index
+
+    def _dense(self) -> DenseIndex:
+        if self.dense is None:
+            raise ArgumentError(f"{self.place}: space 'dense': the index was made without such vectors")
+        return self.dense
 
     def _rows_that_pass(self, filter: Filter) -> np.ndarray:
         """Return whether each document passes, bool [n]."""

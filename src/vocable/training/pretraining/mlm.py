@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -120,19 +120,29 @@ def _cast(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, 
     return states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
-def hidden_tokens(mlm: nn.Module, batch: TokenBatch) -> tuple[Tensor, Tensor]:
-    """Return the decoder's inputs [m, d] at the m hidden tokens of a batch, and their labels [m]."""
-    tokens, parts = batch["labels"].numel(), [batch]
+def hidden_tokens(
+    mlm: nn.Module, batch: TokenBatch, beside: Callable[[TokenBatch], Tensor] | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the decoder's inputs [m, d] at the m hidden tokens of a batch, their labels [m], and a sum.
+
+    The sum is over `beside` of the parts in which the batch is encoded, called just after the model; 0 without it.
+    """
+    tokens, parts, width = batch["labels"].numel(), [batch], 0
     if in_parts(mlm) and tokens > part_size(tokens):
         parts = [part for _, part in by_length(batch, part_size(tokens))]
 
     def states(part: TokenBatch) -> Tensor:
+        nonlocal width
         inputs = {key: value for key, value in part.items() if key != "labels"}
         found: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
-        return found
+        width = found.shape[1]
+        more = found.new_zeros(1) if beside is None else beside(part).to(found.dtype).view(1)
+        return torch.cat([found.flatten(), more])  # threads pass on one tensor
 
     labels = torch.cat([some[some != IGNORED] for some in (part["labels"] for part in parts)])
-    return torch.cat(call_on_parts(mlm, states, parts, tokens)), labels
+    made = call_on_parts(mlm, states, parts, tokens)
+    rows = torch.cat([one[:-1] for one in made]).view(len(labels), width)
+    return rows, labels, torch.stack([one[-1] for one in made]).sum()
 
 
 class Predictions(NamedTuple):
@@ -185,7 +195,8 @@ class PredictionTask(Task):
 
     def inputs(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor, nn.Linear]:
         """Return the states [m, d] of the hidden tokens, their labels [m], and the layer that predicts them."""
-        return *hidden_tokens(model, batch), decoder
+        states, labels, _ = hidden_tokens(model, batch)
+        return states, labels, decoder
 
     def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
         states, labels, layer = self.inputs(model, batch, decoder)

@@ -39,6 +39,7 @@ from vocable.objectives import first_mistake
 from vocable.options import Count, PretrainOptions, checked
 from vocable.storage import finish, finished, resumable
 from vocable.training import callbacks, distributed
+from vocable.training.pretraining.dense_task import DenseMaskingTask
 from vocable.training.pretraining.masking import Ids
 from vocable.training.pretraining.mlm import (
     HeldOut,
@@ -163,6 +164,8 @@ class _Pretraining:
         _check_task(self._mlm, self._tokenizer, settings, new)
         names, device, dense = terms(self._adapted), str(self._mlm.device), None
         self._task: Task = MaskingTask(self._tokenizer, settings, v, new)
+        if settings.dense_weight:
+            self._task = DenseMaskingTask(self._mlm, self._tokenizer, settings, v, new)
         if settings.teacher is not None and settings.classes is None:
             self._task = AlignmentTask(self._tokenizer, settings.teacher, names, device, settings.dtype)
         elif settings.teacher is not None and settings.classes is not None:

@@ -1,0 +1,103 @@
+"""The dense side of a model: as stock sentence-transformers computes it, with any runtime and in any collection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SparseEncoder
+
+from vocable.encoder.dense import DENSE
+from vocable.encoder.encode import encode
+from vocable.encoder.export import export_model
+from vocable.encoder.fuse import fuse, splade_modules
+from vocable.encoder.load import load
+from vocable.encoder.models import encoding_model
+from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
+from vocable.encoder.text_encoder import TextEncoder
+
+TEXTS = ["The quick fox jumps.", "A lazy dog", "fox fox fox, and a much longer text about the brown dog", "", "fox"]
+
+
+def with_dense(folder: Path, place: Path, d: int) -> str:
+    """Save a backbone as a model with a dense side of d dimensions."""
+    model = load_sparse_encoder(folder, device="cpu")
+    for transformer, _ in splade_modules(model):
+        setattr(transformer.auto_model.config, DENSE, d)
+    save_model(model, place)
+    return str(place)
+
+
+@pytest.mark.parametrize("d", [32, 12])
+def test_dense_vectors_are_those_of_stock_sentence_transformers(backbone: Path, tmp_path: Path, d: int) -> None:
+    place = with_dense(backbone, tmp_path / "model", d)
+    stock = SentenceTransformer(place, truncate_dim=d, device="cpu", model_kwargs={"dtype": torch.float32})
+    encoder = TextEncoder(load(place, device="cpu"), "document", dtype="float32")
+    sparse, dense = encoder.encode_both(TEXTS)
+    assert dense is not None
+    assert (encoder.dimensions, dense.shape) == (d, (len(TEXTS), d))
+    expected = stock.encode(TEXTS, normalize_embeddings=True)
+    expected[3] = 0  # without a token in the vocabulary
+    np.testing.assert_allclose(dense, expected, atol=1e-5)
+    alone: Any = encode(load(backbone, device="cpu"), TEXTS, dtype="float32")
+    np.testing.assert_allclose(sparse.toarray(), alone.toarray(), atol=1e-6)
+    assert encoding_model(load(place, device="cpu")).dimensions == d
+
+
+def test_a_model_without_the_key_is_sparse_alone(toy_model: SparseEncoder) -> None:
+    encoder = TextEncoder(toy_model)
+    assert encoder.dimensions is None
+    assert encoder.encode_both(TEXTS).dense is None
+    transformer: Any = toy_model[0]
+    assert not transformer.auto_model.base_model._forward_hooks
+
+
+def test_batches_in_threads_keep_their_own_states(backbones: dict[str, Path], tmp_path: Path) -> None:
+    place = with_dense(backbones["bert"], tmp_path / "model", 32)
+    model, texts = load(place, device="cpu"), [f"fox {'dog ' * (i % 40)}{i}" for i in range(400)]
+    encoder = TextEncoder(model, "document", dtype="float32")
+    encoder.batch_tokens = 64
+    _, together = encoder.encode_both(texts)
+    single = [encoder.encode_both([text]).dense for text in texts[:50]]
+    np.testing.assert_allclose(together[:50], np.concatenate(single), atol=1e-5)  # type: ignore[arg-type, index]
+
+
+def test_windows_are_averaged(backbones: dict[str, Path], tmp_path: Path) -> None:
+    place = with_dense(backbones["bert"], tmp_path / "model", 32)
+    text = " ".join(["The quick brown fox.", "A lazy dog sleeps."] * 20)
+    encoder = TextEncoder(load(place, device="cpu"), max_length=24, long_documents="maxpool", dtype="float32")
+    spans = encoder.windows(text)
+    assert len(spans) > 2
+    plain = TextEncoder(load(place, device="cpu"), max_length=24, dtype="float32")
+    parts = plain.encode_both([text[start:end] for start, end in spans]).dense
+    assert parts is not None
+    mean = parts.mean(axis=0)
+    [found] = encoder.encode_both([text]).dense  # type: ignore[misc]
+    np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-5)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_an_exported_graph_gives_both(backbones: dict[str, Path], tmp_path: Path, int8: bool) -> None:
+    pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
+    place = with_dense(backbones["bert" if int8 else "modernbert"], tmp_path / "model", 16)
+    model = load_sparse_encoder(place, device="cpu")
+    export_model(model, tmp_path / "graph", int8=int8, texts=[*TEXTS[:3], TEXTS[4]], min_overlap=1e-9)
+    graph = load(tmp_path / "graph")
+    assert encoding_model(graph).dimensions == 16
+    _, dense = TextEncoder(graph).encode_both(TEXTS)
+    _, expected = TextEncoder(model, dtype="float32").encode_both(TEXTS)
+    assert dense is not None
+    assert expected is not None
+    if int8:
+        cosines = (dense * expected).sum(axis=1)
+        assert cosines[[0, 1, 2, 4]].min() > 0.95
+    else:
+        np.testing.assert_allclose(dense, expected, atol=1e-5)
+
+
+def test_a_fused_model_is_fused_twice_with_one_hook(backbones: dict[str, Path], tmp_path: Path) -> None:
+    model: Any = fuse(load_sparse_encoder(with_dense(backbones["bert"], tmp_path / "model", 8), device="cpu"))
+    assert len(model[0].auto_model.base_model._forward_hooks) == 1

@@ -1,0 +1,110 @@
+"""Exact search of dense vectors in 8 bits, against a brute force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tests.encoder.test_dense import with_dense
+from vocable.data import Document
+from vocable.errors import ArgumentError, VectorsError
+from vocable.retrieval import dense_index
+from vocable.retrieval.dense_index import DenseIndex, rounded
+from vocable.retrieval.verbs import index, open_index
+
+
+def brute_force(vectors: np.ndarray, queries: np.ndarray, k: int, allowed: np.ndarray) -> list[list[tuple[int, float]]]:
+    """Score in whole numbers, and sort by score and row."""
+    (numbers, units), (given_numbers, scales) = rounded(vectors), rounded(queries)
+    products = given_numbers.astype(np.int64) @ numbers.astype(np.int64).T
+    found = []
+    for row, scale in zip(products, scales, strict=True):
+        scores = row.astype(np.float32) * units
+        hits = [(place, scores[place] * scale) for place in range(len(numbers)) if scores[place] > 0 and allowed[place]]
+        found.append(sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k])
+    return found
+
+
+values = st.integers(-3, 3).map(lambda number: number / 3)
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 9), st.just(4)), elements=values),
+    arrays(np.float64, st.tuples(st.integers(1, 3), st.just(4)), elements=values),
+    st.integers(1, 12),
+    st.data(),
+)
+def test_hits_are_those_of_a_brute_force(vectors: np.ndarray, queries: np.ndarray, k: int, data: st.DataObject) -> None:
+    allowed = data.draw(arrays(np.bool_, len(vectors)))
+    found = DenseIndex(*rounded(vectors)).search(queries, k, allowed=allowed)
+    for number, expected in enumerate(brute_force(vectors, queries, k, allowed)):
+        hits = [(int(name), score) for name, score in found.hits(number)]
+        assert hits == [(place, pytest.approx(score)) for place, score in expected]
+
+
+def test_blocks_do_not_change_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    vectors, queries = rng.normal(size=(300, 384)), rng.normal(size=(7, 384))
+    whole = DenseIndex(*rounded(vectors)).search(queries, 20)
+    monkeypatch.setattr(dense_index, "BLOCK_DOCUMENTS", 37)
+    monkeypatch.setattr(dense_index, "BLOCK_SCORES", 700)
+    parts = DenseIndex(*rounded(vectors)).search(queries, 20)
+    assert np.array_equal(whole.rows, parts.rows)
+    assert np.array_equal(whole.scores, parts.scores)
+    exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :20]
+    shared = [len({*row.tolist()} & {*other.tolist()}) for row, other in zip(whole.rows, exact, strict=True)]
+    assert np.mean(shared) > 18
+
+
+def test_wide_vectors_are_exact_too() -> None:
+    vectors = np.random.default_rng(1).normal(size=(5, 2000))
+    found = DenseIndex(*rounded(vectors)).search(vectors[:1], 1)
+    assert found.scores[0, 0] == pytest.approx((vectors[0] ** 2).sum(), rel=0.01)
+
+
+def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
+    DenseIndex(*rounded(np.eye(3))).save(tmp_path / "dense")
+    assert DenseIndex.load(tmp_path / "dense").search(np.eye(3), 1).rows.ravel().tolist() == [0, 1, 2]
+    with pytest.raises(VectorsError, match="3 dimensions"):
+        DenseIndex.load(tmp_path / "dense").search(np.eye(4), 1)
+    file = tmp_path / "dense" / "numbers.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(VectorsError, match="damaged"):
+        DenseIndex.load(tmp_path / "dense")
+
+
+@pytest.mark.parametrize("engine", ["", "exact:"])
+def test_a_model_with_a_dense_side_fills_three_spaces(
+    backbones: dict[str, Path], corpus: Path, documents: list[Document], tmp_path: Path, engine: str
+) -> None:
+    model = with_dense(backbones["bert"], tmp_path / "model", 16)
+    place = f"{engine}{tmp_path / 'index'}"
+    options = {"dtype": "float32", "device": "cpu"}
+    with index(model, corpus, place, bm25=True, **options):  # type: ignore[arg-type]
+        pass
+    with open_index(place, device="cpu") as collection:
+        assert collection.spaces == ("sparse", "bm25", "dense")
+        encoder = collection.document_encoder
+        vectors = encoder.encode_both([one.full for one in documents]).dense
+        queries = ["the fox", "a dog"]
+        asked = collection.query_encoder().encode_both(queries).dense
+        assert vectors is not None
+        assert asked is not None
+        best = [documents[row].id for row in (asked @ vectors.T).argmax(axis=1)]
+        found = collection.search(queries, 5, weights="dense=1")
+        assert [found.hits(number)[0][0] for number in range(2)] == best
+        np.testing.assert_allclose(found.scores[:, 0], (asked @ vectors.T).max(axis=1), atol=0.01)
+        assert len(collection.search(queries, 5, hybrid=True).hits(0)) == 5
+        stored = collection.store.vectors([documents[0].id], "dense")
+        np.testing.assert_allclose(stored[0], vectors[0], atol=0.01)
+    with index(model, corpus, f"{engine}{tmp_path / 'other'}", no_dense=True, **options) as other:  # type: ignore[arg-type]
+        assert other.spaces == ("sparse",)
+    with pytest.raises(ArgumentError, match="exclude"):
+        index(model, corpus, f"{engine}{tmp_path / 'third'}", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
