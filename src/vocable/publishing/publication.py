@@ -199,7 +199,7 @@ class _Publication:
         them those that are never in a query.
         """
         each = [[column] for column in range(vectors.shape[1])]
-        factors = self.encoder.encode([], each, None, "right").diagonal()
+        factors = self.encoder.encode([], each, None, "right").sparse.diagonal()
         columns = vectors.tocsc()
         tops = np.zeros(vectors.shape[1])
         np.maximum.at(tops, np.repeat(np.arange(len(tops)), np.diff(columns.indptr)), columns.data)
