@@ -92,6 +92,8 @@ def check_files(name: str | Path) -> None:
 
 def check_model(name: str | Path) -> None:
     """Raise `ModelError` if a folder has no model, or files that cannot or must not be read; PyTorch is not needed."""
+    if name == BY_LOOKUP:  # the files are those of the other built-in model
+        name = BUILT_IN_MODEL
     check_files(name)
     place = Path(locate(name))
     if place.is_dir() and not any((place / file).exists() for file in ("config.json", "modules.json")):
