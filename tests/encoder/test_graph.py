@@ -157,6 +157,7 @@ def test_a_model_of_the_hub_is_loaded_by_its_weights_if_it_has_them(
 ) -> None:
     model, graph = pair("bert")
     monkeypatch.setattr("vocable.encoder.load.locate", lambda name: "someone/model")
+    monkeypatch.setattr("vocable.encoder.load.check_model", lambda name: None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *names: None)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **patterns: str(graph.place))
     monkeypatch.setattr("huggingface_hub.file_exists", lambda name, file: weights)
