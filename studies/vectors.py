@@ -27,7 +27,7 @@ from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.pruning import prune
 from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
-from vocable.storage import replacing_folder
+from vocable.storage import partial_of, replacing_folder
 from vocable.vectors import StoredVectors, read_shards, read_vectors
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ class Encoders:
         folder, recipe = self.vectors / f"{name}-{role}", self.run.recipe
         folder.parent.mkdir(parents=True, exist_ok=True)
         encoder = TextEncoder(self.model, role, dtype="auto" if recipe is None else recipe.training.dtype)
-        if len(texts) > FEW and not folder.exists():
+        begun = folder.exists() or partial_of(folder).exists()  # what is on the disk is not needed once more
+        if len(texts) > FEW and not begun:
             sample = encoder.encode([texts[row].full for row in spread(len(texts), SAMPLE)])
             needed = Resources.of(len(texts), sample.nnz / sample.shape[0])
             check_room(name, needed, shutil.disk_usage(folder.parent).free, free_memory())

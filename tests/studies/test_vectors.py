@@ -14,6 +14,7 @@ from studies import cost, vectors
 from studies.cost import Resources, free_memory
 from studies.runs import Run
 from studies.vectors import Encoders, Place, check_room
+from vocable.encoder import stream
 from vocable.errors import ArgumentError
 from vocable.evaluation.retrieval import encode_dataset, retrieve
 from vocable.retrieval import exact_shards
@@ -87,6 +88,25 @@ def test_a_run_that_does_not_fit_is_refused_by_a_sample(encoders: Encoders, monk
     assert needed.terms == pytest.approx(terms, rel=0.2)
     assert disk > 1e6
     assert memory is None or memory > 1e6
+
+
+def test_a_killed_measurement_asks_for_no_room_again_and_indexes_anew(
+    encoders: Encoders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*given: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(vectors, "FEW", 50)
+    on, asked = encoders.open("first"), list[Any]()
+    monkeypatch.setattr(vectors, "check_room", lambda *given: asked.append(given))
+    for module, name in ((stream, "finish"), (vectors, "save_exact")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, killed)
+            with pytest.raises(KeyboardInterrupt):
+                on.index()
+    assert len(on.index()) == 60
+    assert len(asked) == 1
+    assert {path.name for path in encoders.vectors.iterdir()} == {"first-document", "first-index-0"}
 
 
 def test_room_for_vectors_and_an_index_is_compared_with_what_there_is() -> None:
