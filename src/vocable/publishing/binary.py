@@ -13,8 +13,10 @@ from itertools import accumulate
 import numpy as np
 
 from vocable.errors import VectorsError
+from vocable.retrieval.export import varint
 
 LEVEL = 9  # of the compression: a file is made once and read often
+FEW = 50  # numbers that are encoded faster one by one
 
 
 def varints(values: np.ndarray | Sequence[int]) -> bytes:
@@ -23,6 +25,8 @@ def varints(values: np.ndarray | Sequence[int]) -> bytes:
     >>> varints([1, 300]).hex()
     '01ac02'
     """
+    if len(values) <= FEW:
+        return b"".join(varint(int(value)) for value in values)
     numbers = np.asarray(values, dtype=np.uint64)
     lengths = np.ones(len(numbers), dtype=np.int64)
     for group in range(1, 10):

@@ -20,7 +20,7 @@ from vocable.publishing.binary import Cursor, floats, from_varints, front_coded,
 from vocable.publishing.files import SiteFiles
 from vocable.publishing.tables import FileTable, ranges, table_of
 
-FIRST_BLOCK = 4_096  # postings of the first block of a list; each further block has twice as many
+FIRST_BLOCK = 2_048  # postings of the first block of a list; each further block has twice as many
 LARGEST_WEIGHT = 255
 HEAD_BYTES = 16  # of a list, besides its first block, about
 

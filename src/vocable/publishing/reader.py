@@ -31,7 +31,7 @@ from vocable.retrieval.fusion import fused, fusion_depth
 from vocable.retrieval.ranking import Ranking, best
 from vocable.retrieval.words import stemmed
 
-LIGHT = 1 / 64  # share of the score of the TENTH document: lighter blocks are left out
+LIGHT = 1 / 32  # share of the score of the TENTH document: lighter blocks are left out
 TENTH = 10
 
 

@@ -200,10 +200,10 @@ def _write_ciff(file: BinaryIO, shard: StoredVectors, whole: csr_array) -> None:
         _delimited(file, _number(1, row) + _bytes(2, identifier.encode()) + _number(3, int(lengths[row])))
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """Encode a number in groups of 7 bits, lowest first, as protocol buffers do.
 
-    >>> _varint(300)
+    >>> varint(300)
     b'\\xac\\x02'
     """
     groups = []
@@ -214,16 +214,16 @@ def _varint(value: int) -> bytes:
 
 
 def _key(field: int, kind: int) -> bytes:
-    return _varint(field << 3 | kind)
+    return varint(field << 3 | kind)
 
 
 def _number(field: int, value: int) -> bytes:
-    return _key(field, 0) + _varint(value)
+    return _key(field, 0) + varint(value)
 
 
 def _bytes(field: int, content: bytes) -> bytes:
-    return _key(field, 2) + _varint(len(content)) + content
+    return _key(field, 2) + varint(len(content)) + content
 
 
 def _delimited(file: BinaryIO, message: bytes) -> None:
-    file.write(_varint(len(message)) + message)
+    file.write(varint(len(message)) + message)

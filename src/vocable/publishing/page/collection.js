@@ -6,7 +6,7 @@ import { placedWords, stemsOf } from "./words.js";
 
 const FORMAT = 1;
 const DEPTH = 100; // hits of each ranking that are fused, at least
-const LIGHT = 1 / 64, TENTH = 10; // a block is left out if it adds less than this share of the score of the tenth hit
+const LIGHT = 1 / 32, TENTH = 10; // a block is left out if it adds less than this share of the score of the tenth hit
 const OPENING = '{"checksum":"00000000","collection":', CLOSING = "}\n";
 const { fround } = Math;
 
