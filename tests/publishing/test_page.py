@@ -310,13 +310,14 @@ def test_a_damaged_file_is_an_error_and_never_a_hit(open_page: Open, site: Path)
                 assert names_of(page) == wanted, kind
 
 
-def test_it_works_offline_after_a_visit(open_page: Open, site: Path) -> None:
-    page = open_page(service_workers="allow")
+@pytest.mark.parametrize(("name", "query"), [("site", QUERY), ("big", "Return a new list of the names")])
+def test_it_works_offline_after_a_visit(open_page: Open, site: Path, big: Path, name: str, query: str) -> None:
+    page = open_page(f"where/{name}/", service_workers="allow")
     sync_api.expect(page.locator("#saved")).to_have_text("Works without a network.")
     page.context.set_offline(True)
     page.reload()
-    page.locator("#query").fill(QUERY)
-    wait_for(page, expected(site))
+    page.locator("#query").fill(query)
+    wait_for(page, expected({"site": site, "big": big}[name], query))
     page.context.set_offline(False)
 
 

@@ -31,9 +31,12 @@ def test_the_files_are_named_by_their_content_and_all_are_named(site: Path, rows
             assert path == f"{DATA}/{name_of(content)}.bin"
         elif path != MANIFEST:
             assert manifest.page[path] == name_of(content)
-    tables = [*opened.directory.pieces.__dict__.values(), *opened.directory[1:]]
-    named = {name for table in tables for name in table.names} | {field.file for field in manifest.fields}
-    assert {f"{DATA}/{name}.bin" for name in {*named, manifest.directory}} == {one for one in found if DATA in one}
+    named = {name for table in opened.directory.tables for name in table.names} | {
+        field.file for field in manifest.fields
+    }
+    assert {f"{DATA}/{name}.bin" for name in {*named, manifest.directory, manifest.blocks}} == {
+        one for one in found if DATA in one
+    }
     assert opened.ids == sorted(one.id for one in rows)
     assert b"<h1>Toys &lt;b&gt;&amp; more&lt;/b&gt;</h1>" in found["index.html"][1]
 

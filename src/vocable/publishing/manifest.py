@@ -39,9 +39,9 @@ class QueryReading:
 class Manifest:
     """A published collection.
 
-    `together` documents are in one file; `words` says whether there are BM25's postings; `nbytes` is the size of the
-    data. `page` has the name that each file of the page would have as a file of the data, which tells its checksum and
-    size.
+    `together` documents are in one file; `words` says whether there are BM25's postings; `blocks` is the file with the
+    names of the later blocks, which only a copy of the whole needs; `nbytes` is the size of the data. `page` has the
+    name that each file of the page would have as a file of the data, which tells its checksum and size.
     """
 
     title: str
@@ -52,6 +52,7 @@ class Manifest:
     words: bool
     fields: list[FieldValues]
     directory: str
+    blocks: str
     nbytes: int
     page: dict[str, str] = field(default_factory=dict)
     format: int = SITE_FORMAT
@@ -65,10 +66,14 @@ class Directory(NamedTuple):
     words: FileTable
     documents: FileTable
 
+    @property
+    def tables(self) -> list[FileTable]:
+        """The tables, in order."""
+        return [self.pieces.initial, self.pieces.continuing, self.terms, self.words, self.documents]
+
     def to_bytes(self) -> bytes:
         """Encode the tables."""
-        tables = self.pieces.initial, self.pieces.continuing, self.terms, self.words, self.documents
-        return b"".join(table.to_bytes() for table in tables)
+        return b"".join(table.to_bytes() for table in self.tables)
 
     @classmethod
     def read(cls, content: bytes) -> Directory:

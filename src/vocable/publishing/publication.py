@@ -158,6 +158,8 @@ class _Publication:
         )
         settings, fields = self.encoder.settings, write_fields(files, documents)
         query = QueryReading(self.tokenizer, settings.prompt or "", settings.max_length, settings.query_idf)
+        named = {name for table in directory.tables for name in table.names} | {field.file for field in fields}
+        blocks = files.add(FileTable([], sorted(files.names.keys() - named)).to_bytes())
         name = files.add(directory.to_bytes())
         page = page_files(self.title)
         manifest = Manifest(
@@ -169,6 +171,7 @@ class _Publication:
             words is not None,
             fields,
             name,
+            blocks,
             files.nbytes,
             {name: name_of(content) for name, content in page.items()},
         )

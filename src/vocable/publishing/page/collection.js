@@ -176,9 +176,10 @@ export class Collection {
   }
 
   /** The names of all files of the data. */
-  get files() {
+  async files() {
+    const { names } = new Cursor(await this.#file(this.blocks)).table();
     const tables = ["initial", "continuing", "terms", "words", "shown"].flatMap((name) => this[`${name}Table`].names);
-    return [this.directory, ...tables, ...this.fields.map(([, , , file]) => file)];
+    return [this.directory, this.blocks, ...names, ...tables, ...this.fields.map(([, , , file]) => file)];
   }
 }
 
