@@ -202,7 +202,7 @@ class Run:
             if distributed.is_first():
                 if (log := work / PRETRAIN / LOG).exists():
                     shutil.copy(log, made / KEPT_LOG)
-                if self.is_continued and (work / PRETRAIN).exists():
+                if self.is_continued and not self.checkpoints.exists():  # an interrupted call may have kept it
                     self._keep_checkpoint(work)
                 finish(work, output, made)
             distributed.wait()

@@ -48,6 +48,24 @@ def test_checkpoints_of_a_pre_training_are_those_of_one(tmp_path: Path, monkeypa
         assert sum('"held_out_accuracy"' in line for line in log) == steps // 2
 
 
+def test_a_pre_training_that_is_killed_after_its_checkpoint_is_kept_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, finish = longer("indep-uniq-lr-h", "indep-uniq-lr-h-1.2m"), runs.finish
+
+    def killed(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(study, tmp_path / "out", toy=True)
+    assert (tmp_path / "out" / "checkpoints" / "indep-uniq-lr-h").exists()
+    monkeypatch.setattr(runs, "finish", finish)
+    found = reproduce(study, tmp_path / "out", toy=True)
+    assert not found.failed
+    assert all(cell.ours for row in found.cells["table-7"].values() for cell in row.values())
+
+
 def test_the_cost_of_a_continued_pre_training_is_that_of_its_own_steps() -> None:
     plan = make_plan(study_of("esplade"), NOWHERE, Selection(["table-7"]))
     steps = {name: cost.steps for name, cost in plan.costs().items()}
