@@ -225,9 +225,7 @@ class PretrainOptions(TypedDict, total=False):
         Doc("With a dense teacher: learn which of this many clusters of its embeddings a text is in."),
     ]
     dense_weight: Annotated[
-        float,
-        Ge(0),
-        Doc("Weight of the distance of mean hidden states from those of the initial model; 0 by default."),
+        float, Ge(0), Doc("Weight of the distance of mean hidden states from those of the initial model; 0 by default.")
     ]
     trainable: Annotated[Literal["all", "embeddings", "head"], Doc("Parameters that learn; all by default.")]
     margin: Annotated[float, Ge(0), Doc("Margin subtracted from the label's logit; 0 by default.")]

@@ -1,8 +1,7 @@
 """Write a model as a graph of ONNX or OpenVINO, with its pooling, and compare the two on texts.
 
-The graph is made of standard operations, but for 8-bit products in ONNX (see `quantize`). Its outputs are
-all `weights` of a text; `query_weights` and `document_weights`, the terms that the model keeps for the role; and
-`dense`, the dense vector, of a model that has one.
+The graph is made of standard operations, but for 8-bit products in ONNX (see `quantize`). Its outputs are all
+`weights` of a text; `query_weights` and `document_weights`, the terms that the model keeps for the role; and `dense`.
 Padding has no effect: in max pooling its states are replaced by the state of the text's first token, which changes no
 maximum; in sum pooling they are multiplied by zero. Padding at the beginning is moved to the end, so that every token
 has the same position as without padding.
@@ -314,8 +313,7 @@ class PooledTerms(nn.Module):
 
 def _mean(hidden: Tensor, mask: Tensor, d: int) -> Tensor:
     """Return the unit vectors [b, d] of the means of states [b, s, d or more] of tokens, without padding."""
-    counted = mask.unsqueeze(-1).to(hidden.dtype)
-    sums = (hidden[:, :, :d] * counted).sum(1)
+    sums = (hidden[:, :, :d] * mask.unsqueeze(-1)).sum(1)
     return sums / sums.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
 
 
@@ -353,17 +351,14 @@ def _write_onnx(
     fused = int8 and mlm._supports_sdpa
     mlm.set_attn_implementation("sdpa" if fused else "eager")  # before opset 23, sdpa becomes more operations
     inputs = _inputs(transformer, ["two texts", "the second one is longer"])
+    dense = [] if dense_dimensions(mlm.config) is None else [DENSE_OUTPUT]
     with without_logits(mlm) as layer, torch.no_grad(), _silently():
         try:
             program: Any = torch.onnx.export(
                 PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits, int8),
                 kwargs={name: torch.from_numpy(values) for name, values in inputs.items()},
                 input_names=list(inputs),
-                output_names=[
-                    OUTPUT,
-                    *(f"{role}_{OUTPUT}" for role in limits),
-                    *([] if dense_dimensions(mlm.config) is None else [DENSE_OUTPUT]),
-                ],
+                output_names=[OUTPUT, *(f"{role}_{OUTPUT}" for role in limits), *dense],
                 dynamic_shapes={name: {0: "batch", 1: "length"} for name in inputs},
                 opset_version=OPSET_INT8 if int8 else OPSET,
                 dynamo=True,

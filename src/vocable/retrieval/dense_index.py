@@ -18,8 +18,8 @@ from vocable.errors import VectorsError
 from vocable.retrieval.ranking import Ranking, best
 from vocable.storage import StrPath
 
-KIND = "dense vectors"  # of the index in a folder
-LEVELS = 127
+DENSE_KIND = "dense vectors"  # of the index in a folder
+LARGEST_INT8 = 127
 FLOAT32_EXACT = 2**24  # whole numbers below are exact in float32
 BLOCK_SCORES, BLOCK_DOCUMENTS = 1 << 24, 1 << 14  # that are held at once
 
@@ -31,7 +31,7 @@ def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     >>> numbers.tolist(), (numbers * units[:, None]).round(3).tolist()
     ([[127, -64], [0, 0]], [[1.0, -0.504], [0.0, 0.0]])
     """
-    units = (np.abs(vectors).max(axis=1, initial=0) / LEVELS).astype(np.float32)
+    units = (np.abs(vectors).max(axis=1, initial=0) / LARGEST_INT8).astype(np.float32)
     return np.rint(vectors / np.where(units > 0, units, 1)[:, None]).astype(np.int8), units
 
 
@@ -65,7 +65,7 @@ class DenseIndex:
         if queries.shape[1:] != (d,):
             raise VectorsError(f"dense queries {list(queries.shape)}: the index has {d} dimensions")
         given, scales = rounded(np.asarray(queries, dtype=np.float32))
-        exact = given.astype(np.float32 if d * LEVELS**2 < FLOAT32_EXACT else np.float64)
+        exact = given.astype(np.float32 if d * LARGEST_INT8**2 < FLOAT32_EXACT else np.float64)
         found = []
         step = max(1, BLOCK_SCORES // max(1, n))
         for start in range(0, len(exact), step):
@@ -89,12 +89,12 @@ class DenseIndex:
 
     def save(self, folder: StrPath) -> None:
         """Write the vectors to a folder, atomically."""
-        save_arrays(folder, KIND, {"numbers": self.numbers, "units": self.units}, {})
+        save_arrays(folder, DENSE_KIND, {"numbers": self.numbers, "units": self.units}, {})
 
     @classmethod
     def load(cls, folder: StrPath, ids: Sequence[str] | None = None) -> Self:
         """Open a folder, memory-mapped and compared with its checksums; `VectorsError` if it is damaged."""
-        arrays, _ = load_arrays(folder, KIND)
+        arrays, _ = load_arrays(folder, DENSE_KIND)
         numbers, units = (arrays.get(name, np.empty(0)) for name in ("numbers", "units"))
         shape: Any = numbers.shape
         types = numbers.dtype == np.int8 and units.dtype == np.float32
