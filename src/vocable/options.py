@@ -220,9 +220,7 @@ class PretrainOptions(TypedDict, total=False):
         str | None, Doc("Learn the largest logits of this sparse model of the same terms, without masks.")
     ]
     classes: Annotated[
-        int | None,
-        Ge(2),
-        Doc("With a dense teacher: learn which of this many clusters of its embeddings a text is in."),
+        int | None, Ge(2), Doc("With a dense teacher: number of clusters of its embeddings; learn which a text is in.")
     ]
     dense_weight: Annotated[
         float, Ge(0), Doc("Weight of the distance of mean hidden states from those of the initial model; 0 by default.")
