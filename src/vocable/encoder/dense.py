@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import local
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +39,7 @@ def keep_last_hidden(mlm: PreTrainedModel) -> None:
         encoder.register_forward_hook(_keep)
 
 
-def _keep(encoder: nn.Module, inputs: object, output: Any) -> None:
+def _keep(encoder: nn.Module, inputs: object, output: Sequence[Tensor]) -> None:
     _last.states = output[0]
 
 

@@ -9,7 +9,7 @@ Letters: n documents, d dimensions, q queries, k results.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -96,9 +96,8 @@ class DenseIndex:
         """Open a folder, memory-mapped and compared with its checksums; `VectorsError` if it is damaged."""
         arrays, _ = load_arrays(folder, DENSE_KIND)
         numbers, units = (arrays.get(name, np.empty(0)) for name in ("numbers", "units"))
-        shape: Any = numbers.shape
         types = numbers.dtype == np.int8 and units.dtype == np.float32
-        if not types or len(shape) != 2 or units.shape != shape[:1]:
+        if not types or numbers.ndim != 2 or units.shape != numbers.shape[:1]:
             raise VectorsError(f"{folder}: the index is damaged: not vectors in 8 bits")
         if not (np.isfinite(units).all() and (units >= 0).all()):
             raise VectorsError(f"{folder}: the index is damaged: a unit is not a positive number")
