@@ -76,7 +76,7 @@ def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None
     commands = get_command(program()).commands
     found = {verb: one.help for verb in VERBS for one in commands[verb].params if "--device" in one.opts}
     stored = {"analyze-postings", "analyze-weights", "compare", "delete", "export", "prune", "recipes"}
-    stored |= {"train-vocabulary"}  # no model encodes
+    stored |= {"train-vocabulary", "publish"}  # no model encodes
     trainer = {"demo", "train"}  # which choose the device themselves
     graphs = {"export-model"}  # which run on the processor
     assert set(VERBS) - set(found) == stored | trainer | graphs

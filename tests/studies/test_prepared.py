@@ -122,7 +122,7 @@ def test_recipes_without_sampling_stay_as_they_are(tmp_path: Path) -> None:
 def test_runs_of_a_study_share_prepared_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, read = study_of("vocabulary_transfer"), Counter[str]()
     rows = {"vocabulary-transfer": "bert without-pda-direct"}
-    exhibit = replace(study.exhibits["table-2"], rows=rows, columns=["MSM MRR@10"])
+    exhibit = replace(study.exhibits["table-2"], rows=rows, models=(), columns=["MSM MRR@10"])
     original = prepared.read_examples
 
     def counted(source: Any) -> Any:

@@ -40,7 +40,7 @@ MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a fun
     "before the index is made": (
         "index",
         "vocable.retrieval.engines.exact",
-        "read_vectors",
+        "save_exact",
         1,
         "store/parts/part-00000.arrow",
     ),

@@ -49,6 +49,7 @@ from machine import machine, print_machine  # noqa: E402
 from scipy.sparse import csr_array  # noqa: E402
 
 from vocable.data import Document  # noqa: E402
+from vocable.encoder.protocol import EncodedTexts  # noqa: E402
 from vocable.retrieval.bm25_weights import K1, B  # noqa: E402
 from vocable.retrieval.collection import Collection  # noqa: E402
 from vocable.retrieval.engines.edge import EdgeStore  # noqa: E402
@@ -88,6 +89,10 @@ class WordVectors:
         columns = np.array([column for row in rows for column in sorted(row)], np.int32)
         weights = np.array([row[column] for row in rows for column in sorted(row)], np.float32)
         return csr_array((weights, columns, indptr), shape=(len(rows), V))
+
+    def encode_both(self, texts: Sequence[str], advance: object = None) -> EncodedTexts:
+        """The vectors of m texts, without dense ones."""
+        return EncodedTexts(self.encode(texts))
 
 
 def document(identifier: str, rng: random.Random, length: int, least: int = 0) -> Document:

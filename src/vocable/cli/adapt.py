@@ -221,7 +221,8 @@ def train_vocabulary(
     Example: vocable train-vocabulary texts.txt -o vocabulary --size 20000
     """
     result = vo.train_vocabulary(texts_of(texts), size, algorithm=algorithm, output=output)
-    return Outcome(result, [output], f"vocable transfer MODEL --target {output} --init subtoken -o DIR")
+    following = "" if output is None else f"vocable transfer MODEL --target {output} --init subtoken -o DIR"
+    return Outcome(result, [output], following)
 
 
 class LoadingAndPretraining(Loading, PretrainOptions, total=False):

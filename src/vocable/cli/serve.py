@@ -48,7 +48,7 @@ def publish(
     bm25: Annotated[bool, Doc("Also publish the words of the documents, for hybrid search.")] = True,
     characters: Annotated[Count, Doc("Length of a document's text that is shown.")] = 500,
 ) -> Outcome:
-    """Write an index as static files that a browser searches.
+    """Write an index as files that a browser searches.
 
     Any web server, without a program or a model of its own, can hand them out:
     queries are looked up. Documents of vocable-mini-doc, vocable-mini, or a

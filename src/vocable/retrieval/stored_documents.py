@@ -125,7 +125,7 @@ class StoredDocuments:
     def dense_model(self) -> SentenceTransformer:
         """The model of the dense vectors, loaded on first use."""
         if self.dense is None or self.dense_inside:
-            raise ArgumentError(f"{self.place}: it was made without a dense model")
+            raise ArgumentError(f"{self.place}: it was made without dense vectors of another model")
         model, made_with = load_dense(self.dense, self.device), self.store.settings.get("dense_weights")
         if not self.allow_changed_model and made_with not in (None, dense_checksum(model)):
             self._refuse_changed(self.dense)
