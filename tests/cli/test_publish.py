@@ -22,7 +22,8 @@ def test_publish(capsys: pytest.CaptureFixture[str], model: str, corpus: Path, t
     made = done(capsys, "publish", index, "-o", site, "--title", "Mine")
     assert re.search(r"site: \d+ documents, .* \(\d+ written, 0 removed\)", made)
     assert f"next: python3 -m http.server --directory {site}" in made
-    counts = json.loads(done(capsys, "publish", index, "-o", site, "--title", "Mine", "--json"))
+    assert "no document has a field url" in made
+    counts = json.loads(done(capsys, "publish", index, "-o", site, "--json"))  # the title is kept
     assert (counts["output"], counts["written"], counts["removed"]) == (str(site), 0, 0)
     assert counts["words"] > 0
     counts = json.loads(done(capsys, "publish", index, "-o", site, "--no-bm25", "--characters", 20, "--json"))

@@ -238,7 +238,8 @@ def use(browser: Any, address: str, width: int = 1280) -> str:
     page.wait_for_function("address => location.href !== address", arg=address)
     page.wait_for_load_state()
     assert not page.locator("dialog[open]").count()
-    assert [one for one in complaints if "vocable" in one] == []  # themes complain of what they cannot load
+    ours = ("vocable", "backdrop")  # the latter of MkDocs' own theme, where it misses its search
+    assert [one for one in complaints if any(part in one for part in ours)] == []  # themes miss what they cannot load
     found: str = page.url
     page.context.close()
     return found

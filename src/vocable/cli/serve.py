@@ -44,7 +44,7 @@ def publish(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Output folder: a new one, or one of an earlier call to update.")
     ],
-    title: Annotated[str, Doc("Heading of the page.")] = "Search",
+    title: Annotated[str | None, Doc("Heading of the page; by default that of the earlier call, or Search.")] = None,
     bm25: Annotated[bool, Doc("Also publish the words of the documents, for hybrid search.")] = True,
     characters: Annotated[Count, Doc("Length of a document's text that is shown.")] = 500,
 ) -> Outcome:

@@ -22,6 +22,12 @@ from mkdocs.plugins import BasePlugin, get_plugin_logger  # noqa: E402
 
 logger = get_plugin_logger("vocable")
 
+# The script of the theme `mkdocs` ends at its first line without the search that it knows.
+STAND_IN = """<div hidden data-vocable-stand-in><div id="mkdocs_search_modal"></div>
+<div id="mkdocs-search-results"></div><input id="mkdocs-search-query">
+<span class="search shortcut"><kbd></kbd></span></div>
+"""
+
 
 class PluginConfig(base.Config):
     """The plugin's options: a model whose queries are looked up, and the folder of the index between builds."""
@@ -40,10 +46,11 @@ class SearchPlugin(BasePlugin[PluginConfig]):
         script.type = "module"
         config.extra_javascript.append(script)
 
-    def on_post_page(self, output: str, *, page: Any, **_: Any) -> None:
-        """Note a page that is searched."""
+    def on_post_page(self, output: str, *, page: Any, config: Any) -> str:
+        """Note a page that is searched, and give it what its theme's script looks for."""
         if not (page.meta.get("search") or {}).get("exclude"):
             self.pages[page.file.dest_uri] = page.url
+        return output.replace("</body>", f"{STAND_IN}</body>") if config.theme.name == "mkdocs" else output
 
     def on_post_build(self, *, config: Any) -> None:
         """Publish the search into the site."""

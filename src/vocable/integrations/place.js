@@ -37,7 +37,8 @@ function opens(event) {
   if (event.altKey || event.isComposing) return false;
   if (event.ctrlKey || event.metaKey) return event.key.toLowerCase() === "k" && !event.shiftKey;
   const [target] = event.composedPath();
-  return event.key === "/" && !target.matches?.("input, select, textarea") && !target.isContentEditable;
+  const key = event.key === "/" || (event.key === "s" && document.querySelector("[data-vocable-stand-in]")); // the theme's key
+  return key && !target.matches?.("input, select, textarea") && !target.isContentEditable;
 }
 
 button.addEventListener("click", open);

@@ -19,12 +19,20 @@ from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
 from vocable.encoder.idf import idf
 from vocable.encoder.load import load_encoder
 from vocable.encoder.protocol import RoleEncoder
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.options import Count, checked
 from vocable.progress import track
-from vocable.publishing.documents import Shown, together, write_documents, write_fields
+from vocable.publishing.documents import ADDRESS, Shown, together, write_documents, write_fields
 from vocable.publishing.files import DATA, SiteFiles, name_of, path_of
-from vocable.publishing.manifest import MANIFEST, Directory, Manifest, QueryReading, is_manifest, manifest_bytes
+from vocable.publishing.manifest import (
+    MANIFEST,
+    Directory,
+    Manifest,
+    QueryReading,
+    is_manifest,
+    manifest_bytes,
+    read_manifest,
+)
 from vocable.publishing.pieces import tokenizer_settings, write_pieces
 from vocable.publishing.postings import LARGEST_WEIGHT, Terms, rounded, write_postings
 from vocable.publishing.tables import FileTable
@@ -59,6 +67,7 @@ class Published(NamedTuple):
     nbytes: int
     written: int
     removed: int
+    linked: int  # documents with an address
 
     def to_json(self) -> dict[str, object]:
         """Return the counts as JSON values."""
@@ -67,7 +76,8 @@ class Published(NamedTuple):
     def __str__(self) -> str:
         size = f"{self.nbytes / 1e6:,.1f} MB in {counted(self.files, 'file')}"
         changed = f"{self.written:,} written, {self.removed:,} removed" if self.written + self.removed else "unchanged"
-        return f"{self.output}: {counted(self.documents, 'document')}, {size} ({changed})"
+        unlinked = "" if self.linked else "\nno document has a field url, so no hit is a link: index with --base-url"
+        return f"{self.output}: {counted(self.documents, 'document')}, {size} ({changed}){unlinked}"
 
 
 @checked
@@ -75,7 +85,7 @@ def publish(
     index: str | os.PathLike[str] | Collection,
     output: str | os.PathLike[str],
     *,
-    title: str = "Search",
+    title: str | None = None,
     bm25: bool = True,
     characters: Count = 500,
 ) -> Published:
@@ -88,7 +98,7 @@ def publish(
             or one of `vocable.make_inference_free`; for an index of vocable-mini, the queries are those of
             vocable-mini-doc.
         output: output folder, a new one or one of an earlier call, which is updated.
-        title: heading of the page.
+        title: heading of the page; by default that of the earlier call, or "Search".
         bm25: also write BM25's postings, for hybrid search, even if the index has none.
         characters: length of a document's text that is shown.
 
@@ -100,7 +110,7 @@ def publish(
     collection = index if isinstance(index, Collection) else open_index(index)
     target = target_of(output)
     try:
-        publication = _Publication(collection, title, bm25, characters)
+        publication = _Publication(collection, _title_of(target) if title is None else title, bm25, characters)
         if not is_there(target):
             with replacing_folder(target) as work:
                 made = publication.write(work)
@@ -109,6 +119,14 @@ def publish(
     finally:
         if collection is not index:
             collection.close()
+
+
+def _title_of(target: Path) -> str:
+    """Return the heading of an earlier call, "Search" if there is none."""
+    try:
+        return read_manifest(target).title if is_manifest(target / MANIFEST) else "Search"
+    except VectorsError:  # damaged: this call mends it
+        return "Search"
 
 
 def _updated(publication: _Publication, target: Path, output: str) -> Published:
@@ -180,7 +198,8 @@ class _Publication:
         self.names = list(files.names)
         size = files.nbytes + sum(map(len, others.values()))
         counts = len(documents), len(terms.names), 0 if words is None else len(words.names)
-        return Published(str(folder), *counts, len(files.names) + len(others), size, written, 0)
+        linked = sum(bool(document.fields.get(ADDRESS)) for document in documents)
+        return Published(str(folder), *counts, len(files.names) + len(others), size, written, 0, linked)
 
     def _content(self) -> tuple[list[Document], csr_array]:
         """Return the n documents in the order of their ids, and their vectors [n, v]."""
