@@ -21,6 +21,7 @@ from vocable.publishing.tables import FileTable
 Value: TypeAlias = str | int | float | bool
 
 MOST_CHOICES = 200  # distinct values of a field to filter by
+FEW_CHOICES = 10  # of a filter that is kept though most pages have a value of their own
 LONGEST_VALUE = 100  # characters
 ADDRESS, PATH, FILE = "url", "path", "file"  # fields of the pages of a folder
 
@@ -88,20 +89,24 @@ class FieldValues(NamedTuple):
 def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldValues]:
     """Write the rows of the values of each field of n documents, and return the fields.
 
-    Fields with one value in all documents, or with very many values, are left out: no filter needs them.
+    Fields with one value in all documents, or with very many values, are left out: no filter needs them. So are those
+    of which most pages have a value of their own, as a date or a description.
     """
     rows: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    count = 0
+    pages, count = defaultdict[str, set[object]](set), 0
     for row, document in enumerate(documents):
         count += 1
         for name, value in document.fields.items():
             if name in (ADDRESS, PATH, FILE):
                 continue
+            pages[name].add(document.fields.get(FILE, row))
             for one in dict.fromkeys(json.dumps(each) for each in _each(value) if _short(each)):
                 rows[name][one].append(row)
     found = []
     for name, spelled in sorted(rows.items()):
         if len(spelled) > MOST_CHOICES or (len(spelled) == 1 and len(next(iter(spelled.values()))) == count):
+            continue
+        if len(spelled) > FEW_CHOICES and 2 * len(spelled) > len(pages[name]):
             continue
         ordered = _ordered([(json.loads(value), places) for value, places in spelled.items()])
         content = b"".join(varints([len(places)]) + varints(gaps(np.array(places))) for _, places in ordered)
