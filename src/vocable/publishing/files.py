@@ -21,7 +21,7 @@ def name_of(content: bytes) -> str:
     """Return the name of a file with this content.
 
     >>> name_of(b"fox")
-    'bc1b9fa0-3'
+    '0fa0e0e6-3'
     """
     return f"{checksum(content)}-{len(content):x}"
 
