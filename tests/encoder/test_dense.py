@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -79,12 +79,16 @@ def test_windows_are_averaged(backbones: dict[str, Path], tmp_path: Path) -> Non
     np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-5)
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_an_exported_graph_gives_both(backbones: dict[str, Path], tmp_path: Path, int8: bool) -> None:
+@pytest.mark.parametrize(("format", "int8"), [("onnx", False), ("onnx", True), ("openvino", False)])
+def test_an_exported_graph_gives_both(
+    backbones: dict[str, Path], tmp_path: Path, format: Literal["onnx", "openvino"], int8: bool
+) -> None:
     pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
+    if format == "openvino":
+        pytest.importorskip("openvino", reason="pip install 'vocable[openvino]'")
     place = with_dense(backbones["bert" if int8 else "modernbert"], tmp_path / "model", 16)
     model = load_sparse_encoder(place, device="cpu")
-    export_model(model, tmp_path / "graph", int8=int8, texts=[*TEXTS[:3], TEXTS[4]], min_overlap=1e-9)
+    export_model(model, tmp_path / "graph", format=format, int8=int8, texts=[*TEXTS[:3], TEXTS[4]], min_overlap=1e-9)
     graph = load(tmp_path / "graph")
     assert encoding_model(graph).dimensions == 16
     _, dense = TextEncoder(graph).encode_both(TEXTS)
