@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.encoder.cpu import filled, screened_logits
+from vocable.encoder.cpu import filled, product, screened_logits
 from vocable.encoder.pooling import (
     Activation,
     activate,
@@ -177,14 +177,13 @@ def _of_winners(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     grad_weight = torch.zeros_like(weight, dtype=torch.float32)
     for i, (start, end) in enumerate(pairwise(ctx.offsets)):
         terms = grad[i].nonzero().squeeze(1)
-        tokens, rows = hidden[start:end].float(), weight[terms].float()
-        # In float32: rounded to 16 bits, the logits of several tokens are equal, and the first would get the gradient.
-        winners = (tokens @ rows.T).argmax(dim=0)
+        tokens, rows = hidden[start:end], weight[terms]
+        winners = product(tokens, rows).argmax(dim=0)
         # [tokens of the text, its active terms], one entry a column: two small products do the scattering.
         credit = grad.new_zeros(len(tokens), len(terms))
         credit[winners, torch.arange(len(terms), device=grad.device)] = grad[i, terms]
-        grad_hidden[start:end] = credit @ rows
-        grad_weight[terms] += credit.T @ tokens
+        grad_hidden[start:end] = credit @ rows.float()
+        grad_weight[terms] += credit.T @ tokens.float()
     return _grads(ctx, grad_hidden, grad_weight, grad.sum(dim=0))
 
 
