@@ -119,7 +119,7 @@ def test_in_bfloat16_it_is_no_further_from_float32_than_the_stock_model(
         torch.cat([part[name].flatten() for name in gradients])
         for part in (found_gradients, expected_gradients, gradients)
     )
-    assert error(ours, right) < 2 * error(theirs, right) + 0.02
+    assert error(ours, right) < 1.5 * error(theirs, right) + 0.02
 
 
 def test_under_autocast_it_is_no_further_from_float32_than_the_stock_model(
