@@ -38,7 +38,7 @@ LEARNING = {
     "save_every": 2,
     "warmup_share": 0,
     "dropout": 0.0,  # whose draws would be others in two processes
-    # Adam divides a gradient by its size: where it is rounding alone, two processes go two ways, by as much as the rate.
+    # Adam divides a gradient by its size: where that is rounding alone, two processes part, by as much as the rate.
     "learning_rate": 1e-5,
     "dtype": "float32",  # so that a difference between one process and two is not one of rounding
 }

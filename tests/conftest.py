@@ -13,6 +13,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import that reads it: no 
 os.environ.setdefault("TRITON_INTERPRET", "1")  # likewise: kernels run on the processor; 0 tests them on CUDA
 
 import random
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -227,3 +228,20 @@ def toy_model(backbones: dict[str, Path]) -> SparseEncoder:
     from vocable.encoder.fuse import fuse
 
     return fuse(SparseEncoder(str(backbones["bert"]), device="cpu")).eval()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, driven by Playwright; a test is skipped where either is missing."""
+    reason = "the pages are tested with playwright, which is not here"
+    sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
+    with sync_api.sync_playwright() as playwright:
+        own = Path(playwright.chromium.executable_path)
+        names = ("chromium", "chromium-browser", "google-chrome")
+        found = next(filter(None, map(shutil.which, names)), str(own) if own.exists() else None)
+        if found is None:
+            pytest.skip("there is no browser: install chromium, or run `playwright install chromium`")
+        sync_api.expect.set_options(timeout=20_000)
+        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield running
+        running.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import threading
@@ -180,22 +179,6 @@ def test_pages_without_text_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no text"):
         publish_pages(tmp_path / "site", {"a.html": "a.html"}, tmp_path / "cache")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.html", "b.html", "site"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="the pages are tested with playwright, which is not here"
-    )
-    with sync_api.sync_playwright() as playwright:
-        own = Path(playwright.chromium.executable_path)
-        names = ("chromium", "chromium-browser", "google-chrome")
-        found = next(filter(None, map(shutil.which, names)), str(own) if own.exists() else None)
-        if found is None:
-            pytest.skip("there is no browser: install chromium, or run `playwright install chromium`")
-        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -76,20 +76,6 @@ def big(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     return folder / "site"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        own = Path(playwright.chromium.executable_path)
-        names = ("chromium", "chromium-browser", "google-chrome")
-        found = next(filter(None, map(shutil.which, names)), str(own) if own.exists() else None)
-        if found is None:
-            pytest.skip("there is no browser: install chromium, or run `playwright install chromium`")
-        sync_api.expect.set_options(timeout=20_000)
-        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
 @pytest.fixture
 def open_page(browser: Any, address: str) -> Iterator[Open]:
     """Open a page; whatever the browser complains of is an error in the end, but for files that are refused."""

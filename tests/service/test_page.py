@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,20 +73,6 @@ def place(backbones: dict[str, Path], documents: list[Any], tmp_path_factory: py
 def address(place: Path, exact: Path) -> Iterator[str]:
     with serving(place, "--compare-with", exact) as process:
         yield process.url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        own = Path(playwright.chromium.executable_path)
-        names = ("chromium", "chromium-browser", "google-chrome")
-        found = next(filter(None, map(shutil.which, names)), str(own) if own.exists() else None)
-        if found is None:
-            pytest.skip("there is no browser: install chromium, or run `playwright install chromium`")
-        sync_api.expect.set_options(timeout=20_000)
-        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture
