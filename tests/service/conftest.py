@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from tests.conftest import copy_store
-from vocable.options import ServiceOptions, check
+from vocable.options import check
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import index
+from vocable.service import ServiceOptions
 from vocable.service.server import WorkerSettings, application
 
 

@@ -13,8 +13,8 @@ from typing_extensions import Doc
 
 from tests.service.conftest import Client
 from vocable.errors import ArgumentError, NoSpaceError
-from vocable.options import ServiceLimits, check
-from vocable.service import DEFAULT_LIMITS
+from vocable.options import check
+from vocable.service import DEFAULT_LIMITS, ServiceLimits
 
 Serve = Callable[..., Client]
 DEEP = "not " * 17 + "a=1"

@@ -12,7 +12,8 @@ from typing_extensions import Doc, Unpack
 import vocable as vo
 from vocable.cli.command import Outcome, command
 from vocable.cli.options import Place, keywords
-from vocable.options import Count, ServiceOptions
+from vocable.options import Count
+from vocable.service import ServiceOptions
 
 
 @command("Serve", json=False)

@@ -19,7 +19,7 @@ from typing import Any
 
 from fastapi.responses import JSONResponse
 
-from vocable.options import ServiceLimits
+from vocable.service import ServiceLimits
 from vocable.service.metrics import Metrics
 from vocable.service.pages import FILES
 

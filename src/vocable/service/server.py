@@ -21,11 +21,11 @@ from typing import Annotated, Any, NamedTuple, Unpack
 from annotated_types import Ge, Le
 
 from vocable.errors import ArgumentError
-from vocable.options import Count, ServiceLimits, ServiceOptions, checked, select
+from vocable.options import Count, checked, select
 from vocable.progress import without_progress
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import open_index
-from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE
+from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE, ServiceLimits, ServiceOptions
 from vocable.tables import counted, shortened
 from vocable.wackiness.measure import WACKY_SHARE, read_wacky_terms
 
@@ -92,7 +92,7 @@ def serve(
         port: port to listen on; 0 for a free one.
         workers: processes that answer; more than one only for an index that cannot change.
         token_file: file with the bearer token that requests must have; default: the token in VOCABLE_TOKEN.
-        options: limits and settings (`vocable.options.ServiceOptions`).
+        options: limits and settings (`vocable.service.ServiceOptions`).
 
     Raises:
         ArgumentError: an argument is out of range, the port is taken, or an index that changes gets several workers.

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document, Query
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
-from vocable.options import Pruning, RankingOptions, SearchOptions, ServiceLimits, select
+from vocable.options import Pruning, RankingOptions, SearchOptions, select
 from vocable.pruning import prune
 from vocable.retrieval.answers import Answers
 from vocable.retrieval.collection import Collection
@@ -26,6 +26,7 @@ from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.retrieval.filters import Comparison, Filter, Not, parse_filter
 from vocable.retrieval.records import Changed, Hit
+from vocable.service import ServiceLimits
 from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
