@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from studies.dense import kind_of
 from vocable.adapt.inspect import head_of
 from vocable.adapt.train_vocabulary import fragmentation as fragmentation_of
 from vocable.analysis.logits import logit_statistics
@@ -131,13 +132,19 @@ def quality(
 ) -> Values:
     """Measures of ir_measures, the mean numbers of terms (L0_q, L0_d) and FLOPS; 0 keeps all terms.
 
-    The values of each query are kept, too. BM25 is not pruned: NaN.
+    The values of each query are kept, too. BM25 and dense vectors are not pruned, and dense vectors have no terms: NaN.
     """
     measures = [name for name in values if name not in ("L0_q", "L0_d", "FLOPS")] or ["nDCG@10"]
-    if run.model in LEXICAL and (query_max_terms or document_max_terms):
+    dense = bool(kind_of(run.model))
+    if (dense or run.model in LEXICAL) and (query_max_terms or document_max_terms):
         return dict.fromkeys(values, math.nan)
     if run.model in LEXICAL:
         retrieval = retrieve_lexically(on.dataset, k=DEPTH, make=lexical_search(run.model))
+        evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
+    elif dense:
+        ranking = on.rank_densely(on.dataset.search_depth(DEPTH))
+        none = Cost(query_terms=math.nan, document_terms=math.nan, flops=math.nan)
+        retrieval = Retrieval(ranking, [query.id for query in on.dataset.queries], none)
         evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
     else:
         evaluation = _searched(run, on, measures, query_max_terms, document_max_terms)

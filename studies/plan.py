@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from studies import processor
 from studies.cost import TERMS, TEXT_BYTES, TFLOPS, Cost, Resources
+from studies.dense import kind_of
 from studies.measurements import LEXICAL, Column
 from studies.prepared import PREPARED
 from studies.runs import BEFORE_TRAINING, Request, Run
@@ -30,7 +31,10 @@ from vocable.training.variants import plan_runs
 
 
 class Model(NamedTuple):
-    """A model to measure as it is: a name for `vocable.load`, or an expander of `vocable measure-wackiness`."""
+    """A model to measure as it is.
+
+    `model` is a name for `vocable.load`, a dense one as "dense:NAME", or an expander of `vocable measure-wackiness`.
+    """
 
     model: str
     published: Mapping[str, float]
@@ -315,7 +319,9 @@ def _planned(study: Study, exhibit: Exhibit, overrides: Sequence[str]) -> Iterat
 def _row(one: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, known: dict[str, Run]) -> Row:
     """The row with its runs; a run with the settings of a known one is that run."""
     if one.recipe is None:
-        name = one.model if toys is None or one.model in LEXICAL else toys.model(one.model)
+        kind, name = kind_of(one.model), one.model
+        if toys is not None and name not in LEXICAL:
+            name = kind + toys.model(name.removeprefix(kind))
         run = Run(one.label, root, model=name)
         return Row(one.label, [known.setdefault(run.settings(), run)], one.published)
     runs = []

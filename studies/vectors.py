@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from studies.cost import Resources, free_memory
+from studies.dense import load_retriever, rank
 from vocable.data import Document, read_corpus
 from vocable.encoder.load import load
 from vocable.encoder.protocol import Role
@@ -27,11 +28,13 @@ from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.pruning import prune
 from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
+from vocable.retrieval.ranking import Ranking
 from vocable.storage import partial_of, replacing_folder
+from vocable.training.teachers import embed
 from vocable.vectors import StoredVectors, read_shards, read_vectors
 
 if TYPE_CHECKING:
-    from sentence_transformers import SparseEncoder
+    from sentence_transformers import SentenceTransformer, SparseEncoder
 
     from studies.runs import Run
 
@@ -57,6 +60,11 @@ class Encoders:
     @cached_property
     def model(self) -> SparseEncoder:
         return load(self.run.model)
+
+    @cached_property
+    def retriever(self) -> SentenceTransformer:
+        """The model of a row of dense vectors."""
+        return load_retriever(self.run.model)
 
     def open(self, name: str) -> OnDataset:
         """Return the dataset of this name, after the one whose documents it shares."""
@@ -92,6 +100,16 @@ class Encoders:
             check_room(name, needed, shutil.disk_usage(folder.parent).free, free_memory())
         encode_stream(encoder, texts, folder, model=self.run.model, source=f"{name} {role}", total=len(texts))
         return folder
+
+    def embed(self, name: str, role: Role, texts: Sequence[str]) -> np.ndarray:
+        """Return the dense vectors [n, d] of texts of the dataset `name`, float16 in a file."""
+        place = self.vectors / f"{name}-{role}.npy"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists():
+            prompt = self.retriever.prompts.get(role)
+            embed(texts, self.retriever, place, "auto", unit=False, prompt=prompt)
+        found: np.ndarray = np.load(place, mmap_mode="r")
+        return found
 
 
 def check_room(name: str, needed: Resources, disk: float, memory: float | None) -> None:
@@ -143,13 +161,34 @@ class OnDataset:
     @cached_property
     def document_vectors(self) -> list[str]:
         """The folders of the documents' vectors."""
-        own, shared = list(self.dataset.documents), list[str]()
-        if self._first is not None:
-            others = {document.id: document.full for document in self._first.dataset.documents}
-            own = [document for document in own if others.get(document.id) != document.full]
-            shared = self._first.document_vectors
+        own, shared = self._own(), [] if self._first is None else self._first.document_vectors
         here = [str(self._encoders.encode(self.name, "document", own))] if own or not shared else []
         return [*here, *shared]
+
+    def _own(self) -> list[Document]:
+        """The documents that `first` has not."""
+        if self._first is None:
+            return list(self.dataset.documents)
+        others = {document.id: document.full for document in self._first.dataset.documents}
+        return [document for document in self.dataset.documents if others.get(document.id) != document.full]
+
+    @cached_property
+    def dense_documents(self) -> list[tuple[list[str], np.ndarray]]:
+        """The ids of documents and their dense vectors [n, d], own ones first."""
+        own = self._own()
+        vectors = self._encoders.embed(self.name, "document", [document.full for document in own])
+        shared = [] if self._first is None else self._first.dense_documents
+        return [([document.id for document in own], vectors), *shared]
+
+    def rank_densely(self, k: int) -> Ranking:
+        """Return the k best documents of each judged query by the dense vectors of the run's model."""
+        queries = self._encoders.embed(self.name, "query", [query.text for query in self.dataset.queries])
+        ids = [document.id for document in self.dataset.documents]
+        row_of, parts = {name: row for row, name in enumerate(ids)}, []
+        for names, vectors in self.dense_documents:
+            rows = np.array([row_of.pop(name, -1) for name in names], dtype=np.int64)  # of the first part that has it
+            parts.append((rows[rows >= 0], vectors[rows >= 0]) if (rows < 0).any() else (rows, vectors))
+        return rank(self._encoders.retriever, queries, parts, min(k, len(ids)), ids)
 
     @cached_property
     def queries(self) -> csr_array:

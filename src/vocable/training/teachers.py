@@ -245,10 +245,14 @@ def embed(
     finished: Path,
     dtype: DType,
     texts_of: Callable[[Sequence[T]], Sequence[Any]] = list,
+    *,
+    unit: bool = True,
+    prompt: str | None = None,
 ) -> None:
-    """Embed texts with a dense model, computing in `dtype`, and write the unit vectors [n, d] float16 to a file.
+    """Embed texts with a dense model, computing in `dtype`, and write the vectors [n, d] float16 to a file.
 
-    The items are the texts, or `texts_of` makes texts of some of them. An interrupted run resumes when repeated.
+    The items are the texts, or `texts_of` makes texts of some of them. They are unit vectors unless `unit` is False.
+    An interrupted run resumes when repeated.
     """
     unfinished = finished.with_suffix(".partial")
     if unfinished.exists():
@@ -263,7 +267,9 @@ def embed(
         for begin in range(done, len(items), EMBEDDED_TOGETHER):
             chunk = list(texts_of(items[begin : begin + EMBEDDED_TOGETHER]))
             with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16(dtype, model.device)):
-                made = model.encode(chunk, normalize_embeddings=True, show_progress_bar=False, convert_to_tensor=True)
+                made = model.encode(
+                    chunk, prompt=prompt, normalize_embeddings=unit, show_progress_bar=False, convert_to_tensor=True
+                )
             embeddings[begin : begin + EMBEDDED_TOGETHER] = made.float().cpu().numpy()
             embeddings.flush()
             advance(len(chunk))
