@@ -240,3 +240,22 @@ def test_a_reader_finds_a_section_of_sphinx(browser: Any, served: str, tmp_path:
     sphinx(tmp_path)
     found = f"{served}/html/guide/install.html#on-a-boat"
     assert use(browser, f"{served}/html/guide/install.html", width=360) == found
+
+
+def test_keys_typed_while_the_search_is_read_are_kept(browser: Any, served: str, tmp_path: Path) -> None:
+    sphinx(tmp_path)
+    page = browser.new_context().new_page()
+    held: list[Any] = []
+    page.route("**/vocable-search.js", lambda route: held.append(route))
+    page.goto(f"{served}/html/index.html", wait_until="networkidle")
+    page.keyboard.press("/")
+    page.keyboard.type("electricity of shops")
+    for _ in "ops":
+        page.keyboard.press("Backspace")
+    while not held:
+        page.wait_for_timeout(10)
+    held.pop().continue_()
+    page.locator("vocable-search .target").first.wait_for()
+    page.keyboard.type("ips")
+    assert page.get_by_role("searchbox").input_value() == "electricity of ships"
+    page.context.close()

@@ -24,12 +24,24 @@ const keys = element("kbd", { "aria-hidden": "true" }, apple ? "⌘K" : "Ctrl K"
 const button = element("button", { type: "button", class: "vocable-open", "aria-keyshortcuts": "/ Control+K", "aria-haspopup": "dialog" }, "Search", keys);
 const close = element("button", { type: "button", class: "vocable-close", "aria-label": "Close" }, "×");
 const search = element("vocable-search", { src: root.href });
-const dialog = element("dialog", { class: "vocable-dialog", "aria-label": "Search" }, close, search);
+const dialog = element("dialog", { class: "vocable-dialog", "aria-label": "Search", tabindex: "-1" }, close, search);
+const isRead = () => customElements.get(search.localName) !== undefined;
 
 async function open() {
   if (!dialog.open) dialog.showModal();
-  await import("./vocable-search.js");
+  if (!isRead()) {
+    dialog.focus(); // not the button that closes it
+    await import("./vocable-search.js");
+  }
   search.focus();
+}
+
+/** Keep what is typed while the search is read: the query that it begins with. */
+function keep(event) {
+  if (isRead() || event.ctrlKey || event.metaKey || event.target !== dialog) return;
+  const before = search.getAttribute("query") ?? "";
+  if (event.key === "Backspace") search.setAttribute("query", before.slice(0, -1));
+  else if (event.key.length === 1) search.setAttribute("query", before + event.key);
 }
 
 /** Whether a key opens the search: Ctrl-K, or / where nothing is typed. */
@@ -49,7 +61,10 @@ window.addEventListener("keydown", (event) => {
   event.stopImmediatePropagation(); // the theme has shortcuts of its own
   open();
 }, true);
-dialog.addEventListener("keydown", (event) => event.stopPropagation()); // n and p turn pages in some themes
+dialog.addEventListener("keydown", (event) => {
+  event.stopPropagation(); // n and p turn pages in some themes
+  keep(event);
+});
 dialog.addEventListener("click", (event) => {
   const link = event.composedPath().some((one) => one.href);
   if (event.target === dialog || (link && !event.ctrlKey && !event.metaKey && !event.shiftKey)) dialog.close();
