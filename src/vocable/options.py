@@ -120,7 +120,14 @@ class RankingOptions(Matching, total=False):
     filter: Annotated[str | None, Doc("Filter on document fields, as 'lang=de and year>=2020'.")]
 
 
-class SearchOptions(RankingOptions, QueryEncoding, total=False):
+class ListOptions(RankingOptions, total=False):
+    """The part of a ranking to return."""
+
+    offset: Annotated[CountOrZero, Doc("Leave out this many of the best hits, as those of earlier pages.")]
+    min_score: Annotated[float | None, Doc("Leave out hits with a lower score (in a hybrid search, the fused one).")]
+
+
+class SearchOptions(ListOptions, QueryEncoding, total=False):
     """Settings of a search."""
 
 

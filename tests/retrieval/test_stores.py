@@ -252,7 +252,9 @@ def test_a_dense_search_is_that_of_numpy(shared: Store) -> None:
 
 
 def test_ties_are_in_the_order_of_the_ids(shared: Store) -> None:
-    assert hits(shared, ALL, N) == [[(name, 1.0) for name in sorted(NAMES[1:])]]
+    tied = [(name, 1.0) for name in sorted(NAMES[1:])]
+    for k in (1, 3, N):
+        assert hits(shared, csr_array(np.tile(ALL.toarray(), (2, 1))), k) == [tied[:k]] * 2
 
 
 def test_an_empty_store_has_no_hits(make: Make) -> None:

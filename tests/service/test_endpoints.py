@@ -84,6 +84,7 @@ def test_dense_embeddings_are_refused_with_the_reason(client: Client) -> None:
         {"hybrid": True, "fusion": "reciprocal-rank"},
         {"weights": {"sparse": 0.3, "bm25": 0.7}},
         {"weights": {"bm25": 1}},
+        {"offset": 3, "min_score": 0.5},
     ],
 )
 @pytest.mark.parametrize("filter", [None, "lang=de and n>=10"])

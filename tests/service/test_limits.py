@@ -47,6 +47,7 @@ def client(served: Serve, exact: Path) -> Client:
         (422, "/embed_sparse", {"inputs": [1]}, "inputs.str: Input should be a valid string"),
         (422, "/embed_sparse", {"inputs": "a", "prompt_name": "no such"}, "prompt_name must be one of document, query"),
         (422, "/search", {"query": "a", "k": 21}, "k must be at most 20, not 21"),
+        (422, "/search", {"query": "a", "k": 9, "offset": 12}, "offset + k must be at most 20, not 21"),
         (422, "/search", {"query": "a", "k": 0}, "k: Input should be greater than or equal to 1"),
         (422, "/search", {"query": "a", "filter": DEEP}, "filter: and, or and not stand more than 16 deep"),
         (422, "/search", {"query": "a", "filter": "a>b"}, "filter 'a>b'"),

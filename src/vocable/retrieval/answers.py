@@ -18,7 +18,7 @@ from vocable.data import Query
 from vocable.data.texts import Texts, as_queries
 from vocable.encoder.terms import Word, term_places
 from vocable.encoder.text_encoder import warn_of_unknown
-from vocable.options import Count, QueryEncoding, RankingOptions, SearchOptions, checked, select
+from vocable.options import Count, ListOptions, QueryEncoding, SearchOptions, checked, select
 from vocable.progress import progress
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import explain_vectors, text_terms
@@ -69,7 +69,16 @@ class Answers(Sequence[Answer]):
                 tokens = text_terms(model, query), text_terms(model, one.full)
                 why = explain_vectors(*vectors, self.collection.terms, *tokens, self.wacky)
                 places = tuple(term_places(model, one.text[:SNIPPET]))
-            hits.append(Hit(position + 1, score, document, why, None if one is document else passage(one), places))
+            hits.append(
+                Hit(
+                    self.ranking.offset + position + 1,
+                    score,
+                    document,
+                    why,
+                    None if one is document else passage(one),
+                    places,
+                )
+            )
         return Answer(self.queries[number], tuple(hits))
 
     def __repr__(self) -> str:
@@ -137,7 +146,7 @@ def search(
     # A search without sparse vectors needs no model: it is loaded if an explanation or a passage needs it.
     fused = collection.weighting(options.get("hybrid", False), options.get("weights"))
     vectors = encoded() if "sparse" in fused else None
-    ranking = collection.search(texts, k, vectors=vectors, **select(RankingOptions, options))
+    ranking = collection.search(texts, k, vectors=vectors, **select(ListOptions, options))
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
     return Answers(collection, tuple(records), encoded, ranking, explain, wacky)

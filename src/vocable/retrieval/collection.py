@@ -20,7 +20,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.options import Count, Matching, QueryEncoding, SearchOptions, check, checked, select
 from vocable.retrieval.engines.base import Vectors
 from vocable.retrieval.filters import Filter, check_fields, parse_filter
-from vocable.retrieval.fusion import aligned, fused, fusion_depth, parse_weights
+from vocable.retrieval.fusion import MIN_DEPTH, aligned, fused, fusion_depth, parse_weights
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking, ranking_of
 from vocable.retrieval.stored_documents import StoredDocuments, normalized
@@ -73,8 +73,12 @@ class Collection(StoredDocuments):
         """
         texts, filter = as_texts(queries, "queries"), options.get("filter")
         weights = self.weighting(options.get("hybrid", False), options.get("weights"))
-        k = min(k, max(1, len(self)))
-        depth = fusion_depth(k) if len(weights) > 1 else k
+        offset = options.get("offset", 0)
+        first = min(offset + k, max(1, len(self)))
+        if len(weights) > 1 and offset and first > MIN_DEPTH:  # pages would be of different fusions
+            limit = f"offset + k must be at most {MIN_DEPTH} in a fused search, not {offset + k}"
+            raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
+        depth = fusion_depth(first) if len(weights) > 1 else first
         dense = None
         if vectors is None and ("sparse" in weights or ("dense" in weights and self.dense_inside)):
             vectors, dense = self.query_encoder(**select(QueryEncoding, options)).encode_both(texts)
@@ -87,9 +91,10 @@ class Collection(StoredDocuments):
             filter=parse_filter(filter) if isinstance(filter, str) else filter,
             **select(Matching, options),
         )
-        if len(weights) == 1:
-            return next(iter(found.values()))
-        return fused(found, weights, options.get("fusion", "weighted"), k)
+        ranking, *others = found.values()
+        if others:
+            ranking = fused(found, weights, options.get("fusion", "weighted"), first)
+        return ranking.after(offset, options.get("min_score"))
 
     def weighting(self, hybrid: bool, weights: str | Mapping[Space, float] | None) -> dict[Space, float]:
         """Return the non-zero weights of the spaces that a search fuses.

@@ -27,12 +27,13 @@ class Ranking:
     """The k best documents of q queries, best first; equal scores are in the order of the ids.
 
     `rows` int32 [q, k] are row numbers of documents, -1 if a query has fewer hits; `scores` float32 [q, k] are 0 there.
-    `ids` are the n document ids by row, if the index has ids.
+    `ids` are the n document ids by row, if the index has ids. `offset` is the number of better documents left out.
     """
 
     rows: np.ndarray
     scores: np.ndarray
     ids: Sequence[str] | None = None
+    offset: int = 0
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or self.rows.shape != self.scores.shape:
@@ -55,6 +56,18 @@ class Ranking:
         """Return the ranking of the k best documents."""
         return Ranking(self.rows[:, :k], self.scores[:, :k], self.ids)
 
+    def after(self, offset: int, min_score: float | None = None) -> Ranking:
+        """Return the ranking after its `offset` best documents, without those that score less than `min_score`.
+
+        >>> ranking_of([[("a", 3.0), ("b", 2.0), ("c", 1.0)]], k=3).after(1, min_score=2).hits(0)
+        [('b', 2.0)]
+        """
+        rows, scores = self.rows[:, offset:], self.scores[:, offset:]
+        if min_score is not None:
+            enough = scores >= np.float32(min_score)
+            rows, scores = np.where(enough, rows, np.int32(-1)), np.where(enough, scores, np.float32(0))
+        return Ranking(rows, scores, self.ids, offset)
+
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
         """Return the hits as records of ir_measures, with the q `query_ids` by row."""
         from ir_measures import ScoredDoc  # a search needs none
@@ -67,7 +80,7 @@ class Ranking:
         return ((query_id, self.hits(query)) for query, query_id in enumerate(query_ids))
 
     def write_trec(self, path: str | os.PathLike[str], query_ids: Sequence[str], tag: str = "vocable") -> None:
-        """Write the hits as a TREC run: `query Q0 document rank score tag`, ranks from 1.
+        """Write the hits as a TREC run: `query Q0 document rank score tag`, ranks from `offset` + 1.
 
         Programs that read a run sort it by score, and each breaks ties in its own way. So equal scores of a query are
         written as falling ones: the next smaller float32 below the line before. Any other score is read as the same
@@ -77,7 +90,7 @@ class Ranking:
         with replacing(path) as file:
             for query, hits in ranked:
                 scores = falling([score for _, score in hits])
-                for rank, ((document, _), score) in enumerate(zip(hits, scores, strict=True), start=1):
+                for rank, ((document, _), score) in enumerate(zip(hits, scores, strict=True), start=self.offset + 1):
                     line = f"{query} Q0 {document} {rank} {score!s} {tag}"
                     if len(line.split()) != 6:
                         message = f"query {query!r}, document {document!r}: a TREC run cannot hold white space"

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document, Query
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
-from vocable.options import Pruning, RankingOptions, SearchOptions, select
+from vocable.options import ListOptions, Pruning, SearchOptions, select
 from vocable.pruning import prune
 from vocable.retrieval.answers import Answers
 from vocable.retrieval.collection import Collection
@@ -110,9 +110,10 @@ class Service:
         """Return the hits of one query."""
         options, query = request.options(SearchOptions), request.query or ""
         limit = min(self.limits["max_k"], MAX_EXPLAINED) if request.explain else self.limits["max_k"]
-        if request.k > limit:
+        offset = options.get("offset", 0)
+        if (most := offset + request.k) > limit:
             explained = " with explain" if request.explain else ""
-            raise ArgumentError(f"k must be at most {limit}{explained}, not {request.k}")
+            raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
         fused = self.collection.weighting(options.get("hybrid", False), options.get("weights"))
         if request.query is None and (request.vector is None or request.explain or fused.keys() != {"sparse"}):
@@ -256,7 +257,7 @@ class Service:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
         vectors = prune(self._matrix(rows), **select(Pruning, options))
-        ranking = self.collection.search(texts, k, vectors=vectors, **select(RankingOptions, options))
+        ranking = self.collection.search(texts, k, vectors=vectors, **select(ListOptions, options))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         answers = Answers(self.collection, queries, lambda: vectors, ranking, explain, self.wacky)
         return [answer.hits for answer in answers]

@@ -211,6 +211,7 @@ class RowStore(Store):
 
     page: ClassVar[int] = 1_000  # documents, or queries, of one request
     max_hits: ClassVar[int | None] = None
+    ties_by_id: ClassVar[bool] = True  # the engine orders equal scores by id itself
 
     @abstractmethod
     def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
@@ -273,8 +274,19 @@ class RowStore(Store):
             raise ArgumentError(f"{name}: not supported by the {self.about.engine} engine")
         rows = list(rows_of(self._checked_queries(queries, k, space)))
         with self._errors():
-            hits = [hits for some in pages(rows, self.page) for hits in self._query(some, k, space, filter)]
+            hits = [hits for some in pages(rows, self.page) for hits in self._best(some, k, space, filter)]
         return ranking_of(hits, k)
+
+    def _best(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
+        """Iterate over the k best documents of each query, with all that score as much as the last of them."""
+        most = self.max_hits or UNBOUNDED
+        depth = k if self.ties_by_id else min(k + 1, most)
+        for row, hits in zip(rows, self._query(rows, depth, space, filter), strict=True):
+            wanted = depth
+            while k < wanted == len(hits) and hits[-1][1] == hits[k - 1][1] and wanted < most:
+                wanted = min(4 * wanted, most)
+                [hits] = self._query([row], wanted, space, filter)
+            yield hits
 
     def _by_id(self, ids: Sequence[str], read: Callable[[Sequence[str]], dict[str, T]]) -> dict[str, T]:
         with self._errors():

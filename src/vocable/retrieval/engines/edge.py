@@ -46,6 +46,7 @@ class EdgeStore(RowStore, FolderStore):
 
     about = About("edge", exact=True, durable=True, filters=True, in_folder=True, spaces=("sparse", "bm25", "dense"))
     page = PAGE
+    ties_by_id = False
 
     def __init__(self, folder: Path, shard: OpenShard, spaces: dict[Space, int], settings: dict[str, object]) -> None:
         FolderStore.__init__(self, folder, spaces, settings)

@@ -36,6 +36,7 @@ class Milvus(ServerStore):
 
     about = About("milvus", exact=True, durable=True, filters=True, spaces=("sparse", "bm25", "dense"))
     max_hits = 16_384
+    ties_by_id = False
 
     def __init__(self, address: str, *, new: bool = False) -> None:
         pymilvus = require_extra("pymilvus", "milvus")

@@ -30,6 +30,7 @@ class Qdrant(ServerStore):
     """A collection of a Qdrant server; a request of 256 documents is written as a whole."""
 
     about = About("qdrant", exact=True, durable=True, filters=True, spaces=("sparse", "bm25", "dense"))
+    ties_by_id = False
     page = 256
 
     def __init__(self, address: str, *, new: bool = False) -> None:

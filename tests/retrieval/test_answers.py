@@ -1,0 +1,85 @@
+"""Pages of a search, and hits above a score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vocable.errors import ArgumentError
+from vocable.retrieval.answers import search
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.fusion import MIN_DEPTH
+from vocable.retrieval.ranking import read_trec
+from vocable.retrieval.verbs import index
+
+QUERIES = ["the old fox reads", "posting lists at night"]
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"hybrid": True},
+    {"hybrid": True, "fusion": "reciprocal-rank"},
+    {"filter": "lang=en"},
+    {"weights": "bm25=1"},
+]
+
+
+@pytest.fixture(scope="module", params=["exact", "edge", "passages"])
+def collection(
+    request: pytest.FixtureRequest, backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Collection]:
+    place, options = str(tmp_path_factory.mktemp("made") / "index"), dict[str, Any]()
+    if request.param == "exact":
+        place = f"exact:{place}"
+    if request.param == "passages":
+        options = {"max_length": 12, "long_documents": "passages"}
+    made = index(str(backbones["bert"]), corpus, place, bm25=True, dtype="float32", device="cpu", **options)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_pages_are_one_long_search(collection: Collection, way: dict[str, Any]) -> None:
+    whole = search(collection, QUERIES, 30, **way)
+    pages = [search(collection, QUERIES, 7, offset=start, **way) for start in range(0, 30, 7)]
+    for number, answer in enumerate(whole):
+        found = [(hit.rank, hit.document.id, hit.score) for page in pages for hit in page[number].hits]
+        assert found[:30] == [(hit.rank, hit.document.id, hit.score) for hit in answer.hits]
+        assert [rank for rank, *_ in found] == [*range(1, len(found) + 1)]
+    assert search(collection, QUERIES, 3, offset=1000, **way)[0].hits == ()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_hits_below_a_score_are_left_out(collection: Collection, way: dict[str, Any]) -> None:
+    whole = search(collection, QUERIES, 30, **way)
+    least = whole[0].hits[4].score
+    found = search(collection, QUERIES, 20, min_score=least, offset=2, **way)
+    for answer, expected in zip(found, whole, strict=True):
+        assert [hit.document.id for hit in answer.hits] == [
+            hit.document.id for hit in expected.hits[2:22] if hit.score >= least
+        ]
+    above = float(np.nextafter(np.float32(whole[0].hits[0].score), np.float32(np.inf)))
+    assert search(collection, QUERIES[:1], 5, min_score=above, **way)[0].hits == ()
+
+
+def test_a_run_begins_after_the_offset(collection: Collection, tmp_path: Path) -> None:
+    answers = search(collection, QUERIES, 3, offset=5, run=tmp_path / "run")
+    lines = [line.split() for line in (tmp_path / "run").read_text(encoding="utf-8").splitlines()]
+    assert [int(line[3]) for line in lines] == [6, 7, 8] * 2
+    assert [hit.doc_id for hit in read_trec(tmp_path / "run")] == [
+        hit.document.id for answer in answers for hit in answer.hits
+    ]
+
+
+def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vocable.retrieval.collection.MIN_DEPTH", 20)
+    assert MIN_DEPTH == 100
+    assert search(collection, QUERIES, 10, offset=10, hybrid=True)[0].hits[0].rank == 11
+    assert search(collection, QUERIES, 21, hybrid=True)
+    assert search(collection, QUERIES, 10, offset=11)
+    with pytest.raises(ArgumentError, match=r"offset \+ k must be at most 20 in a fused search, not 21"):
+        search(collection, QUERIES, 10, offset=11, hybrid=True)
+    with pytest.raises(ArgumentError, match="offset must be at least 0, not -1"):
+        search(collection, QUERIES, offset=-1)
