@@ -229,6 +229,7 @@ class PretrainOptions(TypedDict, total=False):
     classes: Annotated[
         int | None, Ge(2), Doc("With a dense teacher: number of clusters of its embeddings; learn which a text is in.")
     ]
+    labels: Annotated[bool, Doc("Texts are positives of examples; learn each one's query as its class, without masks.")]
     dense_weight: Annotated[
         float, Ge(0), Doc("Weight of the distance of mean hidden states from those of the initial model; 0 by default.")
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
@@ -244,11 +244,13 @@ def pretrain(
     made by `vocable transfer` are counted separately. A model made by `vocable
     expand-vocabulary` takes --masking whole-word. With --teacher it learns the
     logits of a sparse model; with --classes it learns the cluster of a text
-    among a dense teacher's embeddings.
+    among a dense teacher's embeddings; with --labels, of examples, the query of
+    a positive.
 
     Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """
     arguments = locals()
+    from vocable.data import read_examples
     from vocable.fingerprint import settings_of
     from vocable.storage import finished
     from vocable.training.pretraining.pretrain import check_settings, pretrain_folder
@@ -257,9 +259,10 @@ def pretrain(
     complete = check_settings(steps, settings).model_dump(mode="json", exclude={"texts", "teacher"})
     made_from = settings_of(pretrain, arguments, complete | {"seed": settings.get("seed", 0)})
     finished(output, made_from)  # refuses an output of other settings before the texts are opened
-    adapted = pretrain_folder(
-        output, made_from, lambda: vo.load(model, **loading), texts_of(texts), steps=steps, **settings
-    )
+    given: Iterable[Any] = texts_of(texts)
+    if complete["labels"]:
+        given = chain.from_iterable(map(read_examples, texts))
+    adapted = pretrain_folder(output, made_from, lambda: vo.load(model, **loading), given, steps=steps, **settings)
     following = f"vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
     return Outcome(vo.provenance(adapted)[-1], [output], following)
 

@@ -153,6 +153,7 @@ class PretrainSettings(OptimizerSettings):
     new_token_weight: float = _option("new_token_weight", default=2.0)
     teacher: str | None = _option("teacher", default=None)
     classes: int | None = _option("classes", default=None)
+    labels: bool = _option("labels", default=False)
     dense_weight: float = _option("dense_weight", default=0.0)
     trainable: Literal["all", "embeddings", "head"] = _option("trainable", default="all")
     train_bias: bool = _option("train_bias", default=False)
@@ -177,6 +178,8 @@ class PretrainSettings(OptimizerSettings):
             raise ValueError(f"teacher and masking {self.masking} exclude each other")
         if self.classes is not None and self.teacher is None:
             raise ValueError("classes needs a dense teacher")
+        if self.labels and (self.teacher is not None or self.masking != "uniform" or self.margin or self.dense_weight):
+            raise ValueError("labels exclude teacher, masking, margin and dense_weight")
         if self.margin and self.teacher is not None:
             raise ValueError("teacher and margin exclude each other")
         if self.dense_weight and (self.teacher is not None or self.masking in WHOLE_TERMS):

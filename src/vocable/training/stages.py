@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -56,7 +56,9 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     distributed.by_first(partial(adapt_backbone, output if middle == len(planned) else start))
     if middle < len(planned):
         settings = planned[middle][1]
-        texts, keys = inputs.texts(settings.texts), settings.model_dump(exclude={"texts"})
+        keys = settings.model_dump(exclude={"texts"})
+        read = data.read_examples if settings.labels else data.read_texts
+        texts: Iterable[Any] = chain.from_iterable([read(recipe.place(source)) for source in settings.texts])
         model = pretrain(load_sparse_encoder(start), texts, work=work / PRETRAIN, seed=recipe.seed, **keys)
         distributed.by_first(lambda: adapt(model, planned[middle + 1 :], output))
     return str(output)

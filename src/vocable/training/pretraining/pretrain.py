@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl
 from typing_extensions import Unpack
 
+from vocable.data import Example
 from vocable.data.texts import iter_texts
 from vocable.encoder.asymmetric import positions
 from vocable.encoder.cpu import float32_attention, use_few_shapes
@@ -50,7 +51,14 @@ from vocable.training.pretraining.mlm import (
     split_windows,
 )
 from vocable.training.pretraining.teacher_tasks import AlignmentTask, ClassTask, classify_windows
-from vocable.training.pretraining.windows import SpanFinder, TermFinder, WordFinder, write_windows
+from vocable.training.pretraining.windows import (
+    LabelFinder,
+    SpanFinder,
+    TermFinder,
+    WordFinder,
+    labelled,
+    write_windows,
+)
 from vocable.training.recipe import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
 
@@ -62,7 +70,7 @@ KEPT_LOG = "pretrain.jsonl"  # the log of a pre-training, beside the finished mo
 @checked
 def pretrain(
     model: SparseEncoder,
-    texts: Iterable[str],
+    texts: Iterable[str] | Iterable[Example],
     *,
     steps: Count,
     work: str | Path | None = None,
@@ -77,11 +85,13 @@ def pretrain(
     - A sparse `teacher` is the sparse alignment (SAP) of Geng and Yang 2026 (table 6): a model with the teacher's
       output terms, as `transfer` with `head_only` makes it, learns the largest logits of a text.
     - `classes` with a dense `teacher` is the supervised pre-training that Kim et al. 2026 propose (§J.2): the model
-      learns the cluster of the teacher's embeddings that a text is in.
+      learns the cluster of the teacher's embeddings that a text is in. With `labels` the classes are given: that of a
+      text is its query, as the queries that led to a click on a document.
 
     Args:
         model: from `vocable.load`, with an output layer that is a plain `Linear`; it is not changed.
-        texts: read once, cut into windows and kept as tokens in `work`; a resumed run does not read them again.
+        texts: with `labels` examples; read once, cut into windows and kept as tokens in `work`; a resumed run does not
+            read them again.
         work: folder of checkpoints, tokens and `log.jsonl`, the same for all processes; a run continues from the
             checkpoint that it finds there. By default a temporary folder.
         steps: number of optimizer steps.
@@ -98,8 +108,8 @@ def pretrain(
             batch equally.
         DataError: there is no text, or not enough text for these steps and passes or for these classes.
     """
-    texts = iter_texts(texts)
     checked = check_settings(steps, settings)
+    texts = labelled(cast(Iterable[Example], texts)) if checked.labels else iter_texts(texts)
     distributed.join()
     distributed.check_shared("batch_size", checked.batch_size)
     with nullcontext(Path(work)) if work is not None else distributed.common_folder() as folder:
@@ -110,7 +120,7 @@ def pretrain_folder(
     output: str | Path,
     made_from: Mapping[str, object],
     load_model: Callable[[], SparseEncoder],
-    texts: Iterable[str],
+    texts: Iterable[str] | Iterable[Example],
     *,
     steps: int,
     **settings: Unpack[PretrainOptions],
@@ -176,6 +186,10 @@ class _Pretraining:
             length = _window_length(self._adapted, settings.max_length)
             finder = self._finder(splitter_name(model))
             self._windows = write_windows(folder / "tokens", texts, self._tokenizer, length, finder)
+            if settings.labels:
+                if self._windows.labels < 2:
+                    raise DataError("labels: all examples have one query, and so one class: add others")
+                self._task = ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), self._windows.labels)
             learned, held_out = split_windows(len(self._windows), settings.held_out, seed)
             _check_passes(settings, draws, len(learned))
         self._examples = MaskedWindows(self._windows, learned, self._task, draws, seed)
@@ -188,6 +202,8 @@ class _Pretraining:
 
     def _finder(self, splitter: str) -> TermFinder | None:
         layer = output_vocabulary(self._mlm)
+        if self._settings.labels:
+            return LabelFinder(self._tokenizer)
         if layer is None or self._settings.teacher is not None:
             return None
         if self._settings.masking == "longest-span":
@@ -214,7 +230,9 @@ class _Pretraining:
             when: {group: one._asdict() for group, one in found.items()}
             for when, found in (("before", before), ("after", after))
         }
-        if self._windows.counts is not None:
+        if settings.labels:
+            figures["classes"] = self._windows.labels
+        elif self._windows.counts is not None:
             figures["words"] = self._windows.counts._asdict()
         record(self._adapted, "pretrain", **figures)
         return self._adapted.eval()
@@ -267,7 +285,7 @@ def _window_length(model: SparseEncoder, max_length: int) -> int:
 def _check_task(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, new: NDArray[np.bool_] | None
 ) -> None:
-    if settings.teacher is not None:
+    if settings.teacher is not None or settings.labels:
         return
     if tokenizer.mask_token_id is None:
         raise ModelError("the tokenizer has no mask token")

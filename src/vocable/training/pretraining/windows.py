@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from vocable.arrays import HEADER, load_arrays, save_arrays
+from vocable.data import Example
 from vocable.encoder.terms import TOKENIZED_TEXTS, Splitter, normal_form, splitter
 from vocable.encoder.tokens import CONTINUATION_MARKS, WORD_MARKS, bare_marks, special_columns_of
-from vocable.errors import DataError, LostProcessError, ModelError
+from vocable.errors import ArgumentError, DataError, LostProcessError, ModelError
 from vocable.processes import worker_pool
 from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
 
@@ -96,6 +97,37 @@ class WordFinder(TermFinder):
             found[begin] = numbers[place]
         self.cut += int((~whole & (numbers >= 0)).sum())
         return _by_window(found, windows)
+
+
+class Labelled(str):
+    """A text with the number of its class."""
+
+    label: int
+
+
+class LabelFinder(TermFinder):
+    """Gives each token the class of its text, which is `Labelled`."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__((), tokenizer)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self._made_from[1:]
+
+    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
+        assert isinstance(text, Labelled)
+        return [np.full(len(ids), text.label) for ids in windows]
+
+
+def labelled(examples: Iterable[Example]) -> Iterator[Labelled]:
+    """Yield the positives of examples; their classes are the different queries, numbered as they come."""
+    numbers: dict[str, int] = {}
+    for example in examples:
+        if not isinstance(example, Example):
+            raise ArgumentError(f"with labels, the texts must be examples, not {type(example).__name__}")
+        text = Labelled(example.positive)
+        text.label = numbers.setdefault(example.query, len(numbers))
+        yield text
 
 
 class SpanFinder(TermFinder):
@@ -198,6 +230,11 @@ class Windows:
 
     def __len__(self) -> int:
         return len(self._arrays["offsets"]) - 1
+
+    @property
+    def labels(self) -> int:
+        """The number of classes of labelled texts."""
+        return 1 + int(self._arrays["words"].max())
 
     def __getitem__(self, index: int) -> Ids:
         """The ids [s] of one window, special tokens included."""
