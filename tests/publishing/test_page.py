@@ -48,14 +48,20 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def address(site: Path, big: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the sites, below a path: any/where/site/, any/where/big/, and a page that embeds the first."""
+def served(site: Path, big: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sites below a path, any/where/site/ and any/where/big/, and a page that embeds the first."""
     root = tmp_path_factory.mktemp("served")
     for name, folder in (("site", site), ("big", big)):
         shutil.copytree(folder, root / "any" / "where" / name)
     (root / "any" / "other").mkdir()
     (root / "any" / "other" / "index.html").write_text(EMBEDDED)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(root)))
+    return root
+
+
+@pytest.fixture(scope="module")
+def address(served: Path) -> Iterator[str]:
+    """The address of the sites."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(served)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}/any"
     server.shutdown()
@@ -294,6 +300,21 @@ def test_a_damaged_file_is_an_error_and_never_a_hit(open_page: Open, site: Path)
                 assert re.search("damaged|search", page.locator(".error").inner_text())
             else:
                 assert names_of(page) == wanted, kind
+
+
+def test_an_open_page_goes_on_with_what_is_published_anew(
+    open_page: Open, address: str, served: Path, big: Path, site: Path
+) -> None:
+    shutil.copytree(big, served / "any" / "where" / "renewed")
+    page = open_page("where/renewed/")
+    query = "Return a new list of the names"
+    page.locator("#query").fill(query)
+    wait_for(page, expected(big, query))
+    shutil.rmtree(served / "any" / "where" / "renewed")
+    shutil.copytree(site, served / "any" / "where" / "renewed", copy_function=shutil.copy)  # of a later time
+    page.locator("#query").fill(QUERY)
+    wait_for(page, expected(site))
+    assert page.locator(".error").inner_text() == ""
 
 
 @pytest.mark.parametrize(("name", "query"), [("site", QUERY), ("big", "Return a new list of the names")])

@@ -9,6 +9,9 @@ const CRC = Uint32Array.from({ length: 256 }, (_, byte) => {
 /** What is wrong with the collection or the network, in words for the reader. */
 export class Trouble extends Error {}
 
+/** A file that is no longer there: the collection was published anew. */
+export class Gone extends Trouble {}
+
 /** The name of a file with this content: its checksum and its size. */
 export function nameOf(content) {
   let crc = -1;

@@ -1,6 +1,6 @@
 // A published collection: its files, and searches in it, with the same numbers as vocable/publishing/reader.py.
 
-import { after, Cursor, inflated, nameFor, nameOf, Trouble } from "./bytes.js";
+import { after, Cursor, Gone, inflated, nameFor, nameOf, Trouble } from "./bytes.js";
 import { tokensOf } from "./tokenizer.js";
 import { placedWords, stemsOf } from "./words.js";
 
@@ -190,10 +190,8 @@ async function fetched(address, cache) {
   } catch {
     throw new Trouble("The search cannot be read: no network?");
   }
-  if (!response.ok) {
-    throw new Trouble(response.status === 404 ? "A file of the search is missing: it may have changed, reload the page."
-      : `The search cannot be read (status ${response.status}).`);
-  }
+  if (response.status === 404) throw new Gone("A file of the search is missing: reload the page.");
+  if (!response.ok) throw new Trouble(`The search cannot be read (status ${response.status}).`);
   return new Uint8Array(await response.arrayBuffer());
 }
 

@@ -3,7 +3,7 @@
 // `address` the query is in the page's address; with `shortcut`, / and Ctrl-K come here. Texts of documents are only ever
 // text nodes.
 
-import { Trouble } from "./bytes.js";
+import { Gone, Trouble } from "./bytes.js";
 import { Collection } from "./collection.js";
 import { excerptOf, markedParts } from "./excerpt.js";
 
@@ -110,8 +110,12 @@ export class VocableSearch extends HTMLElement {
     }
     this.setAttribute("aria-busy", "true");
     try {
-      const collection = await this.open();
-      const hits = await collection.search(text, { k: this.#k, passes: this.#passes, signal });
+      const found = async () => (await this.open()).search(text, { k: this.#k, passes: this.#passes, signal });
+      const hits = await found().catch((error) => {
+        if (!(error instanceof Gone)) throw error;
+        this.#opened = null; // published anew since it was opened
+        return found();
+      });
       if (signal.aborted) return;
       this.#said("");
       this.#draw(hits, text);
