@@ -14,6 +14,7 @@ from transformers import (
     AlbertConfig,
     AutoModelForMaskedLM,
     BertConfig,
+    BertForSequenceClassification,
     DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
@@ -157,3 +158,14 @@ def make_backbone(
     del mlm.config.vocable  # a checkpoint like others, of which nothing is known
     mlm.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def make_cross_encoder(tokenizer: PreTrainedTokenizerFast, folder: Path, labels: int = 1) -> Path:
+    """Save a random cross encoder and its tokenizer, and return the folder."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), num_labels=labels, max_position_embeddings=POSITIONS, **SIZES, **SPREAD
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -220,6 +220,14 @@ def dense(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     return str(folder)
 
 
+@pytest.fixture(scope="session")
+def cross(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a random cross encoder."""
+    from studies.toy_models import make_cross_encoder
+
+    return str(make_cross_encoder(tokenizers["wordpiece"], tmp_path_factory.mktemp("cross")))
+
+
 @pytest.fixture
 def toy_model(backbones: dict[str, Path]) -> SparseEncoder:
     """A small fused SparseEncoder (BERT, max pooling) on the processor, the test's own."""

@@ -109,7 +109,29 @@ class Matching(TypedDict, total=False):
     minimum_match: Annotated[float, Ge(0), Le(1), Doc("Share of a query's terms that a hit must contain.")]
 
 
-class RankingOptions(Matching, total=False):
+class RerankOptions(TypedDict, total=False):
+    """Reranking of the first hits by a cross encoder."""
+
+    rerank: Annotated[
+        str | None, Doc("Rerank the first hits with this cross encoder: a folder, or the Hub id of such a model.")
+    ]
+    rerank_depth: Annotated[int, Ge(1), Doc("Hits that are reranked; 100 by default. Others follow in their order.")]
+    rerank_batch_size: Annotated[int, Ge(1), Doc("Hits that the cross encoder scores together; 32 by default.")]
+    rerank_ms: Annotated[
+        float | None, Gt(0), Doc("Milliseconds of a query's reranking; hits without a score by then follow the others.")
+    ]
+
+
+class SortOptions(TypedDict, total=False):
+    """The order of the best hits."""
+
+    sort: Annotated[
+        str | None, Doc("Sort the best hits by this document field, or by -FIELD downwards; hits without it come last.")
+    ]
+    sort_hits: Annotated[int, Ge(1), Doc("Best hits that are sorted, of all pages together; 100 by default.")]
+
+
+class RankingOptions(Matching, RerankOptions, total=False):
     """Ranking of documents for encoded queries."""
 
     hybrid: Annotated[bool, Doc("Also use BM25 and dense scores, if the index has them.")]
@@ -120,8 +142,8 @@ class RankingOptions(Matching, total=False):
     filter: Annotated[str | None, Doc("Filter on document fields, as 'lang=de and year>=2020'.")]
 
 
-class ListOptions(RankingOptions, total=False):
-    """The part of a ranking to return."""
+class ListOptions(RankingOptions, SortOptions, total=False):
+    """The part of a ranking to return, and its order."""
 
     offset: Annotated[CountOrZero, Doc("Leave out this many of the best hits, as those of earlier pages.")]
     min_score: Annotated[float | None, Doc("Leave out hits with a lower score (in a hybrid search, the fused one).")]
@@ -131,8 +153,12 @@ class SearchOptions(ListOptions, QueryEncoding, total=False):
     """Settings of a search."""
 
 
-class EvaluationOptions(Inference, total=False):
-    """Data and conventions of an evaluation, fusions of systems, and encoding."""
+class SelectionOptions(Inference, RerankOptions, total=False):
+    """Inference of models, and a reranking to measure, too."""
+
+
+class EvaluationOptions(Inference, RerankOptions, total=False):
+    """Data and conventions of an evaluation, fusions of systems, encoding, and reranking."""
 
     judgments: Annotated[
         str | PathLike[str] | None,

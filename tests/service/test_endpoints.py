@@ -17,7 +17,7 @@ from vocable.data import Document
 from vocable.encoder.encode import encode
 from vocable.retrieval.answers import search
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.verbs import index
+from vocable.retrieval.verbs import index, open_index
 
 Serve = Callable[..., Client]
 TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
@@ -273,3 +273,35 @@ def test_all_work_is_done_in_one_thread(client: Client) -> None:
     assert asyncio.run(many()) == [[i + 1] for i in range(80)]
     assert threads == {"vocable-serve"}
     assert batches == [32, 32, 16]
+
+
+def test_a_service_reranks_unless_it_is_told_not_to(served: Callable[..., Client], exact: Path, cross: str) -> None:
+    client, plain = served(exact, rerank=cross, rerank_depth=8, rerank_batch_size=4), served(exact)
+    request = {"query": "the old fox reads", "k": 5}
+    opened = open_index(exact, device="cpu")
+    expected = opened.search([request["query"]], 5, rerank=cross, rerank_depth=8, rerank_batch_size=4).hits(0)
+    hits = client("POST", "/search", json=request).json()["hits"]
+    assert [hit["id"] for hit in hits] == [name for name, _ in expected]
+    assert [hit["score"] for hit in hits] == pytest.approx([score for _, score in expected], rel=1e-4)
+    assert all(hit["first_score"] > 0 for hit in hits)
+    off = client("POST", "/search", json={**request, "rerank": False}).json()
+    assert off == plain("POST", "/search", json=request).json()
+    fewer = client("POST", "/search", json={**request, "rerank_depth": 3}).json()["hits"]
+    assert [hit["id"] for hit in fewer][3:] == [hit["id"] for hit in off["hits"]][3:]
+    vector = client("POST", "/embed_sparse", json={"inputs": "fox", "prompt_name": "query"}).json()[0]
+    assert "first_score" not in client("POST", "/search", json={"vector": vector}).json()["hits"][0]
+    for refused, match in (
+        ({**request, "rerank_depth": 9}, "rerank_depth must be at most 8, not 9"),
+        ({"vector": vector, "rerank": True}, "query is missing"),
+    ):
+        answer = client("POST", "/search", json=refused)
+        assert (answer.status_code, match in answer.json()["error"]) == (422, True)
+    answer = plain("POST", "/search", json={**request, "rerank": True})
+    assert (answer.status_code, "serve with --rerank" in answer.json()["error"]) == (422, True)
+    assert client("GET", "/info").json()["rerank"] == cross
+    seen = client("POST", "/view", json={"query": request["query"], "k": 5, "show": ["reranked"]}).json()
+    ranks = {one["id"]: one["ranks"]["reranked"] for one in seen["documents"]}
+    both = opened.search([request["query"]], 5, rerank=cross, rerank_depth=8, hybrid=True).hits(0)
+    assert sorted(ranks, key=lambda name: ranks[name]) == [name for name, _ in both]
+    assert plain("POST", "/view", json={"query": "fox", "show": ["reranked"]}).status_code == 422
+    opened.close()

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
+from studies.toy_models import make_cross_encoder
 from vocable.data import Document, Example, read_examples
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
@@ -274,22 +275,9 @@ def test_no_example(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-
-
-def cross_encoder(folder: Path, tokenizer: PreTrainedTokenizerFast, labels: int = 1) -> Path:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer), num_labels=labels, initializer_range=0.2, max_position_embeddings=80, **SIZES
-    )
-    BertForSequenceClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def cross(tmp_path: Path, tokenizers: dict[str, PreTrainedTokenizerFast]) -> Path:
-    return cross_encoder(tmp_path / "cross", tokenizers["wordpiece"])
+    return make_cross_encoder(tokenizers["wordpiece"], tmp_path / "cross")
 
 
 @pytest.fixture
@@ -368,7 +356,7 @@ def test_saved_models_say_what_they_are(cross: Path, backbones: dict[str, Path],
 
 
 def test_models_that_cannot_score(tokenizers: dict[str, PreTrainedTokenizerFast], examples_score: Path, tmp_path: Path):
-    several = load_scoring_model(cross_encoder(tmp_path / "several", tokenizers["wordpiece"], labels=3))
+    several = load_scoring_model(make_cross_encoder(tokenizers["wordpiece"], tmp_path / "several", labels=3))
     with pytest.raises(ModelError, match="a cross-encoder with 3 labels gives a pair no single score"):
         teacher_scores(several, examples_score, tmp_path / "out.jsonl")
     with pytest.raises(ModelError, match="nowhere: no such model folder"):

@@ -14,7 +14,7 @@ import vocable as vo
 from vocable.cli.command import Outcome, command
 from vocable.cli.options import Measures, Model, Output, Results, SkipBad, Vectors, keywords, texts_of
 from vocable.encoder.pooling import PoolingName
-from vocable.options import Count, CountOrZero, Device, EvaluationOptions, Inference, Share
+from vocable.options import Count, CountOrZero, Device, EvaluationOptions, SelectionOptions, Share
 
 
 @command("Search", markdown=True)
@@ -88,7 +88,7 @@ def select(
         Path | None, typer.Option("-o", "--output", help="Folder for the figure, all settings and the vectors.")
     ] = None,
     skip_bad: SkipBad = 0,
-    **options: Unpack[Inference],
+    **options: Unpack[SelectionOptions],
 ) -> Outcome:
     """Choose a model and its pruning under a budget.
 

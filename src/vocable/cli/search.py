@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
+from annotated_types import Ge, Le
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
@@ -48,6 +49,7 @@ def index(
     corpus: Corpus,
     output: Annotated[str, typer.Option("-o", "--output", metavar="PLACE", help=PLACES)],
     bm25: Annotated[bool, Doc("Also index the words of the documents, for hybrid search.")] = False,
+    title_weight: Annotated[int, Ge(1), Le(100), Doc("With --bm25: how often the words of a title count.")] = 1,
     dense: Annotated[
         str | None, Doc("Also encode with this model of sentence-transformers; by default, MODEL's own dense vectors.")
     ] = None,
@@ -76,6 +78,7 @@ def index(
         corpus,
         output,
         bm25=bm25,
+        title_weight=title_weight,
         dense=dense,
         no_dense=no_dense,
         engine_options=engine_options,

@@ -25,6 +25,14 @@ class Document(NamedTuple):
         """Title and text joined by a space: the text that is encoded and indexed."""
         return f"{self.title} {self.text}".strip()
 
+    def weighed(self, title_weight: int) -> str:
+        """Return the text whose words are counted: the title as often as it weighs, then the text.
+
+        >>> Document("d1", "A list is a sequence.", title="Lists").weighed(2)
+        'Lists Lists A list is a sequence.'
+        """
+        return f"{f'{self.title} ' * title_weight}{self.text}".strip()
+
 
 def same_document(one: Document, other: Document | None) -> bool:
     """Return whether two documents are equal; fields are compared as JSON, in which 1 differs from true and 1.0.

@@ -15,6 +15,7 @@ import transformers
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
+from sentence_transformers.util import load_file_path
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -38,6 +39,10 @@ LAYER_NAME = re.compile(r"layers?(_groups)?\.\d+\.")  # in the name of an encode
 # Of a checkpoint only weights that run no code are read; weights of another shape are reported, not raised.
 STRICT = {"use_safetensors": True, "ignore_mismatched_sizes": True}
 NEW_HEAD = "load(..., new_head=True), --new-head, or head: new in a recipe gives it a new one"
+SAVED_AS = "config_sentence_transformers.json"  # of a model that sentence-transformers saved
+# Of its classes, and of endings of the architectures of transformers.
+MODEL_KINDS = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseEncoder": "sparse"}
+MODEL_KINDS |= {"ForSequenceClassification": "cross", "ForMaskedLM": "sparse"}
 # Beginnings of the messages of transformers about a missing tokenizer.
 NO_TOKENIZER = ("Unrecognized processing class", "Couldn't instantiate the backend tokenizer")
 
@@ -83,6 +88,19 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
         for module in model.modules():
             _check_tokenizer(name, getattr(module, "tokenizer", None), getattr(module, "auto_model", None))
     return model
+
+
+def model_kind(name: str | Path) -> str:
+    """Return cross, dense or sparse, as a model was saved; of another model, the architectures of its configuration."""
+    with _errors_in_one_line(name), reading_layouts():
+        if (saved := load_file_path(place := locate(name), SAVED_AS)) is not None:
+            kind = json.loads(Path(saved).read_text(encoding="utf-8")).get("model_type", "SentenceTransformer")
+            return MODEL_KINDS.get(kind, str(kind))
+        if load_file_path(place, "modules.json") is not None:
+            return "dense"  # saved before other kinds existed
+        architectures = AutoConfig.from_pretrained(place, trust_remote_code=TRUSTING.get()).architectures or []
+    known = (kind for one in architectures for ending, kind in MODEL_KINDS.items() if one.endswith(ending))
+    return next(known, ", ".join(architectures) or "no architecture")
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:

@@ -28,7 +28,7 @@ from vocable.encoder.checks import check_finite, check_settings, check_sizes
 from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, locate, trusting
-from vocable.encoder.opening import NEW_HEAD, open_model
+from vocable.encoder.opening import NEW_HEAD, SAVED_AS, open_model
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.own_terms import TERMS_FILE
 from vocable.encoder.pooling import Activation, pooling_of
@@ -39,7 +39,7 @@ from vocable.storage import replacing_folder
 
 logger = logging.getLogger(__name__)
 
-MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a saved SparseEncoder
+MODULES_FILE = "modules.json"  # of a saved SparseEncoder
 
 
 @checked
@@ -139,7 +139,7 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
     dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
     own_terms = load_file_path(place, TERMS_FILE) is not None
     saved = load_file_path(place, SAVED_AS) is not None or any(Path(place).glob("*_SpladePooling"))
-    if not saved and load_file_path(place, MODULES) is None:
+    if not saved and load_file_path(place, MODULES_FILE) is None:
         module = OutputVocabularyTransformer if own_terms else Transformer
         transformer = module(
             place, transformer_task="fill-mask", model_kwargs=dtype | trust, processor_kwargs=trust, config_kwargs=trust
@@ -150,7 +150,7 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
         kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
     if kind != "SparseEncoder":  # sentence-transformers would convert it without a word
         raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
-    modules = json.loads(_saved_file(place, MODULES).read_text(encoding="utf-8"))
+    modules = json.loads(_saved_file(place, MODULES_FILE).read_text(encoding="utf-8"))
     folders = [module["path"] for module in modules]
     if (routes := load_file_path(place, Router.config_file_name)) is not None:
         inner = json.loads(Path(routes).read_text(encoding="utf-8"))["types"]

@@ -43,6 +43,8 @@ class Cost:
     search_p95_ms: float | None = _column("p95 ms")
     answer_p50_ms: float | None = _column("answer p50 ms")  # one query, from its text to its hits
     answer_p95_ms: float | None = _column("answer p95 ms")
+    rerank_p50_ms: float | None = _column("rerank p50 ms")  # reranking of the hits of one query
+    rerank_p95_ms: float | None = _column("rerank p95 ms")
     # Share of the documents with enough terms of a query to be scored, mean over queries.
     matched: float | None = _column("matched", "{:.3g}".format)
 
@@ -107,7 +109,7 @@ def answer_times(
     """
     if not queries:
         raise ArgumentError("no queries to time answers to")
-    repeated = [queries[row] for row in spread(len(queries), answers)] * -(-answers // len(queries))
+    repeated = [queries[row] for row in timed_rows(len(queries), answers)]
     rng = np.random.default_rng(seed)
     times = [(np.empty(len(repeated)), np.empty((len(system.searches), len(repeated)))) for system in systems]
     with progress("time answers", len(repeated) * len(systems)) as advance:
@@ -148,6 +150,24 @@ def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) 
         "answer_p50_ms": float(answer[0]),
         "answer_p95_ms": float(answer[1]),
     }
+
+
+class RerankTimes(TypedDict, total=False):
+    """Fields of `Cost`: percentiles of the time of a reranking, in milliseconds."""
+
+    rerank_p50_ms: float
+    rerank_p95_ms: float
+
+
+def rerank_costs(times: NDArray[np.float64]) -> RerankTimes:
+    """Return percentiles from the milliseconds of reranking the hits of each query [q]."""
+    p50, p95 = np.percentile(times, [50, 95])
+    return {"rerank_p50_ms": float(p50), "rerank_p95_ms": float(p95)}
+
+
+def timed_rows(count: int, answers: int = TIMED_ANSWERS) -> list[int]:
+    """Return the numbers of the queries, of `count`, whose answers are timed, in order."""
+    return spread(count, answers) * -(-answers // count)
 
 
 def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Sequence[str]) -> list[float]:

@@ -19,7 +19,7 @@ from vocable.encoder.hub import check_length
 from vocable.encoder.load import load_encoder
 from vocable.encoder.models import Model, is_model, model_name
 from vocable.errors import ArgumentError, UnwrittenError
-from vocable.evaluation.cost import TIMED_ANSWERS
+from vocable.evaluation.cost import TIMED_ANSWERS, Cost
 from vocable.evaluation.dataset import Dataset, load_dataset, load_files
 from vocable.evaluation.expanders import is_lexical, lexical_search
 from vocable.evaluation.grid import (
@@ -32,22 +32,32 @@ from vocable.evaluation.grid import (
     search_grid,
 )
 from vocable.evaluation.hybrid import evaluate_fusion, evaluate_index
-from vocable.evaluation.quality import DEFAULT_DEPTH, DEFAULT_MEASURES, Evaluation, depth, evaluate_run, parse_measures
+from vocable.evaluation.quality import (
+    DEFAULT_DEPTH,
+    DEFAULT_MEASURES,
+    Evaluation,
+    Retrieval,
+    depth,
+    evaluate_run,
+    parse_measures,
+)
 from vocable.evaluation.retrieval import (
     Encoded,
     encode_dataset,
     rank_densely,
+    rerank,
     retrieve,
     retrieve_lexically,
     stored_dataset,
 )
 from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.figures import check_figure, save_figure
-from vocable.options import CountOrZero, EvaluationOptions, checked
+from vocable.options import CountOrZero, EvaluationOptions, RerankOptions, checked, select
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.fusion import fused
 from vocable.retrieval.protocols import holds_index
 from vocable.retrieval.ranking import Ranking, read_trec
+from vocable.retrieval.rerank import load_cross_encoder
 from vocable.retrieval.verbs import open_index
 from vocable.storage import check_file, replacing
 from vocable.tables import masked
@@ -105,8 +115,10 @@ def evaluate(
     hybrid = options.get("hybrid", False)
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
-    if grid is not None and (hybrid or per_query is not None or {"run", "lexical"} & {*kinds.values()}):
-        raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
+    reranking = select(RerankOptions, options)
+    others = hybrid or per_query is not None or reranking.get("rerank")
+    if grid is not None and (others or {"run", "lexical"} & {*kinds.values()}):
+        raise ArgumentError("--grid goes with models, and without --hybrid, --per-query and --rerank")
     if grid is not None and "index" in kinds.values():
         raise ArgumentError("--grid goes with models: an index cannot be pruned")
     measures = list(measures or (DEFAULT_MEASURES if grid is None else GRID_MEASURES))
@@ -114,12 +126,17 @@ def evaluate(
     settings = None if grid is None else parse_grid(grid)
     if settings is not None:
         check_depth(settings, measures, DEFAULT_DEPTH)
+        if any(setting.rerank for setting in settings):
+            raise ArgumentError("grid: rerank is a setting of `vocable select`")
+    if reranker := reranking.get("rerank"):
+        load_cross_encoder(reranker, options.get("device"))  # before the first model encodes
     if figure is not None:
         check_figure(Path(figure))
     for file in (per_query, output):
         if file is not None:
             check_file(file)
-    judged = _judged(dataset, options, kinds, lexical=bm25 or (hybrid and {*kinds.values()} != {"index"}))
+    lexical = bm25 or ((hybrid or bool(reranker)) and {*kinds.values()} != {"index"})
+    judged = _judged(dataset, options, kinds, lexical=lexical)
     convention, ties = options.get("convention") or judged.convention, options.get("ties") or judged.ties
     judged = replace(judged, convention=convention, ties=ties)
     found: ComparedEvaluations | SearchGrid
@@ -129,8 +146,8 @@ def evaluate(
             encoded = _encoded(system, judged, name, options)
             points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH)
         if bm25:
-            lexical = retrieve_lexically(judged, time_queries=time_queries)
-            points.append(GridPoint("BM25", None, evaluate_run("BM25", lexical, judged, measures)))
+            by_words = retrieve_lexically(judged, time_queries=time_queries)
+            points.append(GridPoint("BM25", None, evaluate_run("BM25", by_words, judged, measures)))
         found = SearchGrid(points)
         evaluations = [point.evaluation for point in found.points]
     else:
@@ -139,8 +156,8 @@ def evaluate(
             of_index = _of_index(named[name], judged, measures, options)
             several = len(named) > 1
             evaluations += [replace(one, name=f"{name}: {one.name}") if several else one for one in of_index]
-        others = {name: system for name, system in named.items() if kinds[name] != "index"}
-        evaluations += _one_by_one(others, judged, measures, options, bm25=bm25, k=k, time_queries=time_queries)
+        rest = {name: system for name, system in named.items() if kinds[name] != "index"}
+        evaluations += _one_by_one(rest, judged, measures, options, bm25=bm25, k=k, time_queries=time_queries)
         found = compare(evaluations)
     try:
         if figure is not None and isinstance(found, SearchGrid):
@@ -240,6 +257,7 @@ def _of_index(system: System, dataset: Dataset, measures: list[str], options: Ev
         weights=options.get("weights"),
         folds=options.get("folds"),
         query_idf=options.get("query_idf"),
+        rerank=select(RerankOptions, options),
     )
 
 
@@ -274,8 +292,8 @@ def _one_by_one(
     k: int,
     time_queries: int,
 ) -> list[Evaluation]:
-    """Evaluate every system, each followed by its hybrid, and BM25 last."""
-    hybrid = options.get("hybrid", False)
+    """Evaluate every system, each followed by its reranking and its hybrid, and BM25 last."""
+    hybrid, reranking = options.get("hybrid", False), select(RerankOptions, options)
     lexical = retrieve_lexically(dataset, k=k, time_queries=time_queries) if bm25 or (hybrid and named) else None
     ids, evaluations = [query.id for query in dataset.queries], []
     for name, system in named.items():
@@ -284,10 +302,11 @@ def _one_by_one(
             assert isinstance(system, str | os.PathLike)
             run = read_trec(system)
             evaluations.append(evaluate_run(name, run, dataset, measures))
-            if hybrid:
+            if hybrid or reranking.get("rerank"):
                 judged = set(ids)
                 hits = [hit for hit in run if hit.query_id in judged]
                 ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
+                found = Retrieval(ranking, ids, Cost())
         else:
             if kind == "lexical":
                 make = lexical_search(str(system), options.get("device"))
@@ -298,8 +317,12 @@ def _one_by_one(
                 dense = rank_densely(encoded, k) if hybrid else None
             evaluations.append(evaluate_run(name, found, dataset, measures))
             ranking = found.ranking
+        if reranking.get("rerank"):
+            again = rerank(found, dataset, options.get("device"), **reranking)
+            evaluations.append(evaluate_run(f"{name} reranked", again, dataset, measures))
         if hybrid and lexical is not None:
-            evaluations += _fusions(name, ranking, dense, lexical.ranking, dataset, measures, evaluations[-1].query_idf)
+            power = evaluations[-1].query_idf
+            evaluations += _fusions(name, ranking, dense, lexical.ranking, dataset, measures, power)
     if bm25 and lexical is not None:
         evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
     return evaluations

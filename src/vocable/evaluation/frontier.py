@@ -112,6 +112,7 @@ class ModelSelection(Tabled):
         answers: timed answers of each setting.
         options: options of encoding other than the defaults.
         budget: the highest cost of a setting.
+        reranker: the cross encoder of settings that rerank.
     """
 
     source: str
@@ -120,6 +121,7 @@ class ModelSelection(Tabled):
     answers: int
     options: dict[str, str | int] = field(default_factory=dict)
     budget: Budget = Budget()
+    reranker: str = ""
 
     @property
     def measure(self) -> str:
@@ -158,6 +160,8 @@ class ModelSelection(Tabled):
         index = ["vocable", "index", self.models[point.system].place, self.source, *_pruning_flags(setting, "document")]
         index += [*_flags(self.options), "-o", "exact:my-index"]
         pruned = [*_pruning_flags(setting, "query"), *_flags({"minimum_match": setting.minimum_match})]
+        if setting.rerank:
+            pruned += _flags({"rerank": self.reranker, "rerank_depth": setting.rerank})
         search = ["vocable", "search", "my-index", "your question", *pruned]
         return [shlex.join(one) for one in ([index, search] if pruned else [index])]
 
@@ -204,8 +208,9 @@ class ModelSelection(Tabled):
         return about | {"summary": self.sentence(), "settings": settings}
 
     def _models(self) -> Table:
-        whole = [point.evaluation for point in self.points if point.setting == Setting()]
-        header, rows, groups = ["model"], [[one.system] for one in self.points if one.setting == Setting()], []
+        shown = [one for one in self.points if one.setting is not None and {*one.setting.changed()} <= {"rerank"}]
+        whole = [one.evaluation for one in shown]
+        header, rows, groups = ["model"], [[f"{one.system} {one.setting}".strip()] for one in shown], []
         p_values = [None, *compare(whole).p_values]
         for measure in whole[0].values:
             header += [measure, "95%", "p"]

@@ -12,12 +12,13 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
 from annotated_types import Ge, Le
 from scipy.sparse import csr_array
 
 from vocable.data.texts import as_texts
 from vocable.errors import ArgumentError, require_extra
-from vocable.evaluation.cost import Cost, active_terms, flops
+from vocable.evaluation.cost import Cost, RerankTimes, active_terms, flops, rerank_costs
 from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
 from vocable.evaluation.retrieval import TIMED_HITS, Encoded
 from vocable.figures import Panel, Point, draw_panels
@@ -41,6 +42,7 @@ SETTING_COLUMNS = {
     "document_min_weight": "d min",
     "minimum_match": "match",
     "rescore": "rescore",
+    "rerank": "rerank",
 }
 
 
@@ -49,7 +51,8 @@ class Setting:
     """Settings of a search: the limits of `vocable.prune`, where max_terms=0 and mass=1 mean no limit.
 
     `minimum_match` is the share of a query's terms that a document must contain to be scored. With `rescore` a search
-    has two steps: it finds that many candidates with the pruned vectors, and orders them by the whole vectors.
+    has two steps: it finds that many candidates with the pruned vectors, and orders them by the whole vectors. With
+    `rerank` a cross encoder reranks that many hits at the end.
     """
 
     query_max_terms: CountOrZero = 0
@@ -60,6 +63,7 @@ class Setting:
     document_min_weight: Annotated[float, Ge(0)] = 0.0
     minimum_match: Annotated[float, Ge(0), Le(1)] = 0.0
     rescore: Annotated[int, Ge(0), Le(100_000)] = 0
+    rerank: Annotated[int, Ge(0), Le(100_000)] = 0
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -133,11 +137,13 @@ def search_grid(
     measures: Measures = GRID_MEASURES,
     *,
     k: int = DEFAULT_DEPTH,
+    reranker: Callable[[Ranking, Setting], tuple[Ranking, np.ndarray]] | None = None,
 ) -> list[GridPoint]:
     """Search an encoded dataset with each of the settings, and measure quality and cost.
 
     FLOPS counts the searched vectors (Kim et al. 2026, eq. 1), and in two steps only the first one: the second one
     reads `rescore` whole documents per query. `k` is the number of results; no measure may look deeper.
+    `reranker` returns a ranking reranked, and milliseconds, for a setting with `rerank`.
     """
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
@@ -153,6 +159,10 @@ def search_grid(
                 )
                 if setting.rescore:
                     ranking = rescore(ranking, encoded.queries, encoded.documents, k)
+                times: RerankTimes = {}
+                if setting.rerank and reranker is not None:
+                    ranking, milliseconds = reranker(ranking, setting)
+                    times = rerank_costs(milliseconds)
                 matches = index.matched(queries, minimum_match=setting.minimum_match)
                 cost = Cost(
                     query_terms=active_terms(queries),
@@ -160,6 +170,7 @@ def search_grid(
                     flops=flops(queries, documents),
                     bytes_per_document=index.nbytes / max(1, len(index)),
                     matched=float(matches.mean() / max(1, len(index))),
+                    **times,
                 )
                 label, run = f"{name} {setting}".strip(), ranking.to_run(encoded.query_ids)
                 evaluation = evaluate_run(label, run, encoded.dataset, measures, cost=cost, query_idf=encoded.query_idf)
@@ -180,7 +191,7 @@ def single_searches(encoded: Encoded, settings: Sequence[Setting]) -> list[Calla
 
 def _search_one(index: ExactIndex, setting: Setting, query: csr_array) -> Ranking:
     pruned = prune(query, *setting.limits("query"))
-    return index.search(pruned, TIMED_HITS, minimum_match=setting.minimum_match, threads=1)
+    return index.search(pruned, max(TIMED_HITS, setting.rerank), minimum_match=setting.minimum_match, threads=1)
 
 
 def check_depth(settings: Sequence[Setting], measures: Measures, k: int) -> None:

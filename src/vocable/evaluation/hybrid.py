@@ -13,6 +13,7 @@ from itertools import combinations, product
 import numpy as np
 
 from vocable.errors import ArgumentError, DataError
+from vocable.evaluation.cost import Cost, rerank_costs
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import (
     DEFAULT_DEPTH,
@@ -23,11 +24,13 @@ from vocable.evaluation.quality import (
     evaluate_run,
     parse_measures,
 )
+from vocable.options import RerankOptions
 from vocable.progress import track
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.fusion import fused, fusion_depth, parse_weights
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.rerank import rerank_depth
 
 STEPS = 10  # tuned weights are multiples of 1 / STEPS
 
@@ -41,12 +44,14 @@ def evaluate_index(
     weights: str | Mapping[str, float] | None = None,
     folds: int | None = None,
     query_idf: float | None = None,
+    rerank: RerankOptions | None = None,
 ) -> list[Evaluation]:
     """Evaluate each space of an index, the best by the first measure coming first, and fusions of them.
 
     `weights` adds the fusion with these weights. `hybrid` adds fusions of each pair of spaces and of all spaces: by
     reciprocal rank, with equal weights and, with `folds`, with tuned weights (`tune_weights`). Their names begin with
-    the weights. Fusions are computed as in `Collection.search`, `query_idf` is described in `vocable.search`.
+    the weights. Fusions are computed as in `Collection.search`, `query_idf` is described in `vocable.search`. With
+    `rerank`, what a search with the same weights finds is reranked, too.
 
     Raises:
         ArgumentError: weights of a space that the index does not have, or more folds than queries.
@@ -63,7 +68,9 @@ def evaluate_index(
     k = judged.search_depth(max(depth(measure) or DEFAULT_DEPTH for measure in parsed.values()))
     encoder = collection.query_encoder(query_idf=query_idf)
     vectors, dense = encoder.encode_both(texts)
-    found = collection.rankings(texts, fusion_depth(k), spaces, vectors=vectors, dense=dense)
+    reranking = rerank or {}
+    deepest = fusion_depth(max(k, rerank_depth(reranking)))
+    found = collection.rankings(texts, deepest, spaces, vectors=vectors, dense=dense)
 
     def idf_power(some: Sequence[Space]) -> float | None:
         return encoder.query_idf if "sparse" in some else None
@@ -88,6 +95,21 @@ def evaluate_index(
             if folds is not None:
                 tuned, held_out = tune_weights(found, some, judged, measures[0], folds)
                 fusions.append(fusion(f"{_name(tuned)} tuned in {folds} folds", held_out, some))
+    if reranking.get("rerank"):
+        searched = collection.weighting(hybrid, fixed)
+        times: list[np.ndarray] = []
+
+        def reranked(k: int) -> Ranking:
+            depth = max(k, rerank_depth(reranking))
+            several = len(searched) > 1
+            first = fused(found, searched, "weighted", depth) if several else found[next(iter(searched))].first(depth)
+            ranking, milliseconds = collection.reranked(first, texts, vectors, **reranking)
+            times.append(milliseconds)
+            return ranking.first(k)
+
+        label = _name(searched) if len(searched) > 1 else next(iter(searched))
+        one = fusion(f"{label} reranked", reranked, [*searched])
+        fusions.append(replace(one, cost=Cost(**rerank_costs(times[0]))))
     return alone + fusions
 
 

@@ -298,9 +298,9 @@ def _identical(one: Evaluation) -> str:
 
 def _shown(cost: Cost | None) -> Cost | None:
     """Return the cost without the 95th percentiles of times, which would make the table wider than 80 columns."""
-    if cost is None or cost.answer_p50_ms is None:
+    if cost is None or cost.answer_p50_ms is cost.rerank_p50_ms is None:
         return cost
-    return replace(cost, search_p95_ms=None, answer_p95_ms=None)
+    return replace(cost, search_p95_ms=None, answer_p95_ms=None, rerank_p95_ms=None)
 
 
 def _answers(name: str, run: Run, judged: Dataset) -> tuple[dict[str, dict[str, float]], int]:

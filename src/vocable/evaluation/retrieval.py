@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -29,6 +29,7 @@ from vocable.evaluation.cost import (
     answer_costs,
     answer_times,
     flops,
+    rerank_costs,
 )
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import (
@@ -41,12 +42,13 @@ from vocable.evaluation.quality import (
     evaluate_run,
     parse_measures,
 )
-from vocable.options import DType, LongDocuments
+from vocable.options import DType, LongDocuments, RerankOptions
 from vocable.progress import progress
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.dense_index import DenseIndex, rounded
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.rerank import reranked
 from vocable.storage import StrPath
 from vocable.vectors import Sources, read_vectors
 
@@ -116,6 +118,26 @@ def rank_densely(encoded: Encoded, k: int) -> Ranking | None:
         return None
     queries, documents = encoded.dense
     return DenseIndex(*rounded(documents), encoded.document_ids).search(queries, encoded.dataset.search_depth(k))
+
+
+def rerank(found: Retrieval, dataset: Dataset, device: str | None, **options: Unpack[RerankOptions]) -> Retrieval:
+    """Return the retrieval with its first hits reranked; its cost has the times of that in place of an answer's."""
+    ranking, times = rerank_dataset(found.ranking, dataset, device, **options)
+    cost = replace(found.cost, answer_p50_ms=None, answer_p95_ms=None, **rerank_costs(times))
+    return found._replace(ranking=ranking, cost=cost)
+
+
+def rerank_dataset(
+    ranking: Ranking, dataset: Dataset, device: str | None, **options: Unpack[RerankOptions]
+) -> tuple[Ranking, np.ndarray]:
+    """Return the ranking of a dataset's q judged queries reranked by its documents, and the milliseconds of each."""
+    texts = {document.id: document.full for document in dataset.documents}
+    queries = [query.text for query in dataset.judged().queries]
+
+    def texts_of(number: int, ids: Sequence[str]) -> list[str]:
+        return [texts[identifier] for identifier in ids]
+
+    return reranked(ranking, queries, texts_of, device=device, **options)
 
 
 def _answer_costs(

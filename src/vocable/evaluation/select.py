@@ -20,18 +20,22 @@ from vocable.encoder.models import is_model, model_name
 from vocable.encoder.protocol import EncodingModel, Role
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
-from vocable.evaluation.cost import Cost, TimedSystem, answer_costs, answer_times, encoding_rates
+from vocable.evaluation.cost import Cost, TimedSystem, answer_costs, answer_times, encoding_rates, timed_rows
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.evaluation.evaluate import ModelOrName, named_systems
 from vocable.evaluation.expanders import is_lexical
 from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
 from vocable.evaluation.quality import DEFAULT_DEPTH
-from vocable.evaluation.retrieval import encode_dataset
+from vocable.evaluation.retrieval import encode_dataset, rerank_dataset
 from vocable.figures import save_figure
 from vocable.fingerprint import settings_of
 from vocable.html import RESULTS
-from vocable.options import CountOrZero, DType, Inference, checked
+from vocable.options import CountOrZero, RerankOptions, SelectionOptions, checked
+from vocable.options import select as select_options
+from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.rerank import load_cross_encoder, rerank_depth
+from vocable.retrieval.stored_documents import dense_checksum
 from vocable.storage import finish, finished, read_record, resumable, write_record
 
 SELECTION_MEASURES = ("nDCG@10", "R@100")
@@ -51,7 +55,7 @@ def select(
     output: str | os.PathLike[str] | None = None,
     convention: Convention | None = None,
     skip_bad: CountOrZero = 0,
-    **options: Unpack[Inference],
+    **options: Unpack[SelectionOptions],
 ) -> ModelSelection:
     """Measure models on a dataset and recommend the best model and pruning within a budget.
 
@@ -71,7 +75,8 @@ def select(
         convention: "trec_eval" counts every hit, "beir" drops the hit with the id of its query; by default BEIR's for
             its collections.
         skip_bad: number of bad lines of the dataset to tolerate and skip.
-        options: the fields of `vocable.options.Inference`.
+        options: the fields of `vocable.options.SelectionOptions`. With `rerank`, whole vectors are also searched with a
+            reranking of the hits, beside the settings of the grid (rerank=20 in it is such a setting, too).
 
     Raises:
         ArgumentError: a budget, grid or measure that cannot be read, a system that is not a model, or something else
@@ -83,8 +88,14 @@ def select(
     arguments, budget = locals(), parse_budget(max_p95, max_bytes_per_document)
     named, measures = named_systems(systems), list(measures or SELECTION_MEASURES)
     settings = list(dict.fromkeys([Setting(), *parse_grid(grid or SELECTION_GRID)]))
+    reranking = select_options(RerankOptions, options)
+    if depth := rerank_depth(reranking):
+        load_cross_encoder(str(reranking.get("rerank")), options.get("device"))  # before the first model encodes
+        settings = list(dict.fromkeys([*settings, Setting(rerank=depth)]))
     if any(setting.rescore for setting in settings):
         raise ArgumentError("grid: no index rescores by itself: leave rescore out")
+    if not depth and any(setting.rerank for setting in settings):
+        raise ArgumentError("grid: rerank needs a cross encoder: --rerank MODEL")
     check_depth(settings, measures, DEFAULT_DEPTH)
     if output is not None:
         require_extra("matplotlib", "figures")
@@ -100,12 +111,14 @@ def select(
     device, dtype, max_length = options.get("device"), options.get("dtype", "auto"), options.get("max_length")
     loading = device, options.get("runtime"), dtype
     models = {name: load_encoder(one, *(() if is_model(one) else loading)) for name, one in named.items()}
-    measure = partial(_measure, models, places, judged, settings, measures, dtype, max_length)
+    measure = partial(_measure, models, places, judged, settings, measures, options)
     if output is None:
         return replace(measure(), budget=budget)
     others: dict[str, object] = {"systems": places, "weights": [model.checksum() for model in models.values()]}
     others |= {"measures": measures, "grid": list(map(str, settings)), "convention": judged.convention}
-    others |= {"dtype": dtype, "max_length": max_length, "device": device}
+    others |= {"dtype": dtype, "max_length": max_length, "device": device, **reranking}
+    if reranker := reranking.get("rerank"):
+        others["reranker"] = dense_checksum(load_cross_encoder(reranker, device))
     arguments["dataset"] = judged.name
     made_from = settings_of(select, arguments, others, without=("max_p95", "max_bytes_per_document"))
     if not finished(output, made_from):
@@ -132,13 +145,13 @@ def _measure(
     dataset: Dataset,
     settings: Sequence[Setting],
     measures: Sequence[str],
-    dtype: DType,
-    max_length: int | None,
+    options: SelectionOptions,
     *,
     keep: Path | None = None,
 ) -> ModelSelection:
     """Encode a dataset with each model, search it with all settings, and time them; vectors are kept in a folder."""
-    points: list[GridPoint] = []
+    dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
+    points, reranking = list[GridPoint](), dict[tuple[str, Setting], np.ndarray]()
     systems, encoders = list[TimedSystem](), list[Callable[[list[str]], object]]()
     deployments = dict[str, Deployment]()
     for name, model in models.items():
@@ -146,7 +159,13 @@ def _measure(
         encoded = encode_dataset(
             model, dataset, keep=folder, name=places[name], title=name, dtype=dtype, max_length=max_length
         )
-        points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH)
+
+        def reranker(ranking: Ranking, setting: Setting, name: str = name) -> tuple[Ranking, np.ndarray]:
+            how: RerankOptions = {**select_options(RerankOptions, options), "rerank_depth": setting.rerank}
+            found, reranking[name, setting] = rerank_dataset(ranking, dataset, options.get("device"), **how)
+            return found, reranking[name, setting]
+
+        points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH, reranker=reranker)
         queries, documents = (TextEncoder(model, role, dtype=dtype, max_length=max_length) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)
@@ -157,10 +176,13 @@ def _measure(
     each = (
         (rate, encoding, one) for rate, (encoding, searching) in zip(rates, times, strict=True) for one in searching
     )
-    timed = [_timed(point, *measured) for point, measured in zip(points, each, strict=True)]
-    options: dict[str, str | int] = {} if dtype == "auto" else {"dtype": dtype}
-    options |= {} if max_length is None else {"max_length": max_length}
-    return ModelSelection(dataset.name, deployments, timed, len(times[0][0]), options)
+    timed, rows = [], timed_rows(len(dataset.queries), len(times[0][0]))
+    for point, (rate, encoding, searching) in zip(points, each, strict=True):
+        again = reranking.get((point.system, point.setting or Setting()))
+        timed.append(_timed(point, rate, encoding, searching if again is None else searching + again[rows]))
+    changed: dict[str, str | int] = {} if dtype == "auto" else {"dtype": dtype}
+    changed |= {} if max_length is None else {"max_length": max_length}
+    return ModelSelection(dataset.name, deployments, timed, len(rows), changed, reranker=options.get("rerank") or "")
 
 
 def _encode_one(encoder: TextEncoder, text: str) -> csr_array:

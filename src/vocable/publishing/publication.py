@@ -167,7 +167,7 @@ class _Publication:
         files = SiteFiles(folder, before)
         assert self.encoder.tokenization is not None
         terms = self._terms(vectors)
-        words = _words([document.full for document in documents]) if self.bm25 else None
+        words = _words([one.weighed(self.collection.title_weight) for one in documents]) if self.bm25 else None
         directory = Directory(
             write_pieces(files, self.encoder.tokenization.vocabulary, set(terms.names)),
             write_postings(files, terms),

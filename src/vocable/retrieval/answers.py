@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from collections.abc import Collection as Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Unpack
 
@@ -60,7 +60,7 @@ class Answers(Sequence[Answer]):
         there = [(document, score) for document, (_, score) in zip(found, ranked, strict=True) if document is not None]
         shown = self.collection.shown([document for document, _ in there], lambda: self.vectors[[number]])
         stored = self.collection.vectors([one.id for one in shown]) if self.explained else None
-        hits = []
+        hits, firsts = [], self._first_scores(number)
         for position, ((document, score), one) in enumerate(zip(there, shown, strict=True)):
             why, places = None, tuple[Word, ...]()
             if stored is not None:
@@ -69,17 +69,14 @@ class Answers(Sequence[Answer]):
                 tokens = text_terms(model, query), text_terms(model, one.full)
                 why = explain_vectors(*vectors, self.collection.terms, *tokens, self.wacky)
                 places = tuple(term_places(model, one.text[:SNIPPET]))
-            hits.append(
-                Hit(
-                    self.ranking.offset + position + 1,
-                    score,
-                    document,
-                    why,
-                    None if one is document else passage(one),
-                    places,
-                )
-            )
+            best, first = None if one is document else passage(one), firsts.get(document.id)
+            hits.append(Hit(self.ranking.offset + position + 1, score, document, why, best, places, first))
         return Answer(self.queries[number], tuple(hits))
+
+    def _first_scores(self, number: int) -> dict[str, float]:
+        """Return the scores before a reranking by document."""
+        scores = self.ranking.first_scores
+        return {} if scores is None else dict(replace(self.ranking, scores=scores).hits(number))
 
     def __repr__(self) -> str:
         return f"Answers({counted(len(self), 'query', 'queries')}, k={self.ranking.rows.shape[1]})"

@@ -6,7 +6,7 @@ Letters: q queries, v output vocabulary, d dimensions of dense vectors, k result
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,12 +17,24 @@ from vocable.data.texts import Texts, as_texts
 from vocable.encoder.models import Model, describe
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
-from vocable.options import Count, Matching, QueryEncoding, SearchOptions, check, checked, select
+from vocable.options import (
+    Count,
+    Matching,
+    QueryEncoding,
+    RerankOptions,
+    SearchOptions,
+    SortOptions,
+    check,
+    checked,
+    select,
+)
 from vocable.retrieval.engines.base import Vectors
-from vocable.retrieval.filters import Filter, check_fields, parse_filter
+from vocable.retrieval.filters import Filter, check_field, check_fields, parse_filter
 from vocable.retrieval.fusion import MIN_DEPTH, aligned, fused, fusion_depth, parse_weights
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking, ranking_of
+from vocable.retrieval.rerank import rerank_depth, reranked
+from vocable.retrieval.sorting import sort_depth, sorted_by
 from vocable.retrieval.stored_documents import StoredDocuments, normalized
 
 
@@ -73,11 +85,14 @@ class Collection(StoredDocuments):
         """
         texts, filter = as_texts(queries, "queries"), options.get("filter")
         weights = self.weighting(options.get("hybrid", False), options.get("weights"))
-        offset = options.get("offset", 0)
-        first = min(offset + k, max(1, len(self)))
-        if len(weights) > 1 and offset and first > MIN_DEPTH:  # pages would be of different fusions
-            limit = f"offset + k must be at most {MIN_DEPTH} in a fused search, not {offset + k}"
+        reranking, sorting = select(RerankOptions, options), select(SortOptions, options)
+        offset, deepest = options.get("offset", 0), max(MIN_DEPTH, rerank_depth(reranking))
+        self.check_sort(sorting)
+        wanted = sort_depth(sorting, offset + k) or offset + k
+        if len(weights) > 1 and offset and min(wanted, len(self)) > deepest:  # pages would be of different fusions
+            limit = f"offset + k must be at most {deepest} in a fused search, not {wanted}"
             raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
+        first = min(max(wanted, rerank_depth(reranking)), max(1, len(self)))
         depth = fusion_depth(first) if len(weights) > 1 else first
         dense = None
         if vectors is None and ("sparse" in weights or ("dense" in weights and self.dense_inside)):
@@ -94,7 +109,44 @@ class Collection(StoredDocuments):
         ranking, *others = found.values()
         if others:
             ranking = fused(found, weights, options.get("fusion", "weighted"), first)
-        return ranking.after(offset, options.get("min_score"))
+        if reranking.get("rerank"):
+            ranking, _ = self.reranked(ranking, texts, vectors, **reranking)
+        ranking = ranking.first(wanted).after(0, options.get("min_score"))
+        if field := sorting.get("sort"):
+            ranking = sorted_by(ranking, field, self._fields)
+        return ranking.after(offset).first(k)
+
+    def check_sort(self, options: SortOptions) -> None:
+        """Raise `ArgumentError` for an order by a field that no document has."""
+        if (field := options.get("sort")) and (known := self.known_fields) is not None:
+            check_field(field.removeprefix("-"), known, "sort")
+
+    def _fields(self, ids: Sequence[str]) -> list[Mapping[str, object]]:
+        return [{} if document is None else document.fields for document in self.documents(ids)]
+
+    def reranked(
+        self,
+        ranking: Ranking,
+        queries: Sequence[str],
+        vectors: csr_array | None = None,
+        **options: Unpack[RerankOptions],
+    ) -> tuple[Ranking, np.ndarray]:
+        """Return a ranking of q `queries` reranked, and the milliseconds of each; `vectors` [q, v] if they are known.
+
+        The text of a hit is the one that is shown: of a document that is searched by passages, the best passage.
+        """
+
+        def texts_of(number: int, ids: Sequence[str]) -> list[str]:
+            found = [document for document in self.documents(ids) if document is not None]
+            query = partial(self._sparse_query, queries[number]) if vectors is None else lambda: vectors[[number]]
+            shown = zip(found, self.shown(found, query), strict=True)
+            texts = {document.id: one.full for document, one in shown}
+            return [texts.get(identifier, "") for identifier in ids]
+
+        return reranked(ranking, queries, texts_of, device=self.device, **options)
+
+    def _sparse_query(self, query: str) -> csr_array:
+        return self.query_encoder().encode([query])
 
     def weighting(self, hybrid: bool, weights: str | Mapping[Space, float] | None) -> dict[Space, float]:
         """Return the non-zero weights of the spaces that a search fuses.

@@ -121,11 +121,16 @@ def names_of(documents: Iterable[Mapping[str, object]], known: Collection[str] =
 def check_fields(filter: Filter, known: Collection[str]) -> None:
     """Raise `ArgumentError`, with the nearest of the `known` names, for a field that no document has."""
     for name in _fields_of(filter):
-        if name not in known:
-            folded = {one.casefold(): one for one in sorted(known) if BARE_WORD.fullmatch(one)}
-            near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=1)]
-            hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(folded.values()) or 'no fields'}"
-            raise ArgumentError(f"filter: no document has the field {shown(name)!r}: {shown(hint)}")
+        check_field(name, known, "filter")
+
+
+def check_field(name: str, known: Collection[str], option: str) -> None:
+    """Raise `ArgumentError`, with the nearest of the `known` names, for a field of an option that no document has."""
+    if name not in known:
+        folded = {one.casefold(): one for one in sorted(known) if BARE_WORD.fullmatch(one)}
+        near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=1)]
+        hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(folded.values()) or 'no fields'}"
+        raise ArgumentError(f"{option}: no document has the field {shown(name)!r}: {shown(hint)}")
 
 
 def _fields_of(filter: Filter) -> Iterator[str]:
@@ -148,10 +153,19 @@ def matches(filter: Filter, fields: Mapping[str, object]) -> bool:
         return any(matches(part, fields) for part in filter.parts)
     if isinstance(filter, Not):
         return not matches(filter.part, fields)
+    return any(_holds(filter, value) for value in values_of_field(fields, filter.field))
+
+
+def values_of_field(fields: Mapping[str, object], name: str) -> list[object]:
+    """Return the values of a field, whose name has dots if it is nested: those of a list, one, or None alone.
+
+    >>> values_of_field({"from": {"city": "Rome"}, "tags": ["a", "b"]}, "from.city")
+    ['Rome']
+    """
     found: Any = fields
-    for name in filter.field.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return any(_holds(filter, value) for value in (found if isinstance(found, list) else [found]))
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found if isinstance(found, list) else [found]
 
 
 def time_of(value: object) -> datetime | None:

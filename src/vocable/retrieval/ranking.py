@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -28,12 +28,14 @@ class Ranking:
 
     `rows` int32 [q, k] are row numbers of documents, -1 if a query has fewer hits; `scores` float32 [q, k] are 0 there.
     `ids` are the n document ids by row, if the index has ids. `offset` is the number of better documents left out.
+    After a reranking, `first_scores` are the scores before it.
     """
 
     rows: np.ndarray
     scores: np.ndarray
     ids: Sequence[str] | None = None
     offset: int = 0
+    first_scores: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or self.rows.shape != self.scores.shape:
@@ -54,7 +56,7 @@ class Ranking:
 
     def first(self, k: int) -> Ranking:
         """Return the ranking of the k best documents."""
-        return Ranking(self.rows[:, :k], self.scores[:, :k], self.ids)
+        return self._columns(slice(k))
 
     def after(self, offset: int, min_score: float | None = None) -> Ranking:
         """Return the ranking after its `offset` best documents, without those that score less than `min_score`.
@@ -62,11 +64,16 @@ class Ranking:
         >>> ranking_of([[("a", 3.0), ("b", 2.0), ("c", 1.0)]], k=3).after(1, min_score=2).hits(0)
         [('b', 2.0)]
         """
-        rows, scores = self.rows[:, offset:], self.scores[:, offset:]
-        if min_score is not None:
-            enough = scores >= np.float32(min_score)
-            rows, scores = np.where(enough, rows, np.int32(-1)), np.where(enough, scores, np.float32(0))
-        return Ranking(rows, scores, self.ids, offset)
+        left = replace(self._columns(slice(offset, None)), offset=offset)
+        if min_score is None:
+            return left
+        enough = left.scores >= np.float32(min_score)
+        rows, scores = np.where(enough, left.rows, np.int32(-1)), np.where(enough, left.scores, np.float32(0))
+        return replace(left, rows=rows, scores=scores)
+
+    def _columns(self, columns: slice) -> Ranking:
+        first = None if self.first_scores is None else self.first_scores[:, columns]
+        return replace(self, rows=self.rows[:, columns], scores=self.scores[:, columns], first_scores=first)
 
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
         """Return the hits as records of ir_measures, with the q `query_ids` by row."""

@@ -32,7 +32,7 @@ class Hit(NamedTuple):
 
     In a hybrid search `score` is the fused score; `explanation` is always of the model's own score. In a collection
     that is searched by passages, `passage` is the best one, which is also the one explained. `places` are the terms in
-    the first `SNIPPET` characters, if the hit is explained.
+    the first `SNIPPET` characters, if the hit is explained. After a reranking `first_score` is the score before it.
     """
 
     rank: int
@@ -41,12 +41,15 @@ class Hit(NamedTuple):
     explanation: Explanation | None = None
     passage: Passage | None = None
     places: tuple[Word, ...] = ()
+    first_score: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the hit as JSON values, without `places`."""
         values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
         if not self.document.fields:
             del values["fields"]
+        if self.first_score is not None:
+            values["first_score"] = self.first_score
         if self.passage is not None:
             values["passage"] = asdict(self.passage)
         return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
@@ -75,8 +78,12 @@ class Hit(NamedTuple):
         lines.append(indent + shortened((self.passage or self.document).text, width))
         if self.document.fields:
             lines.append(indent + shortened(", ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
+        score = self.score
+        if self.first_score is not None:
+            lines.append(f"{indent}score before reranking: {self.first_score:.4g}")
+            score = self.first_score
         if self.explanation is not None:
-            if abs(self.explanation.score - self.score) > 1e-3 * self.score:  # in a hybrid search
+            if abs(self.explanation.score - score) > 1e-3 * score:  # in a hybrid search
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
             lines += [indent + shortened(line, width) for line in self.explanation.reasons()]
         return "\n".join(lines)

@@ -41,6 +41,7 @@ class CollectionSettings:
     inputs: str  # fingerprint of the corpus
     vectors: str = ""  # fingerprint of the stored vectors that it was made of
     engine_options: dict[str, object] = field(default_factory=dict)
+    title_weight: int = 1  # how often a title's words count for BM25
     base_url: str | None = None  # web address of a corpus that is a folder
     progress: StreamProgress = field(default_factory=StreamProgress)  # of the making
     whole: bool = False  # the making is complete

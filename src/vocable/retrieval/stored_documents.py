@@ -59,7 +59,7 @@ class StoredDocuments:
         self.allow_changed_model, self.device = allow_changed_model, device
         settings = check_settings(store.settings, self.place)
         self.model, self.source, self.weights = settings.model, settings.source, settings.weights
-        self.base_url = settings.base_url
+        self.base_url, self.title_weight = settings.base_url, settings.title_weight
         self.meta, self.limits, self.dense, self.dtype = (
             settings.meta,
             settings.limits,
@@ -341,7 +341,7 @@ class StoredDocuments:
             assert dense is not None
             vectors["dense"] = dense
         gone = {document.id for document in replaced} - {document.id for document in documents}
-        with self._counting(Content(sparse, texts), replaced) as weights:
+        with self._counting(Content(sparse, self._counted_texts(documents)), replaced) as weights:
             if documents:
                 self.store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
             if gone:
@@ -352,8 +352,12 @@ class StoredDocuments:
         """Return the context in which a change is counted; it yields the vectors for BM25."""
         if self.statistics is None:
             return nullcontext()
-        ids, texts = [document.id for document in replaced], [document.full for document in replaced]
-        return self.statistics.changing(added, Content(self.vectors(ids), texts))
+        vectors = self.vectors([document.id for document in replaced])
+        return self.statistics.changing(added, Content(vectors, self._counted_texts(replaced)))
+
+    def _counted_texts(self, documents: Sequence[Document]) -> list[str]:
+        """Return the texts whose words BM25 counts."""
+        return [document.weighed(self.title_weight) for document in documents]
 
     def _know_fields(self, documents: Sequence[Document]) -> None:
         """Record the names of the fields of documents before they are written."""
@@ -367,7 +371,7 @@ class StoredDocuments:
         if self.statistics is not None and self.statistics.drifted > drift:
             with self.statistics.renewed():
                 for some in self._parts():
-                    weights = self.statistics.weights([document.full for document in some])
+                    weights = self.statistics.weights(self._counted_texts(some))
                     self.store.replace_vectors([document.id for document in some], "bm25", weights)
         self.store.optimize()
 
@@ -377,7 +381,7 @@ class StoredDocuments:
         self.statistics.clear()
         for some in self._parts():
             vectors = self.vectors([document.id for document in some])
-            with self.statistics.changing(Content(vectors, [document.full for document in some])):
+            with self.statistics.changing(Content(vectors, self._counted_texts(some))):
                 pass
         self._settle(-1 if "bm25" in self.spaces else 0)
         self.statistics.end_recovery()

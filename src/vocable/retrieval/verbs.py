@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
 
+from annotated_types import Ge, Le
 from scipy.sparse import csr_array
 
 from vocable.data import BadLines, Document, read_corpus
@@ -53,6 +54,7 @@ def index(
     output: str | PathLike[str],
     *,
     bm25: bool = False,
+    title_weight: Annotated[int, Ge(1), Le(100)] = 1,
     dense: str | None = None,
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
@@ -70,6 +72,7 @@ def index(
             and its address, as qdrant+http://host:6333/name (docs/search.md lists them). If the same call has made it
             already, it is opened.
         bm25: also index the words of the documents, for hybrid search.
+        title_weight: with bm25, how often a title's words count.
         dense: also encode with this model of sentence-transformers, for hybrid search; by default with `model` itself,
             if it gives dense vectors in the same pass.
         no_dense: leave out the dense vectors of `model`.
@@ -88,7 +91,14 @@ def index(
     documents = read_corpus(source, bad=bad)
     if base_url is not None:
         documents = _with_urls(documents, source, base_url)
-    parts = {"bm25": bm25, "dense": dense, "no_dense": no_dense, "engine_options": engine_options, "base_url": base_url}
+    parts = {
+        "bm25": bm25,
+        "title_weight": title_weight,
+        "dense": dense,
+        "no_dense": no_dense,
+        "engine_options": engine_options,
+        "base_url": base_url,
+    }
     collection = build(model, documents, output, source=source, **parts, **options)  # type: ignore[arg-type]
     collection.built = collection.counts()._replace(
         bad_lines=bad.count, first_bad=bad.first or "", repeated=bad.repeated
@@ -104,6 +114,7 @@ def build(
     name: str | None = None,
     source: str = "",
     bm25: bool = False,
+    title_weight: int = 1,
     dense: str | None = None,
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
@@ -118,6 +129,8 @@ def build(
     device, runtime = options.get("device"), options.get("runtime")
     limits = Limits(**{n: v for n, v in options.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
+    if title_weight != 1 and not bm25:
+        raise ArgumentError("title_weight goes with bm25, whose words it counts")
     if dense is not None and no_dense:
         raise ArgumentError("dense and no_dense exclude each other")
     settings: dict[str, object] = {
@@ -157,6 +170,7 @@ def build(
         "base_url": base_url,
         "inputs": fingerprint(source),
         "bm25": bm25,
+        "title_weight": title_weight,
         "dense": dense,
         "dense_weights": None if dense_model is None else dense_checksum(dense_model),
         "limits": asdict(limits),

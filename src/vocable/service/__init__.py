@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc, TypedDict
 
 from vocable.errors import ArgumentError
-from vocable.options import RECORD_RULES, Device
+from vocable.options import RECORD_RULES, Device, RerankOptions
 
 TOKEN_VARIABLE = "VOCABLE_TOKEN"  # environment variable that the service and its clients read
 
@@ -35,7 +35,7 @@ class ServiceLimits(TypedDict, total=False):
     timeout: Annotated[int, Ge(1), Le(3600), Doc("Seconds of a request, 30 by default; slower ones get status 504.")]
 
 
-class ServiceOptions(ServiceLimits, total=False):
+class ServiceOptions(ServiceLimits, RerankOptions, total=False):
     """Settings of the service."""
 
     allow_host: Annotated[

@@ -210,6 +210,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
             spaces=list(service.collection.spaces),
             can_change=service.can_change,
             wacky=service.wacky is not None,
+            rerank=service.rerank.get("rerank"),
             compare_with=None if second is None else second.collection.model,
         )
 

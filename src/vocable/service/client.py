@@ -28,7 +28,7 @@ CHANGED = TypeAdapter(Changed)
 DOCUMENTS = TypeAdapter(list[WrittenDocument | None])
 EXPLAINED: TypeAdapter[Explanation | Expansion] = TypeAdapter(Explanation | Expansion)
 SPARSE_VECTORS = TypeAdapter(list[list[SparseValue]])
-LOCAL = ("allow_changed_model", "device", "wacky", "wacky_share", "run")  # settings of a local index alone
+LOCAL = ("allow_changed_model", "device", "rerank", "wacky", "wacky_share", "run")  # settings of a local index alone
 
 
 class Client:
@@ -46,12 +46,13 @@ class Client:
         *,
         vector: Sequence[SparseValue] | None = None,
         explain: bool = False,
+        reranked: bool | None = None,
         **options: Unpack[SearchOptions],
     ) -> list[Hit]:
-        """Return the hits of a text, or of its `vector` as `embed` returns it."""
+        """Return the hits of a text, or of its `vector` as `embed` returns it, `reranked` if the service does that."""
         text = None if query is None else as_text(query, "query")
         values = None if vector is None else [one.model_dump() for one in vector]
-        body = {"query": text, "vector": values, "k": k, "explain": explain, **options}
+        body = {"query": text, "vector": values, "k": k, "explain": explain, "rerank": reranked, **options}
         answer = SearchAnswer.model_validate_json(self._request("POST", "/search", body))
         return [found.hit() for found in answer.hits]
 

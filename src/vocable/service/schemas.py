@@ -44,15 +44,16 @@ class JSONBody(BaseModel):
 
 
 def with_options(record: Any) -> Callable[[type[T]], type[T]]:
-    """Decorate a request to have the options of a record as further keys, which may be null."""
+    """Decorate a request to have the options of a record as further keys, which may be null; its own keys stay."""
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
         description = next(one.documentation for one in get_args(hint) if isinstance(one, Doc))
         fields[name] = hint | None, Field(default=None, description=description)
 
     def extended(request: type[T]) -> type[T]:
+        further = {name: field for name, field in fields.items() if name not in request.model_fields}
         return create_model(
-            request.__name__, __base__=request, __module__=request.__module__, __doc__=request.__doc__, **fields
+            request.__name__, __base__=request, __module__=request.__module__, __doc__=request.__doc__, **further
         )
 
     return extended
@@ -101,6 +102,9 @@ class SearchRequest(JSONBody):
     vector: list[SparseValue] | None = Field(default=None, description="The vector, if the text is not to be encoded.")
     k: int = Field(default=10, ge=1, description="Results.")
     explain: bool = Field(default=False, description="Return the terms that made the score of each hit.")
+    rerank: bool | None = Field(
+        default=None, description="Rerank with the cross encoder of the service; by default if it has one."
+    )
 
 
 class ExplainRequest(JSONBody):
@@ -119,7 +123,9 @@ class ViewRequest(JSONBody):
     query: str
     k: int = Field(default=10, ge=1, le=50, description="Documents of each ranking.")
     show: list[str] = Field(
-        default=["sparse"], max_length=8, description="Rankings: sparse, bm25, dense, hybrid, if the index has them."
+        default=["sparse"],
+        max_length=8,
+        description="Rankings: sparse, bm25, dense, hybrid, if the index has them; reranked, if the service reranks.",
     )
     filter: str | None = Field(default=None, description="As in a search.")
 
@@ -142,12 +148,14 @@ class FoundDocument(WrittenDocument):
 
     rank: int
     score: float
+    first_score: float | None = Field(default=None, description="The score before a reranking.")
     explanation: Explanation | None = None
     passage: Passage | None = Field(default=None, description="The best passage, in an index of passages.")
 
     def hit(self) -> Hit:
         """Return the hit as a record."""
-        return Hit(self.rank, self.score, self.document(), self.explanation, self.passage)
+        document = self.document()
+        return Hit(self.rank, self.score, document, self.explanation, self.passage, first_score=self.first_score)
 
 
 class SearchAnswer(BaseModel):
@@ -181,6 +189,7 @@ class Info(BaseModel):
     spaces: list[str]
     can_change: bool
     wacky: bool = Field(description="The wacky terms are known.")
+    rerank: str | None = Field(description="The cross encoder that reranks.")
     compare_with: str | None = Field(description="The model of a second index, which answers under /compare-with.")
 
 

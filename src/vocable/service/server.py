@@ -21,9 +21,10 @@ from typing import Annotated, Any, NamedTuple, Unpack
 from annotated_types import Ge, Le
 
 from vocable.errors import ArgumentError
-from vocable.options import Count, checked, select
+from vocable.options import Count, RerankOptions, checked, select
 from vocable.progress import without_progress
 from vocable.retrieval.collection import Collection
+from vocable.retrieval.rerank import load_cross_encoder
 from vocable.retrieval.verbs import open_index
 from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE, ServiceLimits, ServiceOptions
 from vocable.tables import counted, shortened
@@ -143,7 +144,7 @@ def application(settings: WorkerSettings, opened: ServedIndex | None = None) -> 
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)
     opened, limits, options = opened or _opened(settings), settings.limits, settings.options
-    service = Service(opened.collection, limits, metrics, opened.wacky)
+    service = Service(opened.collection, limits, metrics, opened.wacky, select(RerankOptions, options))
     second = None if opened.second is None else Service(opened.second, limits, metrics)
     return ServiceMiddleware(
         endpoints(service, metrics, second),
@@ -196,6 +197,8 @@ def _opened(settings: WorkerSettings) -> ServedIndex:
     try:
         if (second := options.get("compare_with")) is not None:
             opened = opened._replace(second=open_index(second, **model))
+        if (reranker := options.get("rerank")) is not None:
+            load_cross_encoder(reranker, options.get("device"))  # now, so that no request waits for it
         if (scores := options.get("wacky")) is not None:
             share = options.get("wacky_share") or WACKY_SHARE
             opened = opened._replace(wacky=read_wacky_terms(scores, opened.collection.terms, share))

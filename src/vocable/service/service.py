@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document, Query
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
-from vocable.options import ListOptions, Pruning, SearchOptions, select
+from vocable.options import ListOptions, Pruning, RerankOptions, SearchOptions, check, select
 from vocable.pruning import prune
 from vocable.retrieval.answers import Answers
 from vocable.retrieval.collection import Collection
@@ -26,6 +26,7 @@ from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.retrieval.filters import Comparison, Filter, Not, parse_filter
 from vocable.retrieval.records import Changed, Hit
+from vocable.retrieval.rerank import RERANK_BATCH, RERANK_DEPTH
 from vocable.service import ServiceLimits
 from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics
@@ -65,9 +66,15 @@ class Service:
     """The functions behind the endpoints; one thread does all work on model and collection."""
 
     def __init__(
-        self, collection: Collection, limits: ServiceLimits, metrics: Metrics, wacky: frozenset[str] | None = None
+        self,
+        collection: Collection,
+        limits: ServiceLimits,
+        metrics: Metrics,
+        wacky: frozenset[str] | None = None,
+        rerank: RerankOptions | None = None,
     ) -> None:
         self.collection, self.limits, self._metrics, self.wacky = collection, limits, metrics, wacky
+        self.rerank: RerankOptions = rerank or {}
         self.model = collection.loaded_model
         self.queries = collection.query_encoder()
         self.documents = TextEncoder(self.queries.model, "document", dtype=collection.dtype)
@@ -108,7 +115,8 @@ class Service:
 
     async def search(self, request: SearchRequest) -> list[Hit]:
         """Return the hits of one query."""
-        options, query = request.options(SearchOptions), request.query or ""
+        options: SearchOptions = {**request.options(SearchOptions), **self._reranking(request)}
+        query = request.query or ""
         limit = min(self.limits["max_k"], MAX_EXPLAINED) if request.explain else self.limits["max_k"]
         offset = options.get("offset", 0)
         if (most := offset + request.k) > limit:
@@ -116,8 +124,10 @@ class Service:
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
         fused = self.collection.weighting(options.get("hybrid", False), options.get("weights"))
-        if request.query is None and (request.vector is None or request.explain or fused.keys() != {"sparse"}):
-            raise ArgumentError("query is missing: send a query or its vector; hybrid and explain need the query")
+        needed = request.explain or request.rerank or fused.keys() != {"sparse"}
+        if request.query is None and (request.vector is None or needed):
+            message = "send a query or its vector; hybrid, explain and rerank need the query"
+            raise ArgumentError(f"query is missing: {message}")
         self._check([query])
         if request.vector is not None:
             if "query_idf" in options:
@@ -128,6 +138,25 @@ class Service:
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
         [hits] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
         return list(hits)
+
+    def _reranking(self, request: SearchRequest) -> RerankOptions:
+        """Return the options of a request's reranking, whose numbers are at most those of the service."""
+        found: dict[str, Any] = {
+            "rerank": None,
+            "rerank_depth": RERANK_DEPTH,
+            "rerank_batch_size": RERANK_BATCH,
+            **self.rerank,
+        }
+        if request.rerank and not found["rerank"]:
+            raise ArgumentError("rerank: the service has no cross encoder: serve with --rerank MODEL")
+        for name in ("rerank_depth", "rerank_batch_size", "rerank_ms"):
+            asked, most = getattr(request, name), found.get(name)
+            if None not in (asked, most) and asked > most:
+                raise ArgumentError(f"{name} must be at most {most:g}, not {asked:g}")
+            found[name] = most if asked is None else asked
+        if request.rerank is False or request.query is None:
+            found["rerank"] = None
+        return check(RerankOptions, found)
 
     def check_filter(self, text: str | None) -> None:
         """Raise `ArgumentError` for a filter that cannot be read, or is too long or too deep."""
@@ -280,7 +309,7 @@ class Service:
         return explain_vectors(vectors[[0]], stored, names, tokens, text_terms(self.model, document), self.wacky)
 
     def _view(self, items: list[tuple[ViewRequest, Row]]) -> list[View]:
-        return [view(self.collection, request, self._matrix([row]), self.wacky) for request, row in items]
+        return [view(self.collection, request, self._matrix([row]), self.wacky, self.rerank) for request, row in items]
 
     def _postings(self, terms: list[str]) -> list[TermPostings | NotFoundError]:
         return [term_postings(self.collection, term) or NotFoundError(f"there is no term {term!r}") for term in terms]

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.terms import term_places
 from vocable.errors import ArgumentError
-from vocable.options import Pruning
+from vocable.options import Pruning, RerankOptions
 from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import (
@@ -36,7 +36,7 @@ from vocable.retrieval.ranking import Ranking
 from vocable.service.schemas import ViewRequest
 
 T = TypeVar("T")
-HYBRID, UNPRUNED = "hybrid", "unpruned"  # rankings besides the rankings of single spaces
+HYBRID, RERANKED, UNPRUNED = "hybrid", "reranked", "unpruned"  # rankings besides the rankings of single spaces
 QUERY_TERMS = 200  # listed terms of a query
 MAX_CHARACTERS = 5000  # of a document
 MAX_POSTINGS = 10_000  # whose weights are read
@@ -117,15 +117,25 @@ class TermPostings:
     heaviest: list[TermDocument]
 
 
-def view(collection: Collection, request: ViewRequest, vector: csr_array, wacky: frozenset[str] | None = None) -> View:
+def view(
+    collection: Collection,
+    request: ViewRequest,
+    vector: csr_array,
+    wacky: frozenset[str] | None = None,
+    rerank: RerankOptions | None = None,
+) -> View:
     """Return the view of a query with its `vector` [1, v].
 
-    If the request prunes the vector, there is the ranking of the whole vector, too. `wacky` is as in `explain`.
+    If the request prunes the vector, there is the ranking of the whole vector, too. `wacky` is as in `explain`. If the
+    request shows a reranking, the hybrid is reranked or, without one, the sparse ranking.
     """
     kept = prune(vector, **request.options(Pruning))
     vectors = {"sparse": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
     filter = None if request.filter is None else parse_filter(request.filter)
     rankings, costs = _rankings(collection, request, vectors, filter)
+    if RERANKED in request.show and rerank and rerank.get("rerank"):
+        first = rankings.get(HYBRID, rankings["sparse"])
+        rankings[RERANKED], _ = collection.reranked(first, [request.query], kept, **rerank)
     if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     places = {

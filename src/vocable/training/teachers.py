@@ -8,7 +8,6 @@ terms.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import torch
 from datasets import Dataset
-from huggingface_hub.errors import HFValidationError
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -33,11 +31,10 @@ from vocable.data import Document
 from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.dense import dense_dimensions
 from vocable.encoder.graph import GraphModel
-from vocable.encoder.hub import TRUSTING, locate
+from vocable.encoder.hub import locate
 from vocable.encoder.idf import idf
-from vocable.encoder.layouts import reading_layouts
 from vocable.encoder.load import load
-from vocable.encoder.opening import open_model
+from vocable.encoder.opening import SAVED_AS, model_kind, open_model
 from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
@@ -54,8 +51,6 @@ T = TypeVar("T")
 TEACHER_VECTORS = "vectors of a sparse teacher"
 EMBEDDED_TOGETHER = 1024  # texts; an interruption loses at most as many
 ModelKind = Literal["cross", "dense", "sparse"]
-SAVED_AS: dict[str, ModelKind] = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseEncoder": "sparse"}
-ARCHITECTURES: dict[str, ModelKind] = {"ForSequenceClassification": "cross", "ForMaskedLM": "sparse"}
 
 Model: TypeAlias = CrossEncoder | SentenceTransformer | SparseEncoder
 Scorer: TypeAlias = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
@@ -95,30 +90,12 @@ def make_scorer(model: Model) -> Scorer:
 
 def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: str | None = None) -> Model:
     """Load a model that can score pairs; `name` and `device` as for `vocable.load`, `kind` by default as configured."""
-    place = locate(name)
-    try:
-        kind = kind or _kind(place)
-    except (OSError, ValueError, HFValidationError) as error:
-        raise ModelError(f"{name}: {str(error).strip().partition(chr(10))[0]}") from error
-    if kind == "sparse":
+    known = kind or model_kind(name)
+    if known == "sparse":
         return load(name, device=device)
-    return open_model(name, CrossEncoder if kind == "cross" else SentenceTransformer, device)
-
-
-def _kind(place: str) -> ModelKind:
-    saved_as = load_file_path(place, "config_sentence_transformers.json")
-    if saved_as is not None:
-        return SAVED_AS[json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", "SentenceTransformer")]
-    if load_file_path(place, "modules.json") is not None:
-        return "dense"  # saved before other kinds existed
-    with reading_layouts():
-        architectures = AutoConfig.from_pretrained(place, trust_remote_code=TRUSTING.get()).architectures or []
-    for architecture in architectures:
-        for ending, kind in ARCHITECTURES.items():
-            if architecture.endswith(ending):
-                return kind
-    found = ", ".join(architectures) or "no architecture"
-    raise ModelError(f"{place}: its configuration has {found}: `kind` must be cross, dense or sparse")
+    if known not in ("cross", "dense"):
+        raise ModelError(f"{name}: its configuration has {known}: `kind` must be cross, dense or sparse")
+    return open_model(name, CrossEncoder if known == "cross" else SentenceTransformer, device)
 
 
 def lexical_teacher(examples: Dataset) -> Teacher:
@@ -203,8 +180,7 @@ def load_teachers(
 
 def _is_sparse(name: str) -> bool:
     """Return True for a saved sparse encoder; a model without a saved kind counts as dense."""
-    place = locate(name)
-    return load_file_path(place, "config_sentence_transformers.json") is not None and _kind(place) == "sparse"
+    return load_file_path(locate(name), SAVED_AS) is not None and model_kind(name) == "sparse"
 
 
 def sparse_scores(

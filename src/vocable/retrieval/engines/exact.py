@@ -153,7 +153,7 @@ class ExactStore(FolderStore):
         write_texts(self.folder / TEXTS_FILE, (self._read_texts(parts / name) for name in self.files))
         if self.settings.get("bm25"):
             table = self._read_texts(self.folder / TEXTS_FILE, known=False)
-            texts = [document.full for document in documents_of(table)]
+            texts = [one.weighed(self.settings.get("title_weight", 1)) for one in documents_of(table)]
             BM25Index(texts, table.column("id").to_pylist()).save(self.folder / "bm25")
         if "dense" in self.spaces:
             made = [DenseIndex.load((parts / name).with_suffix(".dense")) for name in self.files]

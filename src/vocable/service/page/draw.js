@@ -7,7 +7,7 @@ const share = new Intl.NumberFormat("en", { style: "percent" });
 const EXCERPT = 300, BEFORE = 60; // characters
 export const KINDS = { text: "from the text", expansion: "added by the model", wacky: "added, and wacky" };
 const SIGNS = { text: "", expansion: "+", wacky: "~" };
-export const RANKINGS = { __proto__: null, sparse: "sparse", bm25: "BM25", dense: "dense", hybrid: "hybrid" };
+export const RANKINGS = { __proto__: null, sparse: "sparse", bm25: "BM25", dense: "dense", hybrid: "hybrid", reranked: "reranked" };
 
 /** An element with attributes, listeners (functions) and children (elements or text). */
 export function element(name, attributes = {}, ...children) {

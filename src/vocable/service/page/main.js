@@ -23,7 +23,7 @@ async function start() {
     return failed(error);
   }
   $("about").textContent = `${count.format(info.documents)} documents, ${short(info.model_id)}`;
-  const rankings = info.spaces.length > 1 ? [...info.spaces, "hybrid"] : info.spaces;
+  const rankings = [...info.spaces, ...(info.spaces.length > 1 ? ["hybrid"] : []), ...(info.rerank ? ["reranked"] : [])];
   setUsual(info.spaces.includes("bm25") ? "hybrid" : "sparse");
   $("by").replaceChildren($("by").firstElementChild, ...rankings.flatMap((name) => [
     element("input", { type: "radio", name: "by", id: `by-${name}`, value: name }),

@@ -1,0 +1,67 @@
+"""Hits in the order of a field of their documents, in place of their scores.
+
+A search finds by resemblance, so that almost every document matches a little: sorted are the best hits alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from vocable.errors import ArgumentError
+from vocable.options import SortOptions
+from vocable.retrieval.filters import time_of, values_of_field
+from vocable.retrieval.ranking import Ranking
+
+SORTED_HITS = 100  # best hits that are sorted, by default
+
+FieldsOf: TypeAlias = Callable[[Sequence[str]], Sequence[Mapping[str, object]]]  # ids of documents -> their fields
+Key: TypeAlias = tuple[int, float | str, str]
+
+
+def sort_depth(options: SortOptions, last: int) -> int:
+    """Return the number of best hits that are sorted, 0 without a field; `ArgumentError` if `last`, the last hit that
+    is wanted, is beyond them.
+    """
+    if not options.get("sort"):
+        return 0
+    depth = options.get("sort_hits", SORTED_HITS)
+    if last > depth:
+        raise ArgumentError(f"sort_hits must be at least {last}, the hits that are wanted, not {depth}")
+    return depth
+
+
+def sorted_by(ranking: Ranking, field: str, fields_of: FieldsOf) -> Ranking:
+    """Return the ranking in the order of a field, or of `-field` in the reverse order; equals keep their order.
+
+    Numbers come before dates (ISO 8601), dates before other texts; hits without such a value are last in both orders.
+    Of a list the value counts that comes first.
+    """
+    reverse, name = field.startswith("-"), field.removeprefix("-")
+    rows, scores = ranking.rows.copy(), ranking.scores.copy()
+    first = None if ranking.first_scores is None else ranking.first_scores.copy()
+    for number in range(len(ranking)):
+        fields = fields_of([identifier for identifier, _ in ranking.hits(number)])
+        keys = [_key(one, name, reverse) for one in fields]
+        known = [place for place, key in enumerate(keys) if key is not None]
+        order = sorted(known, key=lambda place: keys[place] or (0, 0.0, ""), reverse=reverse)  # stable either way
+        order += [place for place, key in enumerate(keys) if key is None]
+        for values in (rows, scores, *([] if first is None else [first])):
+            values[number, : len(order)] = values[number, order]
+    return replace(ranking, rows=rows, scores=scores, first_scores=first)
+
+
+def _key(fields: Mapping[str, object], name: str, reverse: bool) -> Key | None:
+    """Return what a document is sorted by; None without a value that has an order."""
+    keys = [key for value in values_of_field(fields, name) if (key := _key_of(value)) is not None]
+    return (max if reverse else min)(keys, default=None)
+
+
+def _key_of(value: object) -> Key | None:
+    if isinstance(value, bool | int | float):
+        return 0, float(value), ""
+    if isinstance(value, str):
+        time = time_of(value)
+        return (2, value.casefold(), value) if time is None else (1, time.timestamp(), "")
+    return None
