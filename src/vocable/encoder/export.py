@@ -187,6 +187,9 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
     names: dict[int, Literal["", "query", "document"]] = {}
     for role in BOTH_ROLES:
         first: Any = route(model, role)[0]
+        if len(rest := route(model, role)[2:]):
+            kind = type(rest[0]).__name__
+            raise ModelError(f"a {role} goes through {kind} after its pooling, which an exported graph does not have")
         encoder = encoding.encoder(role, "float32")
         if id(first) not in names:
             names[id(first)] = role if isinstance(model[0], Router) else ""

@@ -205,9 +205,9 @@ def _pool(
     reduction = POOLINGS[pooling.pooling_strategy].reduction
     pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function)
     pooling.embedding_dimension = pooled.shape[1]
-    features["sparse_embedding"] = features["sentence_embedding"] = pooled
+    features["sentence_embedding"] = pooled
     if dense is not None and JOINED in pooling.__dict__:
-        features["sentence_embedding"] = torch.cat([pooled, dense], dim=1)
+        features |= {"sparse_embedding": pooled, "sentence_embedding": torch.cat([pooled, dense], dim=1)}
     return features
 
 
