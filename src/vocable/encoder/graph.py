@@ -56,6 +56,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT, DENSE_OUTPUT = "weights", "dense"  # of all terms, and the dense vectors; the others are of one role
 GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
 READ_BYTES = 1 << 20  # bytes that are read at a time
+EXPORTED = "an exported model only encodes: adapt or train the model that it was made from"
 
 GraphFormat = Literal["onnx", "openvino"]
 Run = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
@@ -106,7 +107,7 @@ class Session(NamedTuple):
 class GraphModel(EncodingModel):
     """An exported model. It only encodes, on a CPU: verbs that read or change weights refuse it."""
 
-    device = "cpu"
+    device, refusal = "cpu", EXPORTED
 
     def __init__(self, place: str | Path, name: str | None = None, *, query_weights: Path | None = None) -> None:
         """Open the folder of an exported model; `query_weights` is a table of token weights for its queries.
@@ -436,8 +437,8 @@ def has_weights(place: str | Path) -> bool:
 
 
 def refuse_exported(model: object) -> None:
-    """Raise `ModelError` for an exported model, or for the folder of one without weights for PyTorch."""
-    if isinstance(model, GraphModel) or (
-        isinstance(model, str | Path) and is_exported(model) and not has_weights(model)
-    ):
-        raise ModelError("an exported model only encodes: adapt or train the model that it was made from")
+    """Raise `ModelError` for a model that only encodes, or for an exported folder without weights for PyTorch."""
+    if isinstance(model, EncodingModel) and model.refusal:
+        raise ModelError(model.refusal)
+    if isinstance(model, str | Path) and is_exported(model) and not has_weights(model):
+        raise ModelError(EXPORTED)

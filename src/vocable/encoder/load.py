@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vocable.encoder.graph import GRAPH_SETTINGS, GraphModel, has_weights, is_exported
-from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, GRAPH_FOLDERS, WEIGHTS, check_files, check_model, locate
+from vocable.encoder.hub import (
+    BUILT_IN_MODEL,
+    BY_LOOKUP,
+    GRAPH_FOLDERS,
+    WEIGHTS,
+    check_files,
+    check_model,
+    locate,
+    trusting,
+)
 from vocable.encoder.models import Model, encoding_model, is_model
 from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.terms import terms
@@ -40,7 +49,9 @@ def load(
     runtime: Runtime | None = None,
     trust_remote_code: bool = False,
 ) -> Model:
-    """Load a sparse encoder: a `SparseEncoder`, or a `GraphModel`, which only encodes, without PyTorch.
+    """Load a sparse encoder: a `SparseEncoder`, or a model that only encodes.
+
+    The latter are a `GraphModel`, without PyTorch, and a `TokenWeightModel` (BGE-M3).
 
     A `SparseEncoder` is in float32, with a head that never holds the logits.
 
@@ -80,7 +91,13 @@ def load(
     if not _has_torch():
         raise MissingExtraError(f"{name} needs PyTorch: pip install 'vocable[train]'")
     from vocable.encoder.sparse_encoder import load_sparse_encoder
+    from vocable.encoder.token_weights import ONLY_ENCODES, load_token_weights, weighs_tokens
 
+    if not new_head and weighs_tokens(name):
+        if pooling or activation or special_terms:
+            raise ArgumentError(f"{name}: pooling, activation and special_terms are of an output layer: {ONLY_ENCODES}")
+        with trusting(trust_remote_code):
+            return load_token_weights(name, device)
     return load_sparse_encoder(name, **changes, device=device, trust_remote_code=trust_remote_code)  # type: ignore[arg-type]
 
 

@@ -152,6 +152,7 @@ class EncodingModel(ABC):
         runtime: library that computes it.
         device, dtype: of its computation, as "cpu" and "bfloat16".
         prompts, default_prompt: prompts by name, and the name of the default prompt.
+        refusal: why the weights of a model that only encodes cannot be read or changed; empty if they can.
     """
 
     runtime: Runtime
@@ -159,6 +160,7 @@ class EncodingModel(ABC):
     dtype: str
     prompts: Mapping[str, str]
     default_prompt: str | None
+    refusal = ""
 
     @property
     @abstractmethod

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import batch_to_device
 from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
@@ -149,13 +148,12 @@ class TorchEncoder(RoleEncoder):
     @classmethod
     def of(cls, model: SparseEncoder, role: Role, dtype: DType = "auto", max_length: int | None = None) -> TorchEncoder:
         """Return the encoder of a role of `model`, or of a copy in another number type."""
-        return cls(TorchModel(_in_dtype(model, dtype)), role, max_length)
+        return cls(TorchModel(in_dtype(model, dtype)), role, max_length)
 
     def __init__(self, model: TorchModel, role: Role, max_length: int | None) -> None:
         self.model, modules = model, route(model.sparse_encoder, role)
         self.settings = _settings(model.sparse_encoder, role, max_length)
-        poolings = [module.pooling_strategy for module in modules if isinstance(module, SpladePooling)]
-        self.pooling = poolings[0] if poolings else "static"
+        self.pooling = next((one.pooling_strategy for one in modules if hasattr(one, "pooling_strategy")), "static")
         self._tokenizer: Any = getattr(modules[0], "tokenizer", None)
         self.tokenization = HostTokenization(self._tokenizer) if isinstance(modules[0], Transformer) else None
         self.truncation = getattr(self._tokenizer, "truncation_side", "right")
@@ -193,13 +191,32 @@ class TorchEncoder(RoleEncoder):
         return moved
 
     @torch.inference_mode()
-    def encode(self, texts: Sequence[str], ids: object, prompt: str | None, side: Side) -> EncodedTexts:
+    def encode(
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
+    ) -> EncodedTexts:
+        if self.tokenization is not None and not all(ids):  # without special tokens, an empty text has no token
+            return self._encode_some(texts, ids, prompt, side)
         made = self.model.sparse_encoder(self.features(texts, prompt, side), task=self.settings.role)
-        pooled = made.get("sparse_embedding", made["sentence_embedding"])  # the first is the fused head's
+        pooled = made.get("sparse_embedding", made["sentence_embedding"])  # the first where dense vectors are joined
         dense = made.get("dense_embedding")
         if self._silenced is not None:
             pooled = pooled.index_fill(1, self._silenced.to(pooled.device), 0)
         return EncodedTexts(_to_csr(pooled), None if dense is None else dense.cpu().numpy())
+
+    def _encode_some(self, texts: Sequence[str], ids: Sequence[Sequence[int]], *how: Any) -> EncodedTexts:
+        """Encode the texts with tokens; the others have zeros."""
+        kept, d = [i for i, some in enumerate(ids) if some], self.settings.dimensions
+        counts = np.zeros(len(texts), dtype=np.int32)
+        dense = None if d is None else np.zeros((len(texts), d), dtype=np.float32)
+        sparse = csr_array((0, len(self.model.terms)), dtype=np.float32)
+        if kept:
+            sparse, found = self.encode([texts[i] for i in kept], [ids[i] for i in kept], *how)
+            counts[kept] = np.diff(sparse.indptr)
+            if dense is not None:
+                dense[kept] = found
+        indptr = np.append(0, counts.cumsum()).astype(np.int32)
+        rows = csr_array((sparse.data, sparse.indices, indptr), shape=(len(texts), sparse.shape[1]))
+        return EncodedTexts(rows, dense)
 
 
 class HostTokenization(Tokenization):
@@ -261,7 +278,7 @@ def weights_checksum(model: nn.Module, dtype: torch.dtype | None = None) -> str:
     return f"{total:08x}"
 
 
-def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
+def in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
     """Return the model itself, or a copy in another type, as casting back and forth would lose precision."""
     wanted = torch.bfloat16 if in_bfloat16(dtype, model.device) else torch.float32
     made = model if model.dtype == wanted else copy.deepcopy(model).to(wanted)
