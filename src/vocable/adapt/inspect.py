@@ -24,6 +24,7 @@ from vocable.adapt.stages import stage
 from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, row_norms
 from vocable.adapt.train_vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
 from vocable.data.bad_lines import tolerant
+from vocable.encoder.asymmetric import route, static_embedding
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.opening import load_tokenizer
@@ -37,6 +38,7 @@ from vocable.tables import line_width, short, text_width
 
 BUILT_IN_TEXTS = "pydocs:"  # always available; English about programming, no substitute for the texts to be searched
 TARGET = "bert-base-uncased"  # of Geng and Yang 2026
+FORMULAS = {"relu": "log(1 + ReLU(x))", "log1p_relu": "log(1 + log(1 + ReLU(x)))"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Inspection:
     factor: int  # the best rescaling by `choose_factor`; 1, without a trial, if the start is stable
     probe: str  # source of the probe texts, for the next command
     provenance: list[Step] = field(default_factory=list)  # as `vocable.provenance`
+    kind: str = ""  # of a sparse encoder: what it computes of documents and queries, in one line
 
     @cached_property
     def findings(self) -> tuple[Obstacle, ...]:
@@ -209,11 +212,11 @@ def inspect(
     if isinstance(model, str | Path):
         model = load_sparse_encoder(model, device=device)
     refuse_exported(model)
-    steps: list[Step] = []
+    steps, kind = list[Step](), ""
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):
             raise ModelError("this SparseEncoder has no masked-language-model head to inspect: it is no SPLADE model")
-        mlm, own, steps = pairs[0][0].auto_model, pairs[0][0].tokenizer, provenance(model)
+        mlm, own, steps, kind = pairs[0][0].auto_model, pairs[0][0].tokenizer, provenance(model), _kind(model)
         tokenizer = tokenizer or own
     else:
         mlm = model
@@ -244,7 +247,25 @@ def inspect(
         factor=best_factor(mlm, tokenizer, probe, start),
         probe=str(texts) if isinstance(texts, str | Path) else "TEXTS",
         provenance=steps,
+        kind=kind,
     )
+
+
+def _kind(model: SparseEncoder) -> str:
+    """Say what a sparse encoder computes of documents, and of queries."""
+    transformer, pooling = splade_modules(model)[-1]  # queries come first
+    mlm, queries = transformer.auto_model, route(model, "query")
+    said = [f"{pooling.pooling_strategy} pooling of {FORMULAS[pooling.activation_function]}"]
+    if type(mlm).__name__.endswith("ForCausalLM"):
+        causal = getattr(mlm.config, "is_causal", True)
+        said.append("a token sees those before it" if causal else "a token sees the whole text")
+    if static_embedding(model, "query") is not None:
+        said.append("queries looked up in token weights")
+    elif queries[0] is not route(model, "document")[0]:
+        said.append(f"queries by a {type(queries[0].auto_model).__name__} of their own")
+    elif len(queries) > 2:
+        said.append("queries have the terms of their own tokens alone")
+    return ", ".join(said)
 
 
 def head_of(mlm: PreTrainedModel) -> Head:
@@ -272,6 +293,8 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     for i, step in enumerate(found.provenance):
         figures = [f"{k} {value}" for k, value in step.items() if k != "verb" and isinstance(value, str | int | float)]
         yield ("" if i else "provenance"), ", ".join([step["verb"], *figures])
+    if found.kind:
+        yield "kind", found.kind
     yield "parameters", f"{found.parameters:,}"
     yield "head", f"{head.terms:,} x {head.dimensions}, {ties}, {'with' if head.biased else 'without'} bias"
     yield "row norms", f"mean {head.norm_mean:.3f}, max {head.norm_max:.3f}, std {head.norm_std:.3f}"

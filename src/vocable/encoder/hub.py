@@ -31,6 +31,11 @@ CODE = (
     "it comes with code of its own, which runs if you say so: vocable --trust-remote-code, load(..., "
     "trust_remote_code=True), or trust_remote_code: true in a recipe"
 )
+ADAPTERS = ("adapter_config.json", "lora/adapter_config.json")
+ADAPTER = (
+    "its weights are only an adapter over {}: merge it in peft (PeftModel.from_pretrained(...).merge_and_unload()) and "
+    "save the result"
+)
 WHOLE = "save, copy or download the model again, with all of its files"
 
 TRUSTING: ContextVar[bool] = ContextVar("trusting", default=False)
@@ -97,6 +102,8 @@ def check_model(name: str | Path) -> None:
     check_files(name)
     place = Path(locate(name))
     if place.is_dir() and not any((place / file).exists() for file in ("config.json", "modules.json")):
+        if (base := _adapted(str(place))) is not None:
+            raise ModelError(f"{name}: {ADAPTER.format(base)}")
         made = settings_in(place).get("model")
         instead = f": it is an index or vectors of the model {made}" if isinstance(made, str) else ""
         raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json){instead}")
@@ -162,11 +169,25 @@ def _check_hub(name: str) -> None:
 
 
 def remedy(name: str | Path, error: BaseException) -> str | None:
-    """Return advice about missing weights, pickled weights or code of a model, by the text of a library's error."""
+    """Return advice about missing weights, pickled weights, adapters or code of a model, by a library's error."""
     if "trust_remote_code" in str(error):
         return CODE
+    if (WEIGHTS in str(error) or "config.json" in str(error)) and (base := _adapted(locate(name))) is not None:
+        return ADAPTER.format(base)
     if WEIGHTS in str(error):
         return PICKLED if _has_pickles(locate(name)) else f"its weights are missing (no {WEIGHTS}): {WHOLE}"
+    return None
+
+
+def _adapted(place: str) -> str | None:
+    """Return the name of the model that an adapter in a folder or a repository changes; None without an adapter."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    for file in ADAPTERS:
+        with suppress(OSError, ValueError, AttributeError, HfHubHTTPError, HFValidationError):
+            path = Path(place, file) if Path(place).is_dir() else Path(hf_hub_download(place, file))
+            return str(json.loads(path.read_bytes()).get("base_model_name_or_path"))
     return None
 
 

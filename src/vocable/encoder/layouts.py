@@ -1,20 +1,30 @@
-"""Layouts of checkpoints that come with code: that of GTE, which transformers computes itself, and lost buffers.
+"""Layouts of checkpoints that transformers computes itself, without their code: GTE's, and decoders; lost buffers.
 
 `Alibaba-NLP/gte-en-mlm-base` and its relatives (`model_type` "new") come with code for transformers 4. transformers has
 the same architecture as `GteForMaskedLM` and maps the names of their weights; what is missing is the configuration,
 which is translated here. A saved model has the layout of transformers.
+
+A sparse encoder with a decoder, as `naver/splade-code-06B`, has the logits of a causal language model. In most of them
+each token sees the whole text, as their configuration says: `is_causal` is false.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import CONFIG_MAPPING, GteConfig, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    GteConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.initialization import no_init_weights
 
 from vocable.errors import ModelError
@@ -32,6 +42,12 @@ COMPUTED = {
     "logn_attention_scale": False,
     "pack_qkv": True,
     "hidden_act": "gelu",
+}
+# Endings of the names of architectures without a masked-language-model head.
+OTHER_KINDS = {
+    "ForCausalLM": "a causal language model: one that is a sparse encoder has SpladePooling in its modules.json",
+    "ForConditionalGeneration": "an encoder-decoder, not a masked language model or a sparse encoder",
+    "ForSequenceClassification": "a classifier or a reranker, not a masked language model or a sparse encoder",
 }
 
 
@@ -84,6 +100,29 @@ def reading_layouts() -> Iterator[None]:
     finally:
         if not nested:
             del CONFIG_MAPPING._extra_content[NEW]
+
+
+@contextmanager
+def reading_decoders(model_types: Collection[str]) -> Iterator[None]:
+    """Within the context, transformers reads decoders of these types where it is asked for a masked language model."""
+    configs = [CONFIG_MAPPING[one] for one in model_types if one in CONFIG_MAPPING]
+    found = [one for one in configs if one not in MODEL_FOR_MASKED_LM_MAPPING and one in MODEL_FOR_CAUSAL_LM_MAPPING]
+    for one in found:
+        MODEL_FOR_MASKED_LM_MAPPING.register(one, MODEL_FOR_CAUSAL_LM_MAPPING[one], exist_ok=True)
+    try:
+        yield
+    finally:
+        for one in found:
+            del MODEL_FOR_MASKED_LM_MAPPING._extra_content[one]
+
+
+def check_kind(place: str) -> None:
+    """Raise `ModelError` for a checkpoint whose configuration names an architecture without a head for terms."""
+    config, _ = PreTrainedConfig.get_config_dict(place)
+    for name in config.get("architectures") or []:
+        for ending, kind in OTHER_KINDS.items():
+            if name.endswith(ending):
+                raise ModelError(f"{place}: {name} is {kind}")
 
 
 def check_buffers(name: str | Path, model: PreTrainedModel) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
@@ -27,12 +29,14 @@ from transformers import (
 from vocable.encoder.checks import check_finite, check_settings, check_sizes
 from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
 from vocable.encoder.graph import refuse_exported
-from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, locate, trusting
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, first_line, locate, trusting
+from vocable.encoder.layouts import check_kind, reading_decoders
 from vocable.encoder.opening import NEW_HEAD, SAVED_AS, open_model
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.own_terms import TERMS_FILE
 from vocable.encoder.pooling import Activation, pooling_of
 from vocable.encoder.special_terms import KEPT
+from vocable.encoder.token_weights import ONLY_ENCODES, TOKEN_HEAD
 from vocable.errors import ModelError
 from vocable.options import checked
 from vocable.storage import replacing_folder
@@ -40,6 +44,7 @@ from vocable.storage import replacing_folder
 logger = logging.getLogger(__name__)
 
 MODULES_FILE = "modules.json"  # of a saved SparseEncoder
+QUERY_TABLE = "idf.json"  # of a plain checkpoint with looked-up queries
 
 
 @checked
@@ -85,10 +90,32 @@ def load_sparse_encoder(
         if layer is not None:
             logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
     model = fuse(model).eval()
+    if not new_head and (table := _query_table(locate(name))) is not None:
+        from vocable.encoder.inference_free import by_lookup  # its imports are slow, and few models need it
+
+        model = by_lookup(model, _token_values(table, model[0].tokenizer))
     model.trust_remote_code = (
         trust_remote_code or TRUSTING.get()
     )  # which the trainer of sentence-transformers uses for its checkpoints
     return model
+
+
+def _query_table(place: str) -> Path | None:
+    """Return the weights of query tokens beside a plain checkpoint, as OpenSearch's first revisions have them."""
+    plain = load_file_path(place, MODULES_FILE) is None
+    return Path(found) if plain and (found := load_file_path(place, QUERY_TABLE)) is not None else None
+
+
+def _token_values(table: Path, tokenizer: PreTrainedTokenizerBase) -> NDArray[np.float32]:
+    """Return the weight of each token, float32 [tokens]; tokens that are not in the table have none."""
+    values, ids = np.zeros(len(tokenizer), dtype=np.float32), tokenizer.get_vocab()
+    try:
+        for token, weight in json.loads(table.read_text(encoding="utf-8")).items():
+            if token in ids:
+                values[ids[token]] = weight
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
+        raise ModelError(f"{table}: not a table of the weights of tokens ({first_line(error)})") from error
+    return values
 
 
 def _by_lookup(model: SparseEncoder) -> SparseEncoder:
@@ -139,7 +166,10 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
     dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
     own_terms = load_file_path(place, TERMS_FILE) is not None
     saved = load_file_path(place, SAVED_AS) is not None or any(Path(place).glob("*_SpladePooling"))
+    if load_file_path(place, TOKEN_HEAD) is not None:
+        raise ModelError(f"{place}: {ONLY_ENCODES}")
     if not saved and load_file_path(place, MODULES_FILE) is None:
+        check_kind(place)
         module = OutputVocabularyTransformer if own_terms else Transformer
         transformer = module(
             place, transformer_task="fill-mask", model_kwargs=dtype | trust, processor_kwargs=trust, config_kwargs=trust
@@ -155,11 +185,14 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
     if (routes := load_file_path(place, Router.config_file_name)) is not None:
         inner = json.loads(Path(routes).read_text(encoding="utf-8"))["types"]
         folders += inner
-    for folder in filter(None, folders):
-        _saved_file(place, f"{folder}/config.json")  # without it, sentence-transformers uses default settings
+    files = [_saved_file(place, f"{folder}/config.json") for folder in filter(None, folders)]  # else it uses defaults
+    if "" in folders and (root := load_file_path(place, "config.json")) is not None:
+        files.append(Path(root))
+    types = {json.loads(file.read_text(encoding="utf-8")).get("model_type") for file in files}
     # sentence-transformers imports classes by name only if it may run any code that comes with the model.
     classes = {fullname(OutputVocabularyTransformer): OutputVocabularyTransformer}
-    return SparseEncoder._load_with_module_classes(place, classes, device=device, model_kwargs=dtype, **trust)
+    with reading_decoders(types - {None}):
+        return SparseEncoder._load_with_module_classes(place, classes, device=device, model_kwargs=dtype, **trust)
 
 
 def _saved_file(place: str, file: str) -> Path:
