@@ -27,6 +27,7 @@ from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import route, static_embedding
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.graph import refuse_exported
+from vocable.encoder.layouts import is_decoder
 from vocable.encoder.opening import load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import Step, provenance
@@ -101,7 +102,7 @@ class Inspection:
     factor: int  # the best rescaling by `choose_factor`; 1, without a trial, if the start is stable
     probe: str  # source of the probe texts, for the next command
     provenance: list[Step] = field(default_factory=list)  # as `vocable.provenance`
-    kind: str = ""  # of a sparse encoder: what it computes of documents and queries, in one line
+    kind: str = ""  # what a sparse encoder computes of documents and queries
 
     @cached_property
     def findings(self) -> tuple[Obstacle, ...]:
@@ -212,7 +213,7 @@ def inspect(
     if isinstance(model, str | Path):
         model = load_sparse_encoder(model, device=device)
     refuse_exported(model)
-    steps, kind = list[Step](), ""
+    steps, kind = list[Step](), f"max pooling of {FORMULAS['relu']}"  # as `load` makes of a checkpoint
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):
             raise ModelError("this SparseEncoder has no masked-language-model head to inspect: it is no SPLADE model")
@@ -256,7 +257,7 @@ def _kind(model: SparseEncoder) -> str:
     transformer, pooling = splade_modules(model)[-1]  # queries come first
     mlm, queries = transformer.auto_model, route(model, "query")
     said = [f"{pooling.pooling_strategy} pooling of {FORMULAS[pooling.activation_function]}"]
-    if type(mlm).__name__.endswith("ForCausalLM"):
+    if is_decoder(mlm):
         causal = getattr(mlm.config, "is_causal", True)
         said.append("a token sees those before it" if causal else "a token sees the whole text")
     if static_embedding(model, "query") is not None:
@@ -293,8 +294,7 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     for i, step in enumerate(found.provenance):
         figures = [f"{k} {value}" for k, value in step.items() if k != "verb" and isinstance(value, str | int | float)]
         yield ("" if i else "provenance"), ", ".join([step["verb"], *figures])
-    if found.kind:
-        yield "kind", found.kind
+    yield "kind", found.kind
     yield "parameters", f"{found.parameters:,}"
     yield "head", f"{head.terms:,} x {head.dimensions}, {ties}, {'with' if head.biased else 'without'} bias"
     yield "row norms", f"mean {head.norm_mean:.3f}, max {head.norm_max:.3f}, std {head.norm_std:.3f}"

@@ -58,6 +58,7 @@ from vocable.encoder.graph import (
     refuse_exported,
 )
 from vocable.encoder.hub import CARD
+from vocable.encoder.layouts import is_decoder
 from vocable.encoder.models import checksum, model_name
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.own_terms import TERMS_FILE, write_terms
@@ -187,9 +188,8 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
     names: dict[int, Literal["", "query", "document"]] = {}
     for role in BOTH_ROLES:
         first: Any = route(model, role)[0]
-        if len(rest := route(model, role)[2:]):
-            kind = type(rest[0]).__name__
-            raise ModelError(f"a {role} goes through {kind} after its pooling, which an exported graph does not have")
+        if rest := route(model, role)[2:]:
+            raise ModelError(f"a {role} goes through {type(rest[0]).__name__} after its pooling, which no graph has")
         encoder = encoding.encoder(role, "float32")
         if id(first) not in names:
             names[id(first)] = role if isinstance(model[0], Router) else ""
@@ -220,10 +220,8 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
         )
     step = json.loads(json.dumps({"verb": "export-model", "format": format, "int8": int8}))
     notes = {**encoding.notes, "provenance": [*encoding.notes.get("provenance", []), step]}
-    size, prompts = len(encoding.terms), dict(encoding.prompts)
-    settings = GraphSettings(
-        format, int8, Path(encoding.name).name, size, roles, prompts, encoding.default_prompt, notes
-    )
+    size, prompts, default = len(encoding.terms), dict(encoding.prompts), encoding.default_prompt
+    settings = GraphSettings(format, int8, Path(encoding.name).name, size, roles, prompts, default, notes)
     write_record(folder / GRAPH_SETTINGS, settings)
 
 
@@ -231,7 +229,7 @@ def _write_encoder(
     model: SparseEncoder, encoder: Transformer, folder: Path, format: GraphFormat, int8: bool, texts: Sequence[str]
 ) -> None:
     """Write the graph of an encoder with its pooling, its configuration and its terms."""
-    [pooling] = [pool for transformer, pool in splade_modules(model) if transformer is encoder]
+    [pool] = [pooling for transformer, pooling in splade_modules(model) if transformer is encoder]
     path, layer = folder / GRAPHS[format][int8], output_vocabulary(encoder.auto_model)
     path.parent.mkdir()
     encoder.auto_model.config.save_pretrained(folder)
@@ -240,8 +238,7 @@ def _write_encoder(
     limits = {role: terms_kept(model, role) for role in BOTH_ROLES if route(model, role)[0] is encoder}
     with TemporaryDirectory(dir=folder) as work:
         plain = Path(work, "model.onnx") if format == "openvino" or int8 else path
-        settings = pooling.pooling_strategy, pooling.activation_function, limits
-        _write_onnx(encoder, *settings, int8 and format == "onnx", plain)
+        _write_onnx(encoder, pool.pooling_strategy, pool.activation_function, limits, int8 and format == "onnx", plain)
         if format == "openvino":
             _onnx_to_openvino(plain, path, int8)
         elif int8:
@@ -351,7 +348,8 @@ def _write_onnx(
     from onnx_ir.passes.common import DeduplicateInitializersPass
 
     mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()
-    fused = int8 and mlm._supports_sdpa
+    old = not int8 or is_decoder(mlm)  # ONNX Runtime does not run the rotary positions of a decoder in opset 23
+    fused = not old and mlm._supports_sdpa
     mlm.set_attn_implementation("sdpa" if fused else "eager")  # before opset 23, sdpa becomes more operations
     inputs = _inputs(transformer, ["two texts", "the second one is longer"])
     dense = [] if dense_dimensions(mlm.config) is None else [DENSE_OUTPUT]
@@ -363,7 +361,7 @@ def _write_onnx(
                 input_names=list(inputs),
                 output_names=[OUTPUT, *(f"{role}_{OUTPUT}" for role in limits), *dense],
                 dynamic_shapes={name: {0: "batch", 1: "length"} for name in inputs},
-                opset_version=OPSET_INT8 if int8 else OPSET,
+                opset_version=OPSET if old else OPSET_INT8,
                 dynamo=True,
                 verbose=False,
             )
@@ -404,11 +402,10 @@ def _compared(model: SparseEncoder, made: GraphModel, texts: Sequence[str]) -> E
     roles: tuple[Role, ...] = BOTH_ROLES if isinstance(model[0], Router) else ("document",)
     wanted, seconds, wait = _encoded(plain, texts, roles)
     found, seconds_after, wait_after = _encoded(made, texts, roles)
-    format, int8 = made.settings.format, made.settings.int8
-    size = sum(file.stat().st_size for file in made.place.rglob(f"{format}/*"))
+    size = sum(file.stat().st_size for file in made.place.rglob(f"{made.settings.format}/*"))
     return ExportedModel(
-        format,
-        int8,
+        made.settings.format,
+        made.settings.int8,
         len(texts),
         cpu_threads(),
         Speed((plain.parameters or 0) * 4 / 1e6, len(texts) / seconds, wait),

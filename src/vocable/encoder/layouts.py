@@ -116,6 +116,11 @@ def reading_decoders(model_types: Collection[str]) -> Iterator[None]:
             del MODEL_FOR_MASKED_LM_MAPPING._extra_content[one]
 
 
+def is_decoder(model: PreTrainedModel) -> bool:
+    """Return whether a model is a causal language model."""
+    return type(model).__name__.endswith("ForCausalLM")
+
+
 def check_kind(place: str) -> None:
     """Raise `ModelError` for a checkpoint whose configuration names an architecture without a head for terms."""
     config, _ = PreTrainedConfig.get_config_dict(place)

@@ -93,7 +93,7 @@ def load(
     from vocable.encoder.sparse_encoder import load_sparse_encoder
     from vocable.encoder.token_weights import ONLY_ENCODES, load_token_weights, weighs_tokens
 
-    if not new_head and weighs_tokens(name):
+    if not new_head and weighs_tokens(locate(name)):
         if pooling or activation or special_terms:
             raise ArgumentError(f"{name}: pooling, activation and special_terms are of an output layer: {ONLY_ENCODES}")
         with trusting(trust_remote_code):

@@ -36,7 +36,7 @@ from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, outpu
 from vocable.encoder.own_terms import TERMS_FILE
 from vocable.encoder.pooling import Activation, pooling_of
 from vocable.encoder.special_terms import KEPT
-from vocable.encoder.token_weights import ONLY_ENCODES, TOKEN_HEAD
+from vocable.encoder.token_weights import ONLY_ENCODES, weighs_tokens
 from vocable.errors import ModelError
 from vocable.options import checked
 from vocable.storage import replacing_folder
@@ -166,7 +166,7 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
     dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
     own_terms = load_file_path(place, TERMS_FILE) is not None
     saved = load_file_path(place, SAVED_AS) is not None or any(Path(place).glob("*_SpladePooling"))
-    if load_file_path(place, TOKEN_HEAD) is not None:
+    if weighs_tokens(place):
         raise ModelError(f"{place}: {ONLY_ENCODES}")
     if not saved and load_file_path(place, MODULES_FILE) is None:
         check_kind(place)

@@ -21,7 +21,7 @@ from sentence_transformers.util import load_file_path
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from vocable.encoder.hub import first_line, locate
+from vocable.encoder.hub import first_line
 from vocable.encoder.opening import open_model
 from vocable.encoder.protocol import Role, RoleEncoder, Tokenization
 from vocable.encoder.special_terms import special_tokens
@@ -99,9 +99,9 @@ class TokenWeightModel(TorchModel):
         return made
 
 
-def weighs_tokens(name: str | Path) -> bool:
-    """Return whether the folder or the Hub's repository of a model has the head of token weights."""
-    return load_file_path(locate(name), TOKEN_HEAD) is not None
+def weighs_tokens(place: str) -> bool:
+    """Return whether a folder or a repository of the Hub has the head of token weights."""
+    return load_file_path(place, TOKEN_HEAD) is not None
 
 
 def load_token_weights(name: str | Path, device: str | None = None) -> TokenWeightModel:

@@ -153,7 +153,8 @@ class TorchEncoder(RoleEncoder):
     def __init__(self, model: TorchModel, role: Role, max_length: int | None) -> None:
         self.model, modules = model, route(model.sparse_encoder, role)
         self.settings = _settings(model.sparse_encoder, role, max_length)
-        self.pooling = next((one.pooling_strategy for one in modules if hasattr(one, "pooling_strategy")), "static")
+        poolings = [str(one.pooling_strategy) for one in modules if hasattr(one, "pooling_strategy")]
+        self.pooling = poolings[0] if poolings else "static"
         self._tokenizer: Any = getattr(modules[0], "tokenizer", None)
         self.tokenization = HostTokenization(self._tokenizer) if isinstance(modules[0], Transformer) else None
         self.truncation = getattr(self._tokenizer, "truncation_side", "right")
