@@ -11,20 +11,31 @@ import pytest
 from vocable.retrieval.collection import Collection
 
 PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
-PACKAGES = {"langchain": "langchain_core", "llama_index": "llama_index.core"}
+EXAMPLES = {  # what is imported, and the package that it needs
+    "langchain import": "langchain_core",
+    "llama_index import LlamaIndexRetriever": "llama_index.core",
+    "haystack import HaystackRetriever": "haystack",
+    "pyterrier import": "pyterrier",
+    "langchain_qdrant import": "langchain_qdrant",
+    "langchain_milvus import": "langchain_milvus",
+    "llama_index import LlamaIndexEmbedding": "llama_index.vector_stores.qdrant",
+    "haystack import HaystackDocumentEmbedder": "haystack_integrations.document_stores.qdrant",
+    "fastembed import": "qdrant_client",
+}
 
 
-@pytest.mark.parametrize("name", ["langchain", "llama_index", "haystack", "pyterrier"])
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect")  # of Qdrant in this process
+@pytest.mark.parametrize("imported", EXAMPLES)
 def test_an_example_runs(
-    name: str,
+    imported: str,
     collection: Collection,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip(PACKAGES.get(name, name))
+    pytest.importorskip(EXAMPLES[imported])
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    [block] = [block for block in blocks if f"vocable.integrations.{name} " in block]
+    [block] = [block for block in blocks if f"vocable.integrations.{imported}" in block]
     (tmp_path / "my-index").symlink_to(collection.place.removeprefix("exact:"), target_is_directory=True)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

@@ -1,22 +1,33 @@
-"""A collection as a component of Haystack.
+"""A collection as a retriever of Haystack, and a model as its sparse embedders.
 
 from vocable.integrations.haystack import HaystackRetriever
 
 pipeline = haystack.Pipeline()
 pipeline.add_component("retriever", HaystackRetriever("my-index", k=5, hybrid=True))
 documents = pipeline.run({"retriever": {"query": "no duplicates", "filter": "lang=en"}})["retriever"]["documents"]
+
+HaystackDocumentEmbedder("vocable-mini").run(documents)["documents"]          # with their `sparse_embedding`
+HaystackTextEmbedder("vocable-mini").run("no duplicates")["sparse_embedding"]
 """
 
 # No `from __future__ import annotations`: a pipeline compares the types of `run`, not their names.
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Unpack
 
+from vocable.encoder.hub import BUILT_IN_MODEL
+from vocable.encoder.models import Model, model_name
 from vocable.errors import require_extra
+from vocable.integrations.embedder import Embedder, EmbedderOptions, SparseRow
 from vocable.integrations.searcher import Index, Searcher, content, metadata
-from vocable.options import SearchOptions
+from vocable.options import SearchOptions, check
 
 haystack: Any = require_extra("haystack", "haystack")
+dataclasses: Any = require_extra("haystack.dataclasses", "haystack")
 
 
 @haystack.component
@@ -51,3 +62,74 @@ class HaystackRetriever:
     async def run_async(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[object]]:
         """Return the hits of a query, found in another thread."""
         return await asyncio.to_thread(self.run, query, k, filter)
+
+
+class _EmbedderComponent:
+    """A model with the options of an `Embedder`; a serialized pipeline has the model's name.
+
+    It is loaded by `warm_up`, or by the first run.
+    """
+
+    def __init__(self, model: Model | str | Path = BUILT_IN_MODEL, **options: Unpack[EmbedderOptions]) -> None:
+        self.model, self.options = model, check(EmbedderOptions, options)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The loaded model."""
+        return Embedder(self.model, **self.options)
+
+    def warm_up(self) -> None:
+        """Load the model."""
+        self.embedder  # noqa: B018
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the name of the model and the options, from which Haystack makes the component again."""
+        written: dict[str, object] = haystack.default_to_dict(self, model=model_name(self.model), **self.options)
+        return written
+
+
+@haystack.component
+class HaystackTextEmbedder(_EmbedderComponent):
+    """A component that embeds a query."""
+
+    @haystack.component.output_types(sparse_embedding=dataclasses.SparseEmbedding)
+    def run(self, text: str) -> dict[str, Any]:
+        """Return the vector of a query."""
+        return {"sparse_embedding": _sparse_embedding(self.embedder.queries([text])[0])}
+
+
+@haystack.component
+class HaystackDocumentEmbedder(_EmbedderComponent):
+    """A component that embeds documents: their content, after the `meta_fields_to_embed`, a line each."""
+
+    def __init__(
+        self,
+        model: Model | str | Path = BUILT_IN_MODEL,
+        meta_fields_to_embed: Sequence[str] = (),
+        **options: Unpack[EmbedderOptions],
+    ) -> None:
+        _EmbedderComponent.__init__(self, model, **options)  # the decorator makes the class anew: no super()
+        self.meta_fields_to_embed = list(meta_fields_to_embed)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what the component is made of."""
+        fields: Any = {"meta_fields_to_embed": self.meta_fields_to_embed}
+        written: dict[str, object] = haystack.default_to_dict(
+            self, model=model_name(self.model), **fields, **self.options
+        )
+        return written
+
+    @haystack.component.output_types(documents=list[haystack.Document])
+    def run(self, documents: list[haystack.Document]) -> dict[str, Any]:
+        """Return copies of documents with their vectors as `sparse_embedding`."""
+        rows = self.embedder.documents([self._text(one) for one in documents])
+        pairs = zip(documents, rows, strict=True)
+        return {"documents": [replace(one, sparse_embedding=_sparse_embedding(row)) for one, row in pairs]}
+
+    def _text(self, document: Any) -> str:
+        meta = [str(value) for name in self.meta_fields_to_embed if (value := document.meta.get(name)) is not None]
+        return "\n".join([*meta, document.content or ""])
+
+
+def _sparse_embedding(row: SparseRow) -> Any:
+    return dataclasses.SparseEmbedding(**row.as_lists())

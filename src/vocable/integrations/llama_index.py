@@ -1,22 +1,35 @@
-"""A collection as a retriever of LlamaIndex.
+"""A collection as a retriever of LlamaIndex, and a model as its sparse embedding.
 
-from vocable.integrations.llama_index import LlamaIndexRetriever
+from vocable.integrations.llama_index import LlamaIndexEmbedding, LlamaIndexRetriever
 
 retriever = LlamaIndexRetriever("my-index", k=5, hybrid=True, filter="lang=en")
 nodes = retriever.retrieve("no duplicates")
+
+sparse = LlamaIndexEmbedding("vocable-mini")
+functions = {"sparse_doc_fn": sparse.documents, "sparse_query_fn": sparse.queries}
+store = QdrantVectorStore("name", client=client, enable_hybrid=True, **functions)
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Unpack
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, Unpack
 
+from vocable.encoder.hub import BUILT_IN_MODEL
+from vocable.encoder.models import Model, model_name
 from vocable.errors import require_extra
+from vocable.integrations.embedder import Embedder, EmbedderOptions, SparseRow
 from vocable.integrations.searcher import Index, Searcher, content, metadata
 from vocable.options import SearchOptions
 
+base_sparse: Any = require_extra("llama_index.core.base.embeddings.base_sparse", "llama-index")
+pydantic: Any = require_extra("llama_index.core.bridge.pydantic", "llama-index")
 retrievers: Any = require_extra("llama_index.core.retrievers", "llama-index")
 schema: Any = require_extra("llama_index.core.schema", "llama-index")
+
+Batch: TypeAlias = tuple[list[list[int]], list[list[float]]]  # the columns and the weights of texts
 
 
 class LlamaIndexRetriever(retrievers.BaseRetriever):
@@ -38,3 +51,46 @@ class LlamaIndexRetriever(retrievers.BaseRetriever):
 
     async def _aretrieve(self, query_bundle: object) -> list[object]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+class LlamaIndexEmbedding(base_sparse.BaseSparseEmbedding):
+    """A sparse embedding, {column: weight}, with the options of an `Embedder`.
+
+    `documents` and `queries` are the functions `sparse_doc_fn` and `sparse_query_fn` of the store for Qdrant.
+    """
+
+    _embedder: Embedder = pydantic.PrivateAttr()
+
+    def __init__(self, model: Model | str | Path = BUILT_IN_MODEL, **options: Unpack[EmbedderOptions]) -> None:
+        super().__init__(model_name=model_name(model))
+        self._embedder = Embedder(model, **options)
+
+    def documents(self, texts: list[str]) -> Batch:
+        """Return the vectors of documents."""
+        return _batch(self._embedder.documents(texts))
+
+    def queries(self, texts: list[str]) -> Batch:
+        """Return the vectors of queries."""
+        return _batch(self._embedder.queries(texts))
+
+    def _get_query_embedding(self, query: str) -> dict[int, float]:
+        return self._embedder.queries([query])[0].as_dict()
+
+    async def _aget_query_embedding(self, query: str) -> dict[int, float]:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+    def _get_text_embedding(self, text: str) -> dict[int, float]:
+        return self._get_text_embeddings([text])[0]
+
+    async def _aget_text_embedding(self, text: str) -> dict[int, float]:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[dict[int, float]]:
+        return [row.as_dict() for row in self._embedder.documents(texts)]
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[dict[int, float]]:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+
+def _batch(rows: Sequence[SparseRow]) -> Batch:
+    return [row.indices.tolist() for row in rows], [row.values.tolist() for row in rows]

@@ -10,16 +10,12 @@ hits = searcher.search("no duplicates")
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-from vocable.encoder.models import Model, describe
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.models import Model
+from vocable.integrations.embedder import query_encoder
 from vocable.pruning import quantize
-from vocable.retrieval.export import term_counts
 from vocable.vectors import Sources
-
-logger = logging.getLogger(__name__)
 
 
 class QueryEncoder:
@@ -39,11 +35,7 @@ class QueryEncoder:
     """
 
     def __init__(self, model: Model, scale: float = 100.0, *, documents: Sources | None = None, **options: Any) -> None:
-        self._encoder, self._scale = TextEncoder(model, "query", **options), scale
-        if documents is not None:
-            self._encoder.know_collection(*term_counts(documents, describe(self._encoder, "the model")))
-        elif power := self._encoder.query_idf:
-            logger.warning("query_idf %g of the model is not applied without `documents`, the exported vectors", power)
+        self._encoder, self._scale = query_encoder(model, documents, **options), scale
 
     def encode(self, query: str, **_: object) -> dict[str, int]:
         """Return the terms of a query, by column, with their weights; weights that round to 0 are left out."""

@@ -1,0 +1,96 @@
+"""The part that the embedders of all frameworks share: sparse vectors of documents and queries for any store."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, Any, NamedTuple, Unpack
+
+import numpy as np
+from annotated_types import Ge
+from numpy.typing import NDArray
+from typing_extensions import Doc
+
+from vocable.data.texts import Texts
+from vocable.encoder.load import load_encoder
+from vocable.encoder.models import Model, describe
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.options import Encoding, checked
+from vocable.retrieval.engines.base import rows_of
+from vocable.retrieval.export import term_counts
+from vocable.vectors import Sources
+
+logger = logging.getLogger(__name__)
+
+
+class EmbedderOptions(Encoding, total=False):
+    """Encoding of documents, and the IDF of queries, whose length and number of terms are the model's own."""
+
+    documents: Annotated[
+        Sources | None, Doc("Stored vectors of the documents, or of a sample, for the IDF of queries.")
+    ]
+    query_idf: Annotated[
+        float | None, Ge(0), Doc("Power of the IDF; by default the model's. 0 where the store multiplies by it.")
+    ]
+
+
+class SparseRow(NamedTuple):
+    """The vector of a text, with the names of FastEmbed's."""
+
+    indices: NDArray[np.int32]  # columns, ascending
+    values: NDArray[np.float32]  # weights > 0
+
+    def as_object(self) -> dict[str, NDArray[Any]]:
+        """Return both arrays by name."""
+        return self._asdict()
+
+    def as_lists(self) -> dict[str, list[Any]]:
+        """Return both arrays as lists, by name."""
+        return {name: array.tolist() for name, array in self._asdict().items()}
+
+    def as_dict(self) -> dict[int, float]:
+        """Return the weights by column."""
+        return dict(zip(self.indices.tolist(), self.values.tolist(), strict=True))
+
+
+class Embedder:
+    """A model that turns documents and queries into sparse vectors, in batches; one call is done at a time."""
+
+    @checked
+    def __init__(self, model: Model | str | Path, **options: Unpack[EmbedderOptions]) -> None:
+        """`model` is a model or its name.
+
+        Raises `VectorsError` if `documents` cannot be read, or have another vocabulary.
+        """
+        documents, power, dtype = options.pop("documents", None), options.pop("query_idf", None), options.get("dtype")
+        loaded = load_encoder(model, options.get("device"), options.get("runtime"), dtype or "auto")
+        self.encoder = TextEncoder(loaded, "document", **options)
+        self.query_encoder = query_encoder(loaded, documents, query_idf=power, dtype=dtype or "auto")
+        self._lock = Lock()
+
+    def documents(self, texts: Texts) -> list[SparseRow]:
+        """Return the vectors of documents in order; a text without a word in the vocabulary has no terms."""
+        return self._rows(self.encoder, texts)
+
+    def queries(self, texts: Texts) -> list[SparseRow]:
+        """Return the vectors of queries in order."""
+        return self._rows(self.query_encoder, texts)
+
+    def _rows(self, encoder: TextEncoder, texts: Texts) -> list[SparseRow]:
+        with self._lock:
+            return [SparseRow(*row) for row in rows_of(encoder.encode(texts))]
+
+
+def query_encoder(model: Model, documents: Sources | None, **options: Any) -> TextEncoder:
+    """Return the encoder of queries with options of `TextEncoder`, which knows the IDF of stored `documents`.
+
+    Without them the model's `query_idf` is not applied, and a warning is logged. Raises `VectorsError` if they cannot
+    be read, or have another vocabulary.
+    """
+    encoder = TextEncoder(model, "query", **options)
+    if documents is not None:
+        encoder.know_collection(*term_counts(documents, describe(encoder, "the model")))
+    elif power := encoder.query_idf:
+        logger.warning("query_idf %g of the model is not applied without `documents`, the stored vectors", power)
+    return encoder
