@@ -16,7 +16,7 @@ from vocable.data.texts import Texts
 from vocable.encoder.load import load_encoder
 from vocable.encoder.models import Model, describe
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.options import Encoding, checked
+from vocable.options import Encoding, checked, select
 from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.export import term_counts
 from vocable.vectors import Sources
@@ -63,10 +63,10 @@ class Embedder:
 
         Raises `VectorsError` if `documents` cannot be read, or have another vocabulary.
         """
-        documents, power, dtype = options.pop("documents", None), options.pop("query_idf", None), options.get("dtype")
-        loaded = load_encoder(model, options.get("device"), options.get("runtime"), dtype or "auto")
-        self.encoder = TextEncoder(loaded, "document", **options)
-        self.query_encoder = query_encoder(loaded, documents, query_idf=power, dtype=dtype or "auto")
+        dtype, documents, power = options.get("dtype", "auto"), options.get("documents"), options.get("query_idf")
+        loaded = load_encoder(model, options.get("device"), options.get("runtime"), dtype)
+        self.encoder = TextEncoder(loaded, "document", **select(Encoding, options))
+        self.query_encoder = query_encoder(loaded, documents, query_idf=power, dtype=dtype)
         self._lock = Lock()
 
     def documents(self, texts: Texts) -> list[SparseRow]:

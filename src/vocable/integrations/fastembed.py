@@ -47,7 +47,8 @@ class SparseTextEmbedding:
         if wrong := next((name for name, value in theirs.items() if value is not None), None):
             raise ArgumentError(f"{wrong} is for FastEmbed's own models: a model of vocable takes `device`")
         _, own = self.registered.get(str(model_name), (None, EmbedderOptions()))
-        self._embedder = Embedder(model_name, **{**own, **options})
+        merged: EmbedderOptions = {**own, **options}
+        self._embedder = Embedder(model_name, **merged)
 
     def embed(
         self, documents: str | Iterable[str], batch_size: int = 256, parallel: int | None = None

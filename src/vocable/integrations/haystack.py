@@ -92,7 +92,7 @@ class _EmbedderComponent:
 class HaystackTextEmbedder(_EmbedderComponent):
     """A component that embeds a query."""
 
-    @haystack.component.output_types(sparse_embedding=dataclasses.SparseEmbedding)
+    @haystack.component.output_types(sparse_embedding=dataclasses.SparseEmbedding)  # type: ignore[untyped-decorator]
     def run(self, text: str) -> dict[str, Any]:
         """Return the vector of a query."""
         return {"sparse_embedding": _sparse_embedding(self.embedder.queries([text])[0])}
@@ -119,7 +119,7 @@ class HaystackDocumentEmbedder(_EmbedderComponent):
         )
         return written
 
-    @haystack.component.output_types(documents=list[haystack.Document])
+    @haystack.component.output_types(documents=list[haystack.Document])  # type: ignore[untyped-decorator]
     def run(self, documents: list[haystack.Document]) -> dict[str, Any]:
         """Return copies of documents with their vectors as `sparse_embedding`."""
         rows = self.embedder.documents([self._text(one) for one in documents])
