@@ -40,6 +40,10 @@ class NoSpaceError(VectorsError):
     """The disk has too little room for an index."""
 
 
+class UnavailableError(VectorsError):
+    """The server of an index stayed busy or out of reach for longer than requests are repeated."""
+
+
 class ModelError(VocableError):
     """A model cannot be loaded, is not a sparse encoder, or does not support an operation."""
 

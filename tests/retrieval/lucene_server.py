@@ -6,16 +6,21 @@ Scores are Lucene's: the product of a query's weight with 9 significant bits of 
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 
+from tests.retrieval.cluster import Faults, serving_http
+
+PARTLY = {
+    "partly busy": (429, {"type": "es_rejected_execution_exception", "reason": "rejected execution of bulk"}),
+    "partly refused": (400, {"type": "document_parsing_exception", "reason": "failed to parse field [x]"}),
+}
 FEATURE = {"elasticsearch": "sparse_vector", "opensearch": "rank_features"}
 
 
@@ -24,14 +29,23 @@ class Engine:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+        self.aliases: dict[str, str] = {}  # indexes by alias
         self.mappings: dict[str, dict[str, Any]] = {}
         self.written: dict[str, dict[str, Any]] = {}
         self.seen: dict[str, dict[str, Any]] = {}
 
-    def answer(self, method: str, path: str, content: bytes) -> tuple[int, Any]:
+    def answer(self, method: str, path: str, content: bytes, fault: str = "") -> tuple[int, Any]:
         """The status and the body."""
         name, _, action = unquote(path).strip("/").partition("/")
         body = None if not content or action == "_bulk" else json.loads(content)
+        if name == "_aliases":
+            return self.change_aliases(body["actions"])
+        if name in self.aliases and (method, action) == ("DELETE", ""):
+            return 400, {"error": {"type": "illegal_argument_exception", "reason": "an alias"}, "status": 400}
+        name = self.aliases.get(name, name)
+        if (method, action) == ("PUT", "") and name in self.mappings:
+            reason = f"index [{name}] already exists"
+            return 400, {"error": {"type": "resource_already_exists_exception", "reason": reason}, "status": 400}
         if (method, action) == ("PUT", ""):
             assert name == name.lower()
             assert all(
@@ -48,9 +62,12 @@ class Engine:
         answers = {
             ("HEAD", ""): dict,
             ("DELETE", ""): lambda: {"acknowledged": self.mappings.pop(name) is not None},
+            ("GET", "_alias"): lambda: {
+                name: {"aliases": {alias: {} for alias, index in self.aliases.items() if index == name}}
+            },
             ("GET", "_mapping"): lambda: {name: {"mappings": self.mappings[name]}},
             ("PUT", "_mapping"): lambda: self.mappings[name].update(body) or {"acknowledged": True},
-            ("POST", "_bulk"): lambda: {"items": list(self.bulk(name, content)), "errors": False},
+            ("POST", "_bulk"): lambda: self.results(list(self.bulk(name, content, fault)), fault),
             ("POST", "_refresh"): lambda: self.seen.update({name: dict(self.written[name])}) or {},
             ("POST", "_mget"): lambda: {"docs": [self.get(name, one) for one in body["docs"]]},
             ("POST", "_search"): lambda: {"hits": {"hits": self.search(name, body)}},
@@ -59,14 +76,50 @@ class Engine:
         }
         return 200, answers[method, action]()
 
-    def bulk(self, name: str, content: bytes) -> Iterator[Any]:
+    def change_aliases(self, actions: list[dict[str, dict[str, str]]]) -> tuple[int, Any]:
+        """Carry out all actions or none."""
+        aliases, removed = dict(self.aliases), set[str]()
+        for one in actions:
+            [(action, said)] = one.items()
+            there = said["index"] in self.mappings and said["index"] not in self.aliases
+            if action == "remove_index":
+                removed.add(said["index"])
+            elif action == "remove":
+                there = aliases.pop(said["alias"], None) == said["index"]
+            else:
+                assert action == "add"
+                there = there and (said["alias"] not in self.mappings or said["alias"] in removed)
+                aliases[said["alias"]] = said["index"]
+            if not there:
+                return 404, {"error": {"type": "aliases_not_found_exception", "reason": str(one)}, "status": 404}
+        self.aliases = aliases
+        for name in removed:
+            del self.mappings[name]
+        return 200, {"acknowledged": True}
+
+    def results(self, items: list[Any], fault: str) -> dict[str, Any]:
+        if fault == "reordered":
+            random.Random(0).shuffle(items)
+        return {"items": items, "errors": any("error" in one for item in items for one in item.values())}
+
+    def bulk(self, name: str, content: bytes, fault: str) -> Iterator[Any]:
         assert content.endswith(b"\n")
         lines = iter(map(json.loads, content.splitlines()))
-        for line in lines:
+        for number, line in enumerate(lines):
             [(action, target)] = line.items()
+            if number % 3 == 1 and fault in PARTLY and action == "index":
+                next(lines)
+                status, error = PARTLY[fault]
+                yield {action: {"_id": target["_id"], "status": status, "error": error}}
+                continue
             if action == "delete":
                 there = self.written[name].pop(target["_id"], None)
-                yield {"delete": {"_id": target["_id"], "result": "not_found" if there is None else "deleted"}}
+                status = (
+                    {"result": "deleted", "status": 200}
+                    if there is not None
+                    else {"result": "not_found", "status": 404}
+                )
+                yield {"delete": {"_id": target["_id"]} | status}
                 continue
             source = next(lines)
             assert action == "index"
@@ -155,40 +208,13 @@ def chosen(source: dict[str, Any], names: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(kind: str) -> Iterator[str]:
+def serving(kind: str, faults: Faults | None = None) -> Iterator[str]:
     """Serve as this engine, and give the URL."""
-    engine = Engine(kind)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def answer(self) -> None:
-            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            try:
-                status, body = engine.answer(self.command, self.path, content)
-            except (AssertionError, KeyError) as error:
-                status, body = 400, {"error": {"type": "not documented", "reason": repr(error)}, "status": 400}
-            data = b"" if self.command == "HEAD" else json.dumps(body).encode()
-            self.send_response(status)
-            if kind == "elasticsearch":
-                self.send_header("X-Elastic-Product", "Elasticsearch")
-                self.send_header("Content-Type", "application/vnd.elasticsearch+json;compatible-with=9")
-            else:
-                self.send_header("Content-Type", "application/json; charset=UTF-8")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer  # noqa: N815
-
-        def log_message(self, *given: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    headers = {"Content-Type": "application/json; charset=UTF-8"}
+    if kind == "elasticsearch":
+        headers = {
+            "X-Elastic-Product": "Elasticsearch",
+            "Content-Type": "application/vnd.elasticsearch+json;compatible-with=9",
+        }
+    with serving_http(Engine(kind).answer, headers, faults) as url:
+        yield url

@@ -64,6 +64,9 @@ def index(
         str | None,
         typer.Option(metavar="URL", help="Web address of a corpus that is a folder: documents get the field url."),
     ] = None,
+    replace: Annotated[
+        bool, Doc("On a server: build beside the collection, which is searched until they swap.")
+    ] = False,
     skip_bad: SkipBad = 0,
     **options: Unpack[Encoding],
 ) -> Outcome:
@@ -83,6 +86,7 @@ def index(
         no_dense=no_dense,
         engine_options=engine_options,
         base_url=base_url,
+        replace=replace,
         skip_bad=skip_bad,
         **options,
     )

@@ -27,7 +27,15 @@ from vocable.encoder.load import load_encoder
 from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
-from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError, require_extra
+from vocable.errors import (
+    ArgumentError,
+    ModelError,
+    NoSpaceError,
+    UnavailableError,
+    VectorsError,
+    VocableError,
+    require_extra,
+)
 from vocable.progress import progress
 from vocable.retrieval.engines.base import Store, Vectors
 from vocable.retrieval.filters import names_of
@@ -198,10 +206,23 @@ class StoredDocuments:
         before = deque(islice(stream, done.parts), maxlen=1)
         if done.parts and (not before or before[0][0][-1].id != done.last_id):
             raise VectorsError(f"{self.place} was begun with other documents: {ANOTHER}")
+        try:
+            self._fill_on(stream, done)
+            if not done.texts:
+                raise ArgumentError(f"{self.source or 'the corpus'} has no documents")
+            self._settle(0)
+            self.store.configure(self.store.settings | {"whole": True})
+        except UnavailableError as error:
+            error.args = (f"{error}; {counted(done.texts, 'document')} written: the same command resumes",)
+            raise
+        warn_of_unknown(done.unknown, done.windows or done.texts)
+
+    def _fill_on(self, parts: Iterable[tuple[Sequence[Document], csr_array | None]], done: StreamProgress) -> None:
+        """Write further parts of a corpus, and count them in `done`."""
         resumed = done.parts  # a killed call may have written this part
         with progress("index") as advance:
             advance(done.texts)
-            for part, stored in stream:
+            for part, stored in parts:
                 started = time.perf_counter()
                 found = self.store.documents([document.id for document in part]) if done.parts == resumed else []
                 counts = self._put(part, [one for one in found if one is not None], stored, advance)
@@ -210,11 +231,6 @@ class StoredDocuments:
                 done.empty, done.unknown = done.empty + counts.empty, done.unknown + counts.unknown
                 done.seconds += time.perf_counter() - started
                 self.store.configure(self.store.settings | {"progress": asdict(done)})
-        if not done.texts:
-            raise ArgumentError(f"{self.source or 'the corpus'} has no documents")
-        self._settle(0)
-        self.store.configure(self.store.settings | {"whole": True})
-        warn_of_unknown(done.unknown, done.windows or done.texts)
 
     def counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""

@@ -24,7 +24,7 @@ from vocable.encoder.models import Model, describe, is_model, model_name
 from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError
 from vocable.fingerprint import fingerprint
 from vocable.options import CountOrZero, Encoding, checked
 from vocable.pruning import prune
@@ -36,7 +36,7 @@ from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import Limits
 from vocable.retrieval.stored_documents import dense_checksum, load_dense
 from vocable.storage import ANOTHER, SETTINGS, finish, finished, path_name, read_record, resumable
-from vocable.tables import counted
+from vocable.tables import counted, masked
 from vocable.vectors import Sources, StoredRows, StoredVectors, holds_vectors, places_of, read_shards
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def index(
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
+    replace: bool = False,
     skip_bad: CountOrZero = 0,
     **options: Unpack[Encoding],
 ) -> Collection:
@@ -78,6 +79,8 @@ def index(
         no_dense: leave out the dense vectors of `model`.
         engine_options: options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).
         base_url: web address of a corpus that is a folder: each document gets the field `url`, also in `add`.
+        replace: on a server, make the collection beside the one that is there, which is searched meanwhile, and swap
+            them when it is whole.
         skip_bad: number of bad lines of the corpus to skip.
         options: encoding of the documents (`vocable.options.Encoding`), also for `add`.
 
@@ -85,6 +88,7 @@ def index(
         ArgumentError: an argument is out of range, there are no documents, or `output` is something else.
         DataError: the corpus cannot be read.
         ModelError: the model does not exist.
+        UnavailableError: a server stays busy or out of reach; the same call resumes.
         VectorsError: stored vectors are damaged, or not those of the corpus.
     """
     bad, source = BadLines(skip_bad), path_name(corpus, "corpus")
@@ -98,6 +102,7 @@ def index(
         "no_dense": no_dense,
         "engine_options": engine_options,
         "base_url": base_url,
+        "replace": replace,
     }
     collection = build(model, documents, output, source=source, **parts, **options)  # type: ignore[arg-type]
     collection.built = collection.counts()._replace(
@@ -119,6 +124,7 @@ def build(
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
+    replace: bool = False,
     **options: Unpack[Encoding],
 ) -> Collection:
     """Make a collection of documents, as `index` does; `name`, `source` and `base_url` are stored with it.
@@ -131,6 +137,8 @@ def build(
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
     if title_weight != 1 and not bm25:
         raise ArgumentError("title_weight goes with bm25, whose words it counts")
+    if replace and engine.about.in_folder:
+        raise ArgumentError("replace is for servers: index to another folder, and rename it")
     if dense is not None and no_dense:
         raise ArgumentError("dense and no_dense exclude each other")
     settings: dict[str, object] = {
@@ -175,7 +183,8 @@ def build(
         "dense_weights": None if dense_model is None else dense_checksum(dense_model),
         "limits": asdict(limits),
     }
-    return _Making(engine, output, settings, loaded, dense_model, dimensions, device).make(address, parts)
+    making = _Making(engine, output, settings, loaded, dense_model, dimensions, device)
+    return making.replace(address, parts) if replace else making.make(address, parts)
 
 
 def open_index(
@@ -342,6 +351,35 @@ class _Making:
                 finish(work, folder, inner)
         return self._fill(address, True, parts)
 
+    def replace(self, address: str, parts: Parts) -> Collection:
+        """Fill a store beside the one at an address on a server, let it take the name, and remove the one before."""
+        engine: Any = self.engine
+        number = engine.generation(address)
+        if self._differing(address) != []:
+            beside = engine.numbered(address, number + 1)
+            if self._differing(beside):
+                self._remove(beside, unfinished=True)
+            self._fill(beside, self._begun(beside), parts).close()
+            store = engine.open(beside)
+            store.take_name(address)
+            store.close()
+            logger.info("%s: searches find the new %s %r", masked(fspath(self.output)), engine.kind, store.name)
+            number += 1
+        if number > 1 and self._differing(before := engine.numbered(address, number - 1)) is not None:
+            self._remove(before)
+        return self._fill(address, True, parts)
+
+    def _remove(self, address: str, *, unfinished: bool = False) -> None:
+        """Remove the store before this one, or one that another call began; `ArgumentError` if that one is whole."""
+        store: Any = self.engine.open(address)
+        if unfinished and store.settings.get("whole"):
+            store.close()
+            raise ArgumentError(f"{store.place} is whole, and of another call: remove it")
+        store.drop()
+        store.close()
+        removed = "begun by another call" if unfinished else "the one before"
+        logger.info("%s: %r, %s, is removed", masked(fspath(self.output)), store.name, removed)
+
     def _fill(self, address: str, begun: bool, parts: Parts) -> Collection:
         store = self.engine.open(address) if begun else self.engine.create(address, self._spaces(), self._fresh())
         collection = _collection(fspath(self.output), store, device=self.device)
@@ -366,15 +404,21 @@ class _Making:
 
     def _begun(self, address: str) -> bool:
         """Return whether the same call has begun or made the store; `ArgumentError` if another call has."""
+        if other := self._differing(address):
+            place = f"{self.engine.about.engine} {masked(address)}"
+            raise ArgumentError(f"{place} was made with other settings ({', '.join(other)}): {ANOTHER}")
+        return other is not None
+
+    def _differing(self, address: str) -> list[str] | None:
+        """Return the settings of a store that are not those of this call; None if there is no store."""
         try:
             store = self.engine.open(address)
+        except UnavailableError:
+            raise
         except VectorsError:
-            return False
-        other = [name for name, value in self.settings.items() if store.settings.get(name) != value]
+            return None
         store.close()
-        if other:
-            raise ArgumentError(f"{store!r} was made with other settings ({', '.join(other)}): {ANOTHER}")
-        return True
+        return [name for name, value in self.settings.items() if store.settings.get(name) != value]
 
 
 def _weights(places: Iterable[Path]) -> str:

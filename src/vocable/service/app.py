@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from vocable import __version__
 from vocable.data import Document
-from vocable.errors import ArgumentError, DataError, NoSpaceError, VocableError
+from vocable.errors import ArgumentError, DataError, NoSpaceError, UnavailableError, VocableError
 from vocable.retrieval.explain import Expansion, Explanation, json_values
 from vocable.retrieval.records import Changed
 from vocable.service import schemas
@@ -33,6 +33,7 @@ STATUSES: dict[type[Exception], int] = {
     DataError: 422,
     VocableError: 424,
     NoSpaceError: 507,
+    UnavailableError: 503,
     TooLargeError: 413,
     ThereAlreadyError: 409,
     NotFoundError: 404,

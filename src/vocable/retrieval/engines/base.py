@@ -9,7 +9,6 @@ import json
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import blake2b
 from itertools import islice
@@ -209,7 +208,7 @@ class Store(ABC):
 class RowStore(Store):
     """A store that writes, reads and searches documents in pages; an engine adds the primitives."""
 
-    page: ClassVar[int] = 1_000  # documents, or queries, of one request
+    page: int = 1_000  # documents, or queries, of one request
     max_hits: ClassVar[int | None] = None
     ties_by_id: ClassVar[bool] = True  # the engine orders equal scores by id itself
 
@@ -233,22 +232,18 @@ class RowStore(Store):
     def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
         """Iterate over the k best documents of each query."""
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn errors of the engine into `VectorsError`s."""
-        yield
-
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
         documents, vectors = self._checked(documents, vectors)
         rows = list(zip(*(rows_of(vectors[space]) for space in self.spaces), strict=True))
-        with self._errors():
-            for start in range(0, len(documents), self.page):
-                part = slice(start, start + self.page)
-                self._write(documents[part], rows[part])
+        self._write_pages(list(zip(pages(documents, self.page), pages(rows, self.page), strict=True)))
+
+    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
+        """Write pages of documents with their rows."""
+        for documents, rows in parts:
+            self._write(documents, rows)
 
     def delete(self, ids: Sequence[str]) -> int:
-        with self._errors():
-            return sum(self._delete(some) for some in pages(list(dict.fromkeys(ids)), self.page))
+        return sum(self._delete(some) for some in pages(list(dict.fromkeys(ids)), self.page))
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         found = self._by_id(ids, self._documents)
@@ -273,8 +268,7 @@ class RowStore(Store):
         if name := next((name for name, value in matching.items() if value), None):
             raise ArgumentError(f"{name}: not supported by the {self.about.engine} engine")
         rows = list(rows_of(self._checked_queries(queries, k, space)))
-        with self._errors():
-            hits = [hits for some in pages(rows, self.page) for hits in self._best(some, k, space, filter)]
+        hits = [hits for some in pages(rows, self.page) for hits in self._best(some, k, space, filter)]
         return ranking_of(hits, k)
 
     def _best(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
@@ -289,11 +283,10 @@ class RowStore(Store):
             yield hits
 
     def _by_id(self, ids: Sequence[str], read: Callable[[Sequence[str]], dict[str, T]]) -> dict[str, T]:
-        with self._errors():
-            found: dict[str, T] = {}
-            for some in pages(list(dict.fromkeys(ids)), self.page):
-                found |= read(some)
-            return found
+        found: dict[str, T] = {}
+        for some in pages(list(dict.fromkeys(ids)), self.page):
+            found |= read(some)
+        return found
 
     def _columns(self, space: Space) -> int:
         if space not in self.spaces:

@@ -11,7 +11,7 @@ from typing import Any
 
 from vocable.errors import require_extra
 from vocable.retrieval.engines.lucene import LuceneStore, about
-from vocable.retrieval.engines.server import Server
+from vocable.retrieval.engines.server import BUSY, TIMEOUT, Server, seconds_of
 from vocable.retrieval.protocols import Space
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
@@ -28,15 +28,22 @@ class Elasticsearch(LuceneStore):
         self._client.close()
 
     def _connect(self, server: Server) -> tuple[type[Exception], ...]:
-        driver = require_extra("elasticsearch", "elasticsearch")
+        self._driver = driver = require_extra("elasticsearch", "elasticsearch")
         login: dict[str, object] = {"api_key": os.environ.get("ELASTIC_API_KEY")}
         if server.password is not None:
             login = {"basic_auth": (server.user, server.password)}
-        self._client = driver.Elasticsearch(server.url, **login)
+        # The driver would repeat a request three times without a pause.
+        self._client = driver.Elasticsearch(server.url, request_timeout=TIMEOUT, max_retries=0, **login)
         return driver.ApiError, driver.TransportError
 
-    def _exists(self) -> bool:
-        return bool(self._client.perform_request("HEAD", self._path, headers={"accept": JSON}))
+    def _wait(self, error: Exception) -> float | None:
+        if isinstance(error, self._driver.ApiError):
+            return seconds_of(error.meta.headers.get("retry-after")) if error.meta.status in BUSY else None
+        lost = isinstance(error, (self._driver.ConnectionError, self._driver.ConnectionTimeout))
+        return 0.0 if lost and not isinstance(error, self._driver.SSLError) and self.reached else None
+
+    def _is_there(self, path: str) -> bool:
+        return bool(self._client.perform_request("HEAD", path, headers={"accept": JSON}))
 
     def _request(self, method: str, path: str, body: object) -> Any:
         headers = {"accept": JSON} | (

@@ -14,6 +14,7 @@ import math
 import struct
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -21,17 +22,37 @@ import numpy as np
 
 from vocable.data import Document
 from vocable.errors import VectorsError
+from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import Hits, Row, Vectors, key_of
 from vocable.retrieval.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import Server, ServerStore, server_of
+from vocable.retrieval.engines.server import BUSY, BusyError, Server, ServerStore, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
-from vocable.tables import masked
+from vocable.tables import counted, masked
 
 LONGEST_ID = 32_766  # bytes of a keyword
 MAX_QUERY_WEIGHT = 64  # weight of a term in a linear query
 PORTS = {"http": 9200, "https": 9200}
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+
+
+@dataclass(frozen=True)
+class LuceneOptions:
+    """Options of Elasticsearch and OpenSearch; without one, the server decides.
+
+    `shards` and `replicas` (copies of each shard beside the first) divide and copy the index. `refresh` is its refresh
+    interval, as "30s"; with it, searches see written documents after this time, or when the command ends. `bulk` is the
+    number of documents of a request, `workers` the number of requests at a time.
+    """
+
+    shards: Count | None = None
+    replicas: CountOrZero | None = None
+    refresh: str | None = None
+    bulk: Count | None = None
+    workers: Count = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def about(engine: str) -> About:
@@ -44,13 +65,15 @@ def about(engine: str) -> About:
         durable=True,
         filters=True,
         spaces=("sparse", "bm25"),
+        part=2048,
+        options=LuceneOptions,
     )
 
 
 class LuceneStore(ServerStore):
     """An index of a server that searches with Lucene; a subclass brings the driver and the query."""
 
-    page = 500
+    page = 512
     max_hits = 10_000  # index.max_result_window
     kind = "index"
     feature: ClassVar[str]  # type of a field of weighted terms
@@ -85,7 +108,9 @@ class LuceneStore(ServerStore):
             "order": keyword,
         } | {space: {"type": self.feature} for space in self.spaces}
         mappings = {"dynamic": False, "_meta": {"vocable": record}, "properties": properties}
-        self._send("PUT", "", {"mappings": mappings})
+        names = {"shards": "number_of_shards", "replicas": "number_of_replicas", "refresh": "refresh_interval"}
+        given = {known: value for name, known in names.items() if (value := getattr(self.options, name)) is not None}
+        self._send("PUT", "", {"mappings": mappings} | ({"settings": {"index": given}} if given else {}))
 
     def _read_record(self) -> Mapping[str, Any]:
         [index] = self._send("GET", "/_mapping").values()
@@ -101,15 +126,20 @@ class LuceneStore(ServerStore):
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
         super().upsert(documents, vectors)
-        self._send("POST", "/_refresh")  # searches see the documents from now on
+        self._refresh()
 
     def delete(self, ids: Sequence[str]) -> int:
         count = super().delete(ids)
-        self._send("POST", "/_refresh")
+        self._refresh()
         return count
 
+    def _refresh(self) -> None:
+        """Let searches see what is written, unless the server does so at an interval."""
+        if self.options.refresh is None:
+            self._send("POST", "/_refresh")
+
     def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
-        lines: list[dict[str, Any]] = []
+        actions = dict[str, list[Mapping[str, object]]]()
         for document, some in zip(documents, rows, strict=True):
             equal, order = filter_keys(document.fields)
             source = document._asdict() | {"fields": dict(document.fields), "equal": equal, "stored": {}}
@@ -118,12 +148,12 @@ class LuceneStore(ServerStore):
                 source[space] = _features(columns, weights)
                 content = columns.astype("<i4").tobytes() + weights.astype("<f4").tobytes()
                 source["stored"][space] = base64.b64encode(content).decode()
-            lines += [{"index": {"_id": key_of(document.id)}}, source]
-        self._bulk(lines)
+            actions[document.id] = [{"index": {"_id": key_of(document.id)}}, source]
+        self._bulk(actions)
 
     def _delete(self, ids: Sequence[str]) -> int:
-        results = self._bulk([{"delete": {"_id": key_of(identifier)}} for identifier in ids])
-        return sum(result["delete"]["result"] == "deleted" for result in results)
+        results = self._bulk({identifier: [{"delete": {"_id": key_of(identifier)}}] for identifier in ids})
+        return results.count("deleted")
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
         return {name: Document(**source) for name, source in self._found(ids, Document._fields).items()}
@@ -156,11 +186,33 @@ class LuceneStore(ServerStore):
                 "track_total_hits": False,
                 "_source": ["id"],
             }
-            found = self._send("POST", "/_search", body)["hits"]["hits"] if len(columns) else []
+            answer = self._send("POST", "/_search", body, searching=True) if len(columns) else {"hits": {"hits": []}}
+            found = answer["hits"]["hits"]
             yield [(hit["_source"]["id"], hit["_score"] * scale) for hit in found]
 
+    def _named(self, name: str) -> str | None:
+        if not self._is_there(f"/{quote(name, safe='')}"):
+            return None
+        return str(next(iter(self._request("GET", f"/{quote(name, safe='')}/_alias", None))))
+
+    def _take_name(self, name: str) -> None:
+        before = self._named(name)
+        actions: list[object] = [{"add": {"index": self.name, "alias": name}}]
+        if before is not None:
+            index = {"index": before}
+            actions[:0] = [{"remove_index": index} if before == name else {"remove": index | {"alias": name}}]
+        self._request("POST", "/_aliases", {"actions": actions})
+
+    def _exists(self) -> bool:
+        return bool(self._ask(self._is_there, self._path))
+
+    @abstractmethod
+    def _is_there(self, path: str) -> bool:
+        """Return whether an index or alias exists."""
+
     def optimize(self) -> None:
-        """Do nothing: the server merges by itself."""
+        """Let searches see what is written; the server merges by itself."""
+        self._send("POST", "/_refresh")
 
     def drop(self) -> None:
         self._send("DELETE", "")
@@ -173,15 +225,35 @@ class LuceneStore(ServerStore):
         """Size of the index on disk, without its copies on other nodes."""
         return int(self._send("GET", "/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"])
 
-    def _send(self, method: str, path: str, body: object = None) -> Any:
-        with self._errors():
-            return self._request(method, self._path + path, body)
+    def _send(self, method: str, path: str, body: object = None, *, searching: bool = False) -> Any:
+        return self._ask(self._request, method, self._path + path, body, searching=searching)
 
-    def _bulk(self, lines: Sequence[Mapping[str, object]]) -> list[Any]:
-        """Carry out actions, and return their results."""
-        results: list[Any] = self._send("POST", "/_bulk", lines)["items"]
-        for error in (outcome["error"] for result in results for outcome in result.values() if "error" in outcome):
-            raise VectorsError(f"{self.place}: {error.get('type')}: {error.get('reason')}")
+    def _bulk(self, actions: Mapping[str, Sequence[Mapping[str, object]]]) -> list[str]:
+        """Carry out actions, the lines of each by the id of its document, and return their results.
+
+        Those that the server was too busy for are sent again, without the others. Raises `VectorsError` with the
+        document and the reason for one that it refuses.
+        """
+        left = {key_of(identifier): identifier for identifier in actions}
+        results = list[str]()
+
+        def send() -> None:
+            lines = [line for identifier in left.values() for line in actions[identifier]]
+            reason = "no result"
+            for item in self._request("POST", f"{self._path}/_bulk", lines)["items"]:
+                [one] = item.values()
+                error = one.get("error") or {}
+                if one["status"] in BUSY:
+                    reason = f"{error.get('type')}: {error.get('reason')}"
+                elif error:
+                    document = f"document {left[one['_id']]!r}" if one["_id"] in left else one["_id"]
+                    raise VectorsError(f"{self.place}: {document}: {error.get('type')}: {error.get('reason')}")
+                elif left.pop(one["_id"], None) is not None:
+                    results.append(one["result"])
+            if left:
+                raise BusyError(f"{reason} ({counted(len(left), 'document')})")
+
+        self._ask(send)
         return results
 
     def _found(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError, require_extra
+from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import ServerStore, server_of
+from vocable.retrieval.engines.server import ServerStore, patience, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
@@ -31,12 +34,36 @@ LONGEST_TEXT = 65_535  # bytes of a text or of fields
 MOST_VALUES = 4_096  # values in the fields of a document
 
 
+@dataclass(frozen=True)
+class MilvusOptions:
+    """Options of Milvus; without one, the server decides.
+
+    `shards` divide the writing of a collection; `replicas` are copies in memory beside the first, for searches. `bulk`
+    is the number of documents of a request.
+    """
+
+    shards: Count | None = None
+    replicas: CountOrZero | None = None
+    bulk: Count | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 class Milvus(ServerStore):
     """A collection of Milvus; a request of 1,000 documents is written as a whole."""
 
-    about = About("milvus", exact=True, durable=True, filters=True, spaces=("sparse", "bm25", "dense"))
+    about = About(
+        "milvus",
+        exact=True,
+        durable=True,
+        filters=True,
+        spaces=("sparse", "bm25", "dense"),
+        options=MilvusOptions,
+    )
     max_hits = 16_384
     ties_by_id = False
+    joint = "_"  # names have letters, digits and this
 
     def __init__(self, address: str, *, new: bool = False) -> None:
         pymilvus = require_extra("pymilvus", "milvus")
@@ -57,10 +84,22 @@ class Milvus(ServerStore):
                 raise VectorsError(f"{address}: there is no such folder")
             if not Path(address).parent.is_dir():
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
-        with self._errors():
-            self._client = pymilvus.MilvusClient(**login)
+        self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
 
-    def _make(self, record: Mapping[str, object]) -> None:
+    def _ask(self, call: Callable[..., Any], *given: Any, searching: bool = False, **named: Any) -> Any:
+        """Call the driver, which repeats requests itself until a time is over."""
+        return super()._ask(call, *given, timeout=patience(searching), **named)
+
+    def take_name(self, address: str) -> None:
+        name = server_of(address, {"http": 19530, "https": 443}).name
+        if super()._ask(self._named, name) != self.name:
+            super()._ask(self._take_name, name)
+
+    def _wait(self, error: Exception) -> float | None:
+        spent = any(words in str(error) for words in ("Retry timeout", "Retry run out"))
+        return math.inf if spent else None
+
+    def _make(self, record: Mapping[str, Any]) -> None:
         types, client = self._types, self._client
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
         indexes = client.prepare_index_params()
@@ -77,24 +116,53 @@ class Milvus(ServerStore):
                 schema.add_field(space, types.SPARSE_FLOAT_VECTOR)
             kind = "FLAT" if space == "dense" else "SPARSE_INVERTED_INDEX"
             indexes.add_index(space, index_type=kind, metric_type="IP")
-        client.create_collection(
+        self._ask(
+            client.create_collection,
             self.name,
             schema=schema,
             index_params=indexes,
             consistency_level="Strong",
             properties={"vocable": json.dumps(record)},
+            **({} if self.options.shards is None else {"num_shards": self.options.shards}),
         )
+        if self.options.replicas:  # it is loaded for searches already, without further copies
+            self._ask(client.release_collection, self.name)
+            self._load(record)
 
     def _exists(self) -> bool:
-        return bool(self._client.has_collection(self.name))
+        return bool(self._ask(self._client.has_collection, self.name))
+
+    def _named(self, name: str) -> str | None:
+        if not self._client.has_collection(name):
+            return None
+        return str(self._client.describe_collection(name)["collection_name"])
+
+    def _take_name(self, name: str) -> None:
+        """Let an alias mean this collection; a collection that has the name itself is removed first."""
+        before = self._named(name)
+        if before == name:
+            self._client.drop_collection(name)
+        change = self._client.create_alias if before in (None, name) else self._client.alter_alias
+        change(self.name, name)
+
+    @classmethod
+    def numbered(cls, address: str, number: int) -> str:
+        if "://" not in address:
+            raise ArgumentError("replace is for servers, not for Milvus Lite: index to another folder")
+        return super().numbered(address, number)
 
     def _read_record(self) -> Mapping[str, Any]:
-        record: Mapping[str, Any] = json.loads(self._client.describe_collection(self.name)["properties"]["vocable"])
-        self._client.load_collection(self.name)
+        described = self._ask(self._client.describe_collection, self.name)
+        record: Mapping[str, Any] = json.loads(described["properties"]["vocable"])
+        self._load(record)
         return record
 
+    def _load(self, record: Mapping[str, Any]) -> None:
+        replicas = record["settings"].get("engine_options", {}).get("replicas")
+        self._ask(self._client.load_collection, self.name, **({"replica_number": replicas + 1} if replicas else {}))
+
     def _write_record(self, record: Mapping[str, object]) -> None:
-        self._client.alter_collection_properties(self.name, properties={"vocable": json.dumps(record)})
+        self._ask(self._client.alter_collection_properties, self.name, properties={"vocable": json.dumps(record)})
 
     def _refuse(self, document: Document) -> str | None:
         for name, text in (document._asdict() | {"fields": json.dumps(dict(document.fields))}).items():
@@ -112,12 +180,12 @@ class Milvus(ServerStore):
             | {space: self._vector(row, space, 0) for space, row in zip(self.spaces, some, strict=True)}
             for document, some in zip(documents, rows, strict=True)
         ]
-        self._client.upsert(self.name, entries)
+        self._ask(self._client.upsert, self.name, entries)
 
     def _delete(self, ids: Sequence[str]) -> int:
         found = list(self._found(ids, ["id"]))
         if found:
-            self._client.delete(self.name, filter=_among(found))
+            self._ask(self._client.delete, self.name, filter=_among(found))
         return len(found)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
@@ -135,18 +203,17 @@ class Milvus(ServerStore):
         return rows
 
     def ids(self) -> Iterator[str]:
-        with self._errors():
-            iterator = self._client.query_iterator(self.name, batch_size=self.page, output_fields=["id"])
+        iterator = self._ask(self._client.query_iterator, self.name, batch_size=self.page, output_fields=["id"])
         while True:
-            with self._errors():
-                found = iterator.next()
+            found = super()._ask(iterator.next)
             if not found:
                 break
             yield from (entry["id"] for entry in found)
         iterator.close()
 
     def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
-        found = self._client.search(
+        found = self._ask(
+            self._client.search,
             self.name,
             [self._vector(row, space, 1) for row in rows],
             anns_field=space,
@@ -154,28 +221,26 @@ class Milvus(ServerStore):
             filter="" if filter is None else _condition(filter),
             output_fields=["id"],
             search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
+            searching=True,
         )
         return ([(hit["entity"]["id"], hit["distance"]) for hit in one] for one in found)
 
     def optimize(self) -> None:
         """Put added documents into segments of their own, and remove deleted ones from segments."""
-        with self._errors():
-            self._client.flush(self.name)
+        self._ask(self._client.flush, self.name)
 
     def close(self) -> None:
         self._client.close()
 
     def drop(self) -> None:
         """Remove the collection, and the folder of Milvus Lite."""
-        with self._errors():
-            self._client.drop_collection(self.name)
-            if "://" not in self.place:
-                self._client.close()
-                shutil.rmtree(self.place)
+        self._ask(self._client.drop_collection, self.name)
+        if "://" not in self.place:
+            self._client.close()
+            shutil.rmtree(self.place)
 
     def __len__(self) -> int:
-        with self._errors():
-            return int(self._client.query(self.name, output_fields=["count(*)"])[0]["count(*)"])
+        return int(self._ask(self._client.query, self.name, output_fields=["count(*)"])[0]["count(*)"])
 
     @property
     def nbytes(self) -> int | None:
@@ -193,7 +258,7 @@ class Milvus(ServerStore):
 
     def _found(self, ids: Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
         """Return the entries of documents by id."""
-        entries = self._client.query(self.name, filter=_among(ids), output_fields=list(columns))
+        entries = self._ask(self._client.query, self.name, filter=_among(ids), output_fields=list(columns))
         return {entry["id"]: entry for entry in entries}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from vocable.errors import require_extra
 from vocable.retrieval.engines.lucene import LuceneStore, about
-from vocable.retrieval.engines.server import Server
+from vocable.retrieval.engines.server import BUSY, TIMEOUT, BusyError, Server, seconds_of
 from vocable.retrieval.protocols import Space
 
 
@@ -27,20 +27,37 @@ class OpenSearch(LuceneStore):
         self._client.close()
 
     def _connect(self, server: Server) -> tuple[type[Exception], ...]:
-        driver = require_extra("opensearchpy", "opensearch")
+        self._driver = driver = require_extra("opensearchpy", "opensearch")
         user = server.user or os.environ.get("OPENSEARCH_USERNAME")
         password = server.password or os.environ.get("OPENSEARCH_PASSWORD")
-        self._client = driver.OpenSearch([server.url], http_auth=(user, password) if user and password else None)
+        login = (user, password) if user and password else None
+        self._client = driver.OpenSearch([server.url], http_auth=login, timeout=TIMEOUT)
         return (driver.OpenSearchException,)
 
-    def _exists(self) -> bool:
-        return bool(self._client.transport.perform_request("HEAD", self._path))
+    def _wait(self, error: Exception) -> float | None:
+        lost = isinstance(error, self._driver.ConnectionError) and not isinstance(error, self._driver.SSLError)
+        return 0.0 if lost and self.reached else None
+
+    def _is_there(self, path: str) -> bool:
+        return self._answer("HEAD", path)[0] == 200
 
     def _request(self, method: str, path: str, body: object) -> Any:
-        lines = self._client.transport.serializer
-        if isinstance(body, list):
-            body = "".join(f"{lines.dumps(line)}\n" for line in body)
-        return self._client.transport.perform_request(method, path, body=body)
+        dumps = self._client.transport.serializer.dumps
+        lines = body if isinstance(body, list) else [] if body is None else [body]
+        _, headers, content = self._answer(method, path, "".join(f"{dumps(line)}\n" for line in lines).encode() or None)
+        return self._client.transport.deserializer.loads(content, headers.get("content-type"))
+
+    def _answer(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Mapping[str, str], str]:
+        """Return status, headers and content of an answer.
+
+        The driver's transport would repeat a request three times without a pause, and hide the header `Retry-After`.
+        """
+        connection = self._client.transport.get_connection()
+        ignored = (404, *BUSY) if method == "HEAD" else BUSY
+        status, headers, content = connection.perform_request(method, path, body=body, ignore=ignored)
+        if status in BUSY:
+            raise BusyError(f"{status} {content}", seconds_of(headers.get("retry-after")))
+        return status, headers, content
 
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         # Functions other than `linear` would change the weights.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -21,16 +22,31 @@ import numpy as np
 
 from vocable.data import Document
 from vocable.errors import ArgumentError, require_extra
+from vocable.options import Count, check_fields
 from vocable.retrieval.engines.base import Hits, Row
 from vocable.retrieval.engines.filter_keys import EXACT, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import ServerStore
+from vocable.retrieval.engines.server import TIMEOUT, ServerStore
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
 
 COLUMNS = ("id", "title", "text", "fields", "ranges")
+DEFAULT_TABLE = "vocable"
 LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names
+# SQLSTATEs that may pass: connection lost, too many connections, shutdown or crash or start, conflict of transactions.
+PASSING = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
+LIMITS = {"connect_timeout": 10, "tcp_user_timeout": TIMEOUT * 1000}  # of a connection: seconds, milliseconds
 MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # of sparsevec and of vector
+
+
+@dataclass(frozen=True)
+class PostgreSQLOptions:
+    """Options of PostgreSQL: `partitions` divide the table by a hash of the id, so that a scan uses several workers."""
+
+    partitions: Count | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class PostgreSQL(ServerStore):
@@ -44,23 +60,39 @@ class PostgreSQL(ServerStore):
         durable=True,
         filters=True,
         spaces=("sparse", "bm25", "dense"),
+        options=PostgreSQLOptions,
     )
     page = 10_000
     kind = "table"
 
     def __init__(self, address: str, *, new: bool = False) -> None:
         psycopg = require_extra("psycopg", "postgresql")
-        self._sql = psycopg.sql
+        self._driver, self._sql = psycopg, psycopg.sql
         parts = urlsplit(address)
         parameters = parse_qsl(parts.query, keep_blank_values=True)
-        self.name = dict(parameters).get("table", "vocable")
+        self.name = dict(parameters).get("table", DEFAULT_TABLE)
         if not 0 < len(self.name.encode()) <= LONGEST_NAME or "\0" in self.name:
             raise ArgumentError(f"{masked(address)}: the name of a table has 1 to {LONGEST_NAME} bytes")
         self.place, self.driver_errors = masked(address), (psycopg.Error,)
         self._table = psycopg.sql.Identifier(self.name)
         query = urlencode([pair for pair in parameters if pair[0] != "table"])
-        with self._errors():
-            self._connection = psycopg.connect(urlunsplit(parts._replace(query=query)), autocommit=True)
+        self._address = urlunsplit(parts._replace(query=query))
+        self._limits = {name: limit for name, limit in LIMITS.items() if name not in dict(parameters)}
+        self._connection: Any = None
+        self._ask(self._connected)
+
+    def _connected(self) -> Any:
+        """Return the connection, a new one if it was lost."""
+        if self._connection is None or self._connection.closed:
+            self._connection = self._driver.connect(self._address, autocommit=True, **self._limits)
+        return self._connection
+
+    def _wait(self, error: Exception) -> float | None:
+        if isinstance(error, self._driver.OperationalError):
+            state = getattr(error, "sqlstate", None)
+            lost = state is None and self.reached  # without a state, there was no answer
+            return 0.0 if lost or str(state).startswith(PASSING) else None
+        return None
 
     def _make(self, record: Mapping[str, object]) -> None:
         """Make the table, and the extension pgvector if it is missing, which needs the right to do so."""
@@ -71,17 +103,53 @@ class PostgreSQL(ServerStore):
             kind = f"vector({size})" if space == "dense" else f"sparsevec({size or MOST_COLUMNS})"
             columns.append(self._sql.SQL(", {} {} NOT NULL").format(self._sql.Identifier(space), self._sql.SQL(kind)))
         self._execute("CREATE EXTENSION IF NOT EXISTS vector")
-        with self._connection.transaction():
-            # The collation orders ids by code point, as Python does: the database breaks ties.
-            self._execute(
-                'CREATE TABLE {table} (id text COLLATE "C" PRIMARY KEY, title text NOT NULL, '
-                "text text NOT NULL, fields jsonb NOT NULL, ranges jsonb NOT NULL{vectors})",
-                vectors=self._sql.Composed(columns),
-            )
-            self._write_record(record)
+        parts = self.options.partitions or 0
+        if parts and len(self._part(parts - 1).encode()) > LONGEST_NAME:
+            raise ArgumentError(f"{self.place}: the names of partitions would have more than {LONGEST_NAME} bytes")
+        divided = "PARTITION OF {table} FOR VALUES WITH (MODULUS {parts}, REMAINDER {part})"
+        # The statements are one transaction. The collation orders ids by code point, as Python does: the database
+        # breaks ties.
+        self._execute(
+            'CREATE TABLE {table} (id text COLLATE "C" PRIMARY KEY, title text NOT NULL, '
+            "text text NOT NULL, fields jsonb NOT NULL, ranges jsonb NOT NULL{vectors})"
+            + (" PARTITION BY HASH (id)" if parts else "")
+            + "".join(f"; CREATE TABLE {{p{part}}} {divided.replace('{part}', str(part))}" for part in range(parts))
+            + "; COMMENT ON TABLE {table} IS {comment}",
+            vectors=self._sql.Composed(columns),
+            parts=self._sql.Literal(parts),
+            comment=self._comment(record),
+            **{f"p{part}": self._sql.Identifier(self._part(part)) for part in range(parts)},
+        )
+
+    def _part(self, number: int) -> str:
+        """Return the name of a partition."""
+        return f"{self.name} {number}"
 
     def _exists(self) -> bool:
         return bool(self._execute("SELECT to_regclass({name}) IS NOT NULL", name=self._literal())[0][0])
+
+    def _named(self, name: str) -> str | None:
+        found = self._rows_for("SELECT to_regclass(%s) IS NOT NULL", [self._quoted(name)])
+        return name if found[0][0] else None
+
+    def _take_name(self, name: str) -> None:
+        """Rename this table and its partitions, and remove the table of this name before, in one transaction."""
+        if self._named(self.name) is None:
+            return  # an attempt whose answer was lost has done it
+        statements = self._sql.SQL("DROP TABLE IF EXISTS {}").format(self._sql.Identifier(name))
+        renamed = [(self.name, name)]
+        renamed += [(f"{self.name} {part}", f"{name} {part}") for part in range(self.options.partitions or 0)]
+        for pair in renamed:
+            change = self._sql.SQL("; ALTER TABLE {} RENAME TO {}").format(*map(self._sql.Identifier, pair))
+            statements += change
+        self._rows_for(statements, ())
+
+    @classmethod
+    def numbered(cls, address: str, number: int) -> str:
+        parts = urlsplit(address)
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+        parameters["table"] = f"{parameters.get('table', DEFAULT_TABLE)}{cls.joint}{number}"
+        return urlunsplit(parts._replace(query=urlencode(parameters)))
 
     def _read_record(self) -> Mapping[str, object]:
         [(comment,)] = self._execute("SELECT obj_description({name}::regclass)", name=self._literal())
@@ -89,8 +157,10 @@ class PostgreSQL(ServerStore):
         return record
 
     def _write_record(self, record: Mapping[str, object]) -> None:
-        comment = self._sql.Literal(json.dumps({"vocable": record}))
-        self._execute("COMMENT ON TABLE {table} IS {comment}", comment=comment)
+        self._execute("COMMENT ON TABLE {table} IS {comment}", comment=self._comment(record))
+
+    def _comment(self, record: Mapping[str, object]) -> Any:
+        return self._sql.Literal(json.dumps({"vocable": record}))
 
     def _refuse(self, document: Document) -> str | None:
         fields = json.dumps(dict(document.fields))
@@ -113,7 +183,11 @@ class PostgreSQL(ServerStore):
             values=joined([self._sql.SQL(f"%s{self._cast(name)}") for name in names]),
             replaced=joined([self._sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in identifiers[1:]]),
         )
-        with self._connection.transaction(), self._connection.cursor() as cursor:
+        self._ask(self._insert, statement, values)
+
+    def _insert(self, statement: Any, values: Sequence[Sequence[object]]) -> None:
+        connection = self._connected()
+        with connection.transaction(), connection.cursor() as cursor:
             cursor.executemany(statement, values)
 
     def _delete(self, ids: Sequence[str]) -> int:
@@ -134,9 +208,8 @@ class PostgreSQL(ServerStore):
     def ids(self) -> Iterator[str]:
         rows: Sequence[Any] = [("",)]
         while rows:
-            with self._errors():
-                last = [rows[-1][0], self.page]
-                rows = self._execute("SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT %s", last)
+            last = [rows[-1][0], self.page]
+            rows = self._execute("SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT %s", last)
             yield from (row[0] for row in rows)
 
     def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
@@ -148,42 +221,50 @@ class PostgreSQL(ServerStore):
                 f"(SELECT id, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
                 f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0 ORDER BY product, id LIMIT %s",
                 [self._written(row, space), *values, k],
+                searching=True,
                 column=self._sql.Identifier(space),
             )
             yield [(identifier, -product) for identifier, product in found]
 
     def optimize(self) -> None:
         """Free the space of replaced documents, and update the planner's statistics."""
-        with self._errors():
-            self._execute("VACUUM (ANALYZE) {table}")
+        self._execute("VACUUM (ANALYZE) {table}")
 
     def close(self) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def drop(self) -> None:
-        with self._errors():
-            self._execute("DROP TABLE {table}")
+        self._execute("DROP TABLE {table}")
 
     def __len__(self) -> int:
-        with self._errors():
-            return int(self._execute("SELECT count(*) FROM {table}")[0][0])
+        return int(self._execute("SELECT count(*) FROM {table}")[0][0])
 
     @property
     def nbytes(self) -> int:
         """Size of the table with its indexes and long values."""
-        with self._errors():
-            return int(self._execute("SELECT pg_total_relation_size({name}::regclass)", name=self._literal())[0][0])
+        of_parts = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree({name}::regclass)"
+        either = f"SELECT coalesce(({of_parts}), pg_total_relation_size({{name}}::regclass))"
+        return int(self._execute(either, name=self._literal())[0][0])
 
-    def _execute(self, statement: str, values: Sequence[object] = (), **parts: object) -> list[Any]:
+    def _execute(
+        self, statement: str, values: Sequence[object] = (), *, searching: bool = False, **parts: object
+    ) -> list[Any]:
         """Return the rows of a statement; the driver composes {parts}, and sends the values separately."""
         query = self._sql.SQL(statement).format(table=self._table, **parts)
-        with self._connection.cursor() as cursor:
+        return list(self._ask(self._rows_for, query, values, searching=searching) or ())
+
+    def _rows_for(self, query: Any, values: Sequence[object]) -> list[Any]:
+        with self._connected().cursor() as cursor:
             cursor.execute(query, values or None)
             return cursor.fetchall() if cursor.description else []
 
     def _literal(self) -> Any:
         """Return the table's name as a text for a cast to regclass."""
-        return self._sql.Literal('"' + self.name.replace('"', '""') + '"')
+        return self._sql.Literal(self._quoted(self.name))
+
+    def _quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
 
     def _cast(self, column: str) -> str:
         return "" if column not in self.spaces else "::vector" if column == "dense" else "::sparsevec"

@@ -9,42 +9,84 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vocable.data import Document
 from vocable.errors import require_extra
+from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import ServerStore, server_of
+from vocable.retrieval.engines.server import BUSY, TIMEOUT, ServerStore, seconds_of, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
 
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
-TIMEOUT = 60  # seconds
+PASSING = (500, *BUSY)  # a cluster answers 500 while a node is away
+
+
+@dataclass(frozen=True)
+class QdrantOptions:
+    """Options of Qdrant; without one, the server decides.
+
+    `shards` and `replicas` (copies of each shard beside the first) divide and copy the collection;
+    `write_consistency` is the number of copies that acknowledge a write. `bulk` is the number of documents of a
+    request, `workers` the number of requests at a time.
+    """
+
+    shards: Count | None = None
+    replicas: CountOrZero | None = None
+    write_consistency: Count | None = None
+    bulk: Count | None = None
+    workers: Count = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Qdrant(ServerStore):
     """A collection of a Qdrant server; a request of 256 documents is written as a whole."""
 
-    about = About("qdrant", exact=True, durable=True, filters=True, spaces=("sparse", "bm25", "dense"))
+    about = About(
+        "qdrant",
+        exact=True,
+        durable=True,
+        filters=True,
+        spaces=("sparse", "bm25", "dense"),
+        part=2048,
+        options=QdrantOptions,
+    )
     ties_by_id = False
     page = 256
 
     def __init__(self, address: str, *, new: bool = False) -> None:
-        client = require_extra("qdrant_client", "qdrant")
+        client, errors = (
+            require_extra("qdrant_client", "qdrant"),
+            require_extra("qdrant_client.http.exceptions", "qdrant"),
+        )
         self._models = client.models
         server = server_of(address, {"http": 6333, "https": 6333})
         key = server.password or os.environ.get("QDRANT_API_KEY")
         self.place, self.name = masked(address), server.name
-        self.driver_errors = (require_extra("qdrant_client.http.exceptions", "qdrant").ApiException,)
+        exhausted = require_extra("qdrant_client.common.client_exceptions", "qdrant").QdrantException
+        self.driver_errors = (errors.ApiException, exhausted)
         self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
+
+    def _wait(self, error: Exception) -> float | None:
+        found: Any = error
+        if hasattr(error, "status_code"):
+            return seconds_of(found.headers.get("retry-after")) if found.status_code in PASSING else None
+        if isinstance(source := getattr(error, "source", None), Exception):  # there is no answer, or none that is one
+            return 0.0 if self.reached and not isinstance(source, ValueError) else None
+        return float(getattr(found, "retry_after_s", 0))  # the driver's form of 429
 
     def _make(self, record: Mapping[str, object]) -> None:
         models = self._models
-        self._client.create_collection(
+        self._ask(
+            self._client.create_collection,
             self.name,
             vectors_config={
                 space: models.VectorParams(size=columns, distance=models.Distance.DOT)
@@ -52,19 +94,37 @@ class Qdrant(ServerStore):
                 if space == "dense"
             },
             sparse_vectors_config={space: models.SparseVectorParams() for space in self.spaces if space != "dense"},
+            shard_number=self.options.shards,
+            replication_factor=None if self.options.replicas is None else self.options.replicas + 1,
+            write_consistency_factor=self.options.write_consistency,
             metadata={"vocable": record},
         )
-        self._client.create_payload_index(self.name, "equal", models.PayloadSchemaType.KEYWORD, wait=True)
+        self._ask(self._client.create_payload_index, self.name, "equal", models.PayloadSchemaType.KEYWORD, wait=True)
 
     def _exists(self) -> bool:
-        return bool(self._client.collection_exists(self.name))
+        return bool(self._ask(self._client.collection_exists, self.name))
+
+    def _named(self, name: str) -> str | None:
+        aliases = {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
+        return aliases.get(name) or (name if self._client.collection_exists(name) else None)
+
+    def _take_name(self, name: str) -> None:
+        """Let an alias mean this collection; a collection that has the name itself is removed first."""
+        models, before = self._models, self._named(name)
+        added = models.CreateAlias(collection_name=self.name, alias_name=name)
+        changes: list[Any] = [models.CreateAliasOperation(create_alias=added)]
+        if before == name:
+            self._client.delete_collection(name)
+        elif before is not None:
+            changes[:0] = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))]
+        self._client.update_collection_aliases(changes)
 
     def _read_record(self) -> Mapping[str, object]:
-        record: Mapping[str, object] = self._client.get_collection(self.name).config.metadata["vocable"]
+        record: Mapping[str, object] = self._ask(self._client.get_collection, self.name).config.metadata["vocable"]
         return record
 
     def _write_record(self, record: Mapping[str, object]) -> None:
-        self._client.update_collection(self.name, metadata={"vocable": record})
+        self._ask(self._client.update_collection, self.name, metadata={"vocable": record})
 
     def _refuse(self, document: Document) -> str | None:
         return "Qdrant rounds whole numbers beyond 64 bits" if beyond_64_bits(document.fields) else None
@@ -78,12 +138,12 @@ class Qdrant(ServerStore):
             )
             for document, some in zip(documents, rows, strict=True)
         ]
-        self._client.upsert(self.name, points, wait=True)
+        self._ask(self._client.upsert, self.name, points, wait=True)
 
     def _delete(self, ids: Sequence[str]) -> int:
         keys = [key_of(identifier) for identifier in self._found(ids, ["id"])]
         if keys:
-            self._client.delete(self.name, self._models.PointIdsList(points=keys), wait=True)
+            self._ask(self._client.delete, self.name, self._models.PointIdsList(points=keys), wait=True)
         return len(keys)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
@@ -97,8 +157,9 @@ class Qdrant(ServerStore):
     def ids(self) -> Iterator[str]:
         offset, more = None, True
         while more:
-            with self._errors():
-                records, offset = self._client.scroll(self.name, limit=self.page, offset=offset, with_payload=["id"])
+            records, offset = self._ask(
+                self._client.scroll, self.name, limit=self.page, offset=offset, with_payload=["id"]
+            )
             yield from (record.payload["id"] for record in records)
             more = offset is not None
 
@@ -115,7 +176,7 @@ class Qdrant(ServerStore):
             )
             for row in rows
         ]
-        for found in self._client.query_batch_points(self.name, requests):
+        for found in self._ask(self._client.query_batch_points, self.name, requests, searching=True):
             yield [(point.payload["id"], point.score) for point in found.points]
 
     def optimize(self) -> None:
@@ -125,12 +186,10 @@ class Qdrant(ServerStore):
         self._client.close()
 
     def drop(self) -> None:
-        with self._errors():
-            self._client.delete_collection(self.name)
+        self._ask(self._client.delete_collection, self.name)
 
     def __len__(self) -> int:
-        with self._errors():
-            return int(self._client.count(self.name, exact=True).count)
+        return int(self._ask(self._client.count, self.name, exact=True).count)
 
     @property
     def nbytes(self) -> None:
@@ -144,7 +203,7 @@ class Qdrant(ServerStore):
     def _found(self, ids: Sequence[str], payload: Sequence[str], vectors: Any = False) -> dict[str, Any]:
         """Return the points of documents by id."""
         keys = [key_of(identifier) for identifier in ids]
-        records = self._client.retrieve(self.name, keys, with_payload=list(payload), with_vectors=vectors)
+        records = self._ask(self._client.retrieve, self.name, keys, with_payload=list(payload), with_vectors=vectors)
         return {record.payload["id"]: record for record in records}
 
     def _condition(self, filter: Filter) -> Any:

@@ -1,19 +1,43 @@
-"""Engines on servers: addresses, and making, opening and configuring a collection over a driver."""
+"""Engines on servers: addresses, and making, opening and configuring a collection over a driver.
+
+A request that a server was too busy for, or that was lost on the way, is repeated with growing pauses: every write has
+the same result when it is carried out twice.
+"""
 
 from __future__ import annotations
 
+import random
+import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.engines.base import RowStore
+from vocable.data import Document
+from vocable.errors import ArgumentError, UnavailableError, VectorsError
+from vocable.retrieval.engines.base import Row, RowStore
 from vocable.retrieval.protocols import Space
 from vocable.tables import masked
 
 LONGEST_MESSAGE = 300  # characters
+BUSY = (429, 502, 503, 504)  # statuses of HTTP that may pass
+PATIENCE = 180.0  # seconds since the first attempt in which a request is repeated
+SEARCH_PATIENCE = 20.0  # the same of a search, for which somebody waits
+TIMEOUT = 60  # seconds of one attempt
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice as long as the last
+
+
+class BusyError(Exception):
+    """A server's answer that it cannot carry out a request now; it may have named the seconds to `wait`."""
+
+    def __init__(self, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait = wait
 
 
 class ServerStore(RowStore):
@@ -21,7 +45,10 @@ class ServerStore(RowStore):
 
     driver_errors: tuple[type[Exception], ...] = ()
     kind: ClassVar[str] = "collection"  # the engine's own word, for messages
+    joint: ClassVar[str] = "-"  # between a name and the number of a collection that has it as an alias
     name: str  # of the collection on the server
+    options: Any  # the engine's own, a record of `about.options`
+    reached = False  # the server has answered: until then, an address without a server is taken for a wrong one
 
     @abstractmethod
     def __init__(self, address: str, *, new: bool = False) -> None:
@@ -41,33 +68,84 @@ class ServerStore(RowStore):
     @abstractmethod
     def _write_record(self, record: Mapping[str, object]) -> None: ...
 
+    @abstractmethod
+    def _wait(self, error: Exception) -> float | None:
+        """Return the seconds that a server wants before a failed request is repeated; None if repeating is no use."""
+
+    @abstractmethod
+    def _named(self, name: str) -> str | None:
+        """Return the collection that has the name or the alias `name`; None without one. Called by `_ask`."""
+
+    @abstractmethod
+    def _take_name(self, name: str) -> None:
+        """Give this collection a name in place of the one that has it, in one step. Called by `_ask`."""
+
+    @classmethod
+    def generation(cls, address: str) -> int:
+        """Return the number of the collection that has the name at an address as its alias; 0 without one.
+
+        Raises `VectorsError` for a collection of something else.
+        """
+        store = cls(address, new=True)
+        try:
+            if not store._exists():
+                return 0
+            cls.open(address).close()
+            number = str(store._ask(store._named, store.name)).removeprefix(store.name + cls.joint)
+        finally:
+            store.close()
+        return int(number) if number.isdecimal() else 0
+
+    @classmethod
+    def numbered(cls, address: str, number: int) -> str:
+        """Return the address of a collection with a number."""
+        return f"{address}{cls.joint}{number}"
+
+    def take_name(self, address: str) -> None:
+        """Let the name at an address mean this collection from now on."""
+        other = type(self)(address, new=True)
+        name = other.name
+        other.close()
+        self._ask(lambda: None if self._named(name) == self.name else self._take_name(name))
+
     @classmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
         store = cls(address, new=True)
-        with store._closed_on_error(), store._errors():
+        with store._closed_on_error():
             if store._exists():
                 raise ArgumentError(f"{store.place}: the {cls.kind} {store.name!r} already exists: name another")
-            store.spaces, store.settings = dict(spaces), settings
+            store._configure(spaces, settings)
             store._make(store._record())
         return store
 
     @classmethod
     def open(cls, address: str) -> Self:
         store = cls(address)
-        with store._closed_on_error(), store._errors():
+        with store._closed_on_error():
             if not store._exists():
                 raise VectorsError(f"{store.place}: there is no {cls.kind} {store.name!r} here")
             try:
                 found = store._read_record()
-                store.spaces, store.settings = dict(found["spaces"]), dict(found["settings"])
+                store._configure(found["spaces"], dict(found["settings"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise VectorsError(f"{store.place}: vocable did not make the {cls.kind} {store.name!r}") from error
         return store
 
     def configure(self, settings: dict[str, object]) -> None:
-        with self._errors():
-            self._write_record(self._record() | {"settings": settings})
+        self._write_record(self._record() | {"settings": settings})
         self.settings = settings
+
+    def _configure(self, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
+        self.spaces, self.settings = dict(spaces), settings
+        self.options = self.about.options(**settings.get("engine_options", {}))
+        self.page = getattr(self.options, "bulk", None) or self.page
+
+    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
+        with ThreadPoolExecutor(getattr(self.options, "workers", 1)) as pool:
+            try:
+                deque(pool.map(self._write, *zip(*parts, strict=True)), maxlen=0)
+            finally:
+                pool.shutdown(cancel_futures=True)  # after an error, no page is begun
 
     def _record(self) -> dict[str, object]:
         return {"spaces": self.spaces, "settings": self.settings}
@@ -80,13 +158,55 @@ class ServerStore(RowStore):
             self.close()
             raise
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except self.driver_errors as error:
-            message = masked(" ".join(str(error).split()))[:LONGEST_MESSAGE]
-            raise VectorsError(f"{self.place}: {message or type(error).__name__}") from error
+    def _ask(self, call: Callable[..., Any], *given: Any, searching: bool = False, **named: Any) -> Any:
+        """Call the driver, and again while the server is busy or out of reach, as long as the patience lasts.
+
+        Raises:
+            UnavailableError: it was so all the time, or wants a longer pause.
+            VectorsError: any other error of the driver.
+        """
+        began, attempts = time.monotonic(), 0
+        failures: tuple[type[Exception], ...] = (BusyError, *self.driver_errors)
+        while True:
+            try:
+                answer = call(*given, **named)
+            except failures as error:
+                attempts, spent = attempts + 1, time.monotonic() - began
+                if attempts > 1 and "already exists" in str(error):
+                    return None  # an attempt whose answer was lost has made it
+                message = masked(" ".join(str(error).split()))[:LONGEST_MESSAGE] or type(error).__name__
+                wait = error.wait if isinstance(error, BusyError) else self._wait(error)
+                if wait is None:
+                    raise VectorsError(f"{self.place}: {message}") from error
+                pause = max(wait, min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE) * random.uniform(0.5, 1))
+                if spent + pause > patience(searching):
+                    tried = f"{attempts} times in {spent:.0f} s" + (f", it asks to wait {wait:.0f} s" if wait else "")
+                    raise UnavailableError(f"{self.place}: {message} (tried {tried})") from error
+                time.sleep(pause)
+            else:
+                self.reached = True
+                return answer
+
+
+def patience(searching: bool) -> float:
+    """Return the seconds since the first attempt in which a request is repeated."""
+    return SEARCH_PATIENCE if searching else PATIENCE
+
+
+def seconds_of(header: str | None) -> float:
+    """Return the seconds of a header `Retry-After`, which may be a date; 0 without one.
+
+    >>> seconds_of("20"), seconds_of(None)
+    (20.0, 0.0)
+    """
+    try:
+        return max(0.0, float(header or 0))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(str(header)) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return 0.0
 
 
 class Server(NamedTuple):

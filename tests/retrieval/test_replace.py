@@ -1,0 +1,188 @@
+"""Re-indexing on a server beside the collection that is searched: kept until the swap, resumed, and tidied up."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import vocable as vo
+from tests.retrieval import test_stores as stores
+from tests.retrieval.cluster import serving_http
+from tests.retrieval.lucene_server import serving
+from vocable.errors import ArgumentError, VectorsError
+from vocable.retrieval.engines.server import ServerStore
+from vocable.retrieval.protocols import engine_of, engines
+from vocable.retrieval.stored_documents import StoredDocuments
+from vocable.vectors import VectorsMeta, write_vectors
+
+V = 20
+SERVERS = [name for name, engine in engines().items() if issubclass(engine, ServerStore)]
+
+
+@contextmanager
+def served(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Places on a server by the name of a collection."""
+    if engine == "postgresql":
+        with stores.postgresql(folder, monkeypatch) as address:
+            yield lambda name: f"{address(0).partition('&table=')[0]}&table={name}"
+    elif engine == "milvus":
+        pytest.importorskip("milvus_lite")
+        from milvus_lite.server_manager import server_manager_instance
+
+        url = server_manager_instance.start_and_get_uri(str(folder / "lite.db"))
+        yield lambda name: f"milvus+{url}/{name}"
+        server_manager_instance.release_server(str(folder / "lite.db"))
+    elif engine == "qdrant":
+        pytest.importorskip("qdrant_client")
+        from tests.retrieval.qdrant_server import QdrantEngine
+
+        with serving_http(QdrantEngine().answer, {"Content-Type": "application/json"}) as url:
+            yield lambda name: f"qdrant+{url}/{name}"
+    else:
+        pytest.importorskip({"opensearch": "opensearchpy"}.get(engine, engine))
+        with serving(engine) as url:
+            yield lambda name: f"{engine}+{url}/{name}"
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+    """New places."""
+    numbers = count()
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        served(request.param, tmp_path_factory.mktemp("server"), patched) as named,
+    ):
+        yield lambda: named(f"documents{next(numbers)}")
+
+
+class Corpus:
+    """Documents of one word that all have, in files."""
+
+    def __init__(self, folder: Path, name: str, documents: int) -> None:
+        self.ids = [f"{name}{row}" for row in range(documents)]
+        self.file, self.vectors = str(folder / f"{name}.jsonl"), str(folder / f"{name}.parquet")
+        Path(self.file).write_text("\n".join(json.dumps({"_id": one, "text": f"text {one}"}) for one in self.ids))
+        matrix = csr_array(np.ones((documents, 1), np.float32) * (np.arange(V) < 2))
+        write_vectors(self.vectors, self.ids, matrix.astype(np.float32), VectorsMeta("v", "m", "max", "document", 8, V))
+
+    def index(self, place: str, **options: Any) -> None:
+        vo.index(self.vectors, self.file, place, **options).close()
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Corpus, Corpus]:
+    folder = tmp_path_factory.mktemp("corpora")
+    return Corpus(folder, "a", 5), Corpus(folder, "b", 7), Corpus(folder, "c", 3)
+
+
+def found(place: str) -> list[str]:
+    engine, address = engine_of(place)
+    store = engine.open(address)
+    hits = store.search(csr_array(np.ones((1, V), np.float32)), 100).hits(0)
+    store.close()
+    return sorted(name for name, _ in hits)
+
+
+def collections(place: str) -> list[int]:
+    """The numbers of the collections with this name that exist beside it."""
+    engine, address = engine_of(place)
+    there = []
+    for number in range(6):
+        try:
+            engine.open(engine.numbered(address, number)).close()
+            there.append(number)
+        except VectorsError:
+            continue
+    return there
+
+
+def test_a_collection_is_replaced_and_the_one_before_removed(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    here = place()
+    aliased = not here.startswith("postgresql")
+    corpora[0].index(here)
+    with pytest.raises(ArgumentError, match="other settings"):
+        corpora[1].index(here)
+    with caplog.at_level(logging.INFO, logger="vocable"):
+        for number, corpus in enumerate((corpora[1], corpora[2], corpora[0]), 1):
+            corpus.index(here, replace=True)
+            assert found(here) == corpus.ids
+            assert collections(here) == ([number] if aliased else [])
+    if aliased:
+        assert any("3" in line and "searches find the new" in line for line in caplog.messages)
+        assert any("2" in line and "removed" in line for line in caplog.messages)
+    corpora[0].index(here, replace=True)
+    corpora[0].index(here)
+    assert (found(here), collections(here)) == (corpora[0].ids, [3] if aliased else [])
+    assert vo.open_index(here).counts().texts == 5
+
+
+def test_a_new_place_can_be_made_by_replace(place: Callable[[], str], corpora: tuple[Corpus, ...]) -> None:
+    here = place()
+    corpora[0].index(here, replace=True)
+    corpora[1].index(here, replace=True)
+    assert found(here) == corpora[1].ids
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("moment", ["filling", "swap", "removal"])
+def test_an_interrupted_replacement_resumes(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    here = place()
+    engine, _ = engine_of(here)
+    corpora[0].index(here, replace=True)
+
+    def killed(*given: Any, **named: Any) -> Any:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        if moment == "filling":
+            patched.setattr(StoredDocuments, "_settle", killed)
+        else:
+            patched.setattr(engine, "take_name" if moment == "swap" else "drop", killed)
+        if engine.about.engine == "postgresql" and moment == "removal":
+            pytest.skip("the table before is removed in the transaction of the swap")
+        with pytest.raises(Killed):
+            corpora[1].index(here, replace=True)
+    assert found(here) == (corpora[1] if moment == "removal" else corpora[0]).ids
+    corpora[1].index(here, replace=True)
+    assert found(here) == corpora[1].ids
+    assert len(collections(here)) == (0 if engine.about.engine == "postgresql" else 1)
+
+
+def test_the_unfinished_work_of_another_call_is_removed(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = place()
+    corpora[0].index(here, replace=True)
+
+    def killed(*given: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredDocuments, "_settle", killed)
+        with pytest.raises(Killed):
+            corpora[1].index(here, replace=True)
+    corpora[2].index(here, replace=True)
+    assert found(here) == corpora[2].ids
+
+
+def test_a_folder_is_not_replaced(corpora: tuple[Corpus, ...], tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="replace is for servers"):
+        corpora[0].index(str(tmp_path / "folder"), replace=True)
+    with pytest.raises(ArgumentError, match="replace is for servers"):
+        corpora[0].index(f"milvus:{tmp_path / 'lite.db'}", replace=True)
