@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -54,12 +55,13 @@ def served(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.fixture(scope="module", params=SERVERS)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
     """New places."""
     numbers = count()
     with (
+        tempfile.TemporaryDirectory() as folder,
         pytest.MonkeyPatch.context() as patched,
-        served(request.param, tmp_path_factory.mktemp("server"), patched) as named,
+        served(request.param, Path(folder), patched) as named,
     ):
         yield lambda: named(f"documents{next(numbers)}")
 

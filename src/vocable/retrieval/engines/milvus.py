@@ -84,16 +84,14 @@ class Milvus(ServerStore):
                 raise VectorsError(f"{address}: there is no such folder")
             if not Path(address).parent.is_dir():
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
-        self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
+        self._client: Any = None
+        self._client = self._ask(lambda: pymilvus.MilvusClient(**login))
 
     def _ask(self, call: Callable[..., Any], *given: Any, searching: bool = False, **named: Any) -> Any:
         """Call the driver, which repeats requests itself until a time is over."""
-        return super()._ask(call, *given, timeout=patience(searching), **named)
-
-    def take_name(self, address: str) -> None:
-        name = server_of(address, {"http": 19530, "https": 443}).name
-        if super()._ask(self._named, name) != self.name:
-            super()._ask(self._take_name, name)
+        if getattr(call, "__self__", None) is self._client:
+            named["timeout"] = patience(searching)
+        return super()._ask(call, *given, **named)
 
     def _wait(self, error: Exception) -> float | None:
         spent = any(words in str(error) for words in ("Retry timeout", "Retry run out"))
@@ -205,7 +203,7 @@ class Milvus(ServerStore):
     def ids(self) -> Iterator[str]:
         iterator = self._ask(self._client.query_iterator, self.name, batch_size=self.page, output_fields=["id"])
         while True:
-            found = super()._ask(iterator.next)
+            found = self._ask(iterator.next)
             if not found:
                 break
             yield from (entry["id"] for entry in found)
