@@ -29,9 +29,11 @@ class Faults:
         self.forever = False
         self.met: list[str] = []
         self.begun: list[float] = []  # times of the requests
+        self.requests: list[tuple[str, str, bytes]] = []  # all, also those without faults
 
     def plan(self, faults: Iterable[str], *, forever: bool = False) -> None:
         self.waiting, self.forever, self.met, self.begun = deque(faults), forever, [], []
+        self.requests = []
 
     def next(self, method: str, path: str) -> str:
         if not path.partition("?")[0].endswith(("/_bulk", "/_search", "/points", "/points/query/batch")):
@@ -57,6 +59,7 @@ def serving_http(answer: Answer, headers: dict[str, str], faults: Faults | None 
 
         def answer(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            planned.requests.append((self.command, self.path, content))
             fault = planned.next(self.command, self.path)
             if fault == "cut before":
                 return self.cut()

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import vocable as vo
-from tests.retrieval.cluster import Faults, serving_http
+from tests.retrieval.cluster import Faults, Proxy, serving_http
 from tests.retrieval.lucene_server import serving
 from vocable.data import Document
-from vocable.errors import UnavailableError, VectorsError
+from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.retrieval.engines import server
 from vocable.retrieval.engines.base import Store
 from vocable.retrieval.engines.server import seconds_of
@@ -212,6 +212,65 @@ def test_a_document_that_the_server_refuses_is_named_with_its_reason(engine: str
         assert failing.faults.met == ["partly refused"]
         index(corpus, place).close()
         assert_whole(place)
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "said"),
+    [
+        ("elasticsearch", {}, {}),
+        (
+            "elasticsearch",
+            {"shards": 3, "replicas": 0, "refresh": "30s"},
+            {"settings": {"index": {"number_of_shards": 3, "number_of_replicas": 0, "refresh_interval": "30s"}}},
+        ),
+        ("opensearch", {"replicas": 2}, {"settings": {"index": {"number_of_replicas": 2}}}),
+        (
+            "qdrant",
+            {"shards": 3, "replicas": 1, "write_consistency": 2},
+            {"shard_number": 3, "replication_factor": 2, "write_consistency_factor": 2},
+        ),
+    ],
+)
+def test_options_reach_the_server(
+    engine: str, options: dict[str, object], said: dict[str, object], corpus: Path
+) -> None:
+    with cluster(engine) as failing:
+        place = failing.place()
+        index(corpus, place, workers=2, **options).close()
+        assert_whole(place)
+        body = next(
+            content for method, path, content in failing.faults.requests if path.endswith("1") and method == "PUT"
+        )
+        sent = json.loads(body)
+        names = ("settings", "shard_number", "replication_factor", "write_consistency_factor")
+        assert {name: sent[name] for name in names if sent.get(name) is not None} == said
+        refreshed = sum(path.endswith("_refresh") for _, path, _ in failing.faults.requests)
+        assert refreshed == (0 if engine == "qdrant" else 1 if "refresh" in options else 2)
+        with pytest.raises(ArgumentError, match="other settings"):
+            index(corpus, place, shards=7)
+
+
+@pytest.mark.parametrize("options", ["shards=0", "replicas=-1", "workers=0", "partitions=2", "refresh=5"])
+def test_an_option_that_is_wrong_is_refused_before_anything(options: str) -> None:
+    with pytest.raises(ArgumentError, match=options.partition("=")[0]):
+        engines()["opensearch"].parse_options(options)
+
+
+@pytest.mark.parametrize("fault", ["cut before", "cut after"])
+def test_milvus_is_asked_again_when_its_connection_is_cut(corpus: Path, tmp_path: Path, fault: str) -> None:
+    """Milvus Lite behind a proxy; the driver repeats requests."""
+    pytest.importorskip("milvus_lite")
+    from milvus_lite.server_manager import server_manager_instance
+
+    url = server_manager_instance.start_and_get_uri(str(tmp_path / "lite.db"))
+    proxy = Proxy(("127.0.0.1", int(str(url).rpartition(":")[2])), lambda data: b"text of d7" in data)
+    proxy.waiting.append(fault)
+    place = f"milvus+http://127.0.0.1:{proxy.port}/documents"
+    index(corpus, place, bulk=None, shards=2).close()
+    assert proxy.met == [fault]
+    assert_whole(place)
+    proxy.close()
+    server_manager_instance.release_server(str(tmp_path / "lite.db"))
 
 
 @pytest.mark.parametrize("engine", list(DRIVERS))

@@ -126,7 +126,8 @@ def test_a_collection_is_replaced_and_the_one_before_removed(
     corpora[0].index(here, replace=True)
     corpora[0].index(here)
     assert (found(here), collections(here)) == (corpora[0].ids, [3] if aliased else [])
-    assert vo.open_index(here).counts().texts == 5
+    with vo.open_index(here) as opened:
+        assert opened.counts().texts == 5
 
 
 def test_a_new_place_can_be_made_by_replace(place: Callable[[], str], corpora: tuple[Corpus, ...]) -> None:

@@ -386,7 +386,12 @@ class _Making:
         loaded = {"loaded_model": self.model, "dense_model": self.dense_model}
         vars(collection).update({name: one for name, one in loaded.items() if one is not None})
         if not store.settings["whole"]:
-            collection.fill(parts)
+            try:
+                collection.fill(parts)
+            except BaseException:
+                if store.folder is None:  # a folder is closed when it is let go
+                    store.close()
+                raise
         return collection
 
     def _spaces(self) -> dict[Space, int]:

@@ -84,8 +84,7 @@ class Milvus(ServerStore):
                 raise VectorsError(f"{address}: there is no such folder")
             if not Path(address).parent.is_dir():
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
-        self._client: Any = None
-        self._client = self._ask(lambda: pymilvus.MilvusClient(**login))
+        self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
 
     def _ask(self, call: Callable[..., Any], *given: Any, searching: bool = False, **named: Any) -> Any:
         """Call the driver, which repeats requests itself until a time is over."""
