@@ -55,7 +55,7 @@ def main() -> None:
         columns = {}
         for engine in DRIVERS:
             with cluster(engine) as failing:
-                patched.setattr(server, "PATIENCE", 2.0)
+                patched.setattr(server, "WRITE_PATIENCE", 2.0)
                 columns[engine] = [outcome(failing, Path(folder), fault) for fault in NAMES]
         print("| fault |", " | ".join(columns), "|")
         print("|:--" * (1 + len(columns)) + "|")

@@ -57,7 +57,7 @@ def cluster(engine: str) -> Iterator[Cluster]:
     with ExitStack() as stack:
         patched = stack.enter_context(pytest.MonkeyPatch.context())
         for name, value in {
-            "PATIENCE": 8.0,
+            "WRITE_PATIENCE": 8.0,
             "SEARCH_PATIENCE": 3.0,
             "FIRST_PAUSE": 0.01,
             "LONGEST_PAUSE": 0.05,
@@ -94,10 +94,10 @@ def write_corpus(folder: Path) -> Path:
     return folder
 
 
-def index(corpus: Path, place: str, **options: Any) -> Any:
+def index(corpus: Path, place: str, *, replace: bool = False, **options: Any) -> Any:
     files = [str(path) for path in sorted(corpus.glob("*.parquet"))]
     given: Any = {name: value for name, value in {"bulk": 16, **options}.items() if value is not None}
-    return vo.index(files, str(corpus / "corpus.jsonl"), place, engine_options=given)
+    return vo.index(files, str(corpus / "corpus.jsonl"), place, engine_options=given, replace=replace)
 
 
 def assert_whole(place: str) -> None:
@@ -143,7 +143,7 @@ def test_any_series_of_faults_is_survived(failing: Cluster, corpus: Path, faults
 def test_a_server_that_stays_away_ends_the_command_which_then_resumes(
     failing: Cluster, corpus: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "PATIENCE", 0.5)
+    monkeypatch.setattr(server, "WRITE_PATIENCE", 0.5)
     monkeypatch.setattr(f"vocable.retrieval.engines.{failing.engine}.ENGINE.about", small_parts(failing.engine))
     place, began = failing.place(), time.monotonic()
     failing.faults.plan(["", "", *[fault] * 1000])
@@ -250,7 +250,7 @@ def test_options_reach_the_server(
             index(corpus, place, shards=7)
 
 
-@pytest.mark.parametrize("options", ["shards=0", "replicas=-1", "workers=0", "partitions=2", "refresh=5"])
+@pytest.mark.parametrize("options", ["shards=0", "replicas=-1", "workers=0", "partitions=2"])
 def test_an_option_that_is_wrong_is_refused_before_anything(options: str) -> None:
     with pytest.raises(ArgumentError, match=options.partition("=")[0]):
         engines()["opensearch"].parse_options(options)
@@ -298,7 +298,12 @@ def test_the_bounds_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
         pauses.append(seconds)
         clock[0] += seconds
 
-    for name, value in {"PATIENCE": 180.0, "SEARCH_PATIENCE": 20.0, "FIRST_PAUSE": 0.5, "LONGEST_PAUSE": 15.0}.items():
+    for name, value in {
+        "WRITE_PATIENCE": 180.0,
+        "SEARCH_PATIENCE": 20.0,
+        "FIRST_PAUSE": 0.5,
+        "LONGEST_PAUSE": 15.0,
+    }.items():
         monkeypatch.setattr(server, name, value)  # as they are without the clusters of these tests
     monkeypatch.setattr(server.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(server.time, "sleep", sleep)

@@ -93,7 +93,7 @@ def servers() -> Iterator[list[Server]]:
     pytest.importorskip("psycopg")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", tempfile.gettempdir())
-        for name, value in {"FIRST_PAUSE": 0.05, "LONGEST_PAUSE": 0.3, "PATIENCE": 30.0}.items():
+        for name, value in {"FIRST_PAUSE": 0.05, "LONGEST_PAUSE": 0.3, "WRITE_PATIENCE": 30.0}.items():
             patched.setattr(server, name, value)
         made = [Server(Path(folder, name)) for name in ("one", "two")]
         made[0].run("ALTER SYSTEM SET wal_level = logical")
@@ -152,7 +152,7 @@ def test_a_killed_server_that_stays_away_ends_the_command_which_then_resumes(
     corpus_index(corpus, one.table("undisturbed"))
     place = one.table("resumed")
     with monkeypatch.context() as patched:
-        patched.setattr(server, "PATIENCE", 1.0)
+        patched.setattr(server, "WRITE_PATIENCE", 1.0)
         on_insert(patched, 4, one.kill)
         began = time.monotonic()
         with pytest.raises(UnavailableError, match=r"24 documents written: the same command resumes"):
@@ -195,6 +195,15 @@ def test_partitions_are_searched_as_one_table(one: Server, corpus: Path) -> None
     assert (len(store), store.documents(["d7"])) == (N - 1, [Document("d7", "again")])
     store.drop()
     store.close()
+
+
+def test_partitions_are_renamed_with_their_table(one: Server, corpus: Path) -> None:
+    place = one.table("renamed")
+    for partitions in (3, 2, 3):
+        corpus_index(corpus, place, partitions=partitions, replace=True)
+        assert_whole(place)
+        names = one.run("SELECT tablename FROM pg_tables WHERE tablename LIKE 'renamed%' ORDER BY 1")
+        assert names == [("renamed",), *((f"renamed {number}",) for number in range(partitions))]
 
 
 def test_a_subscriber_finds_what_the_publisher_finds(servers: list[Server], corpus: Path) -> None:

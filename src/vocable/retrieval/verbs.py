@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import chain
 from os import PathLike, fspath
@@ -360,9 +361,8 @@ class _Making:
             if self._differing(beside):
                 self._remove(beside, unfinished=True)
             self._fill(beside, self._begun(beside), parts).close()
-            store = engine.open(beside)
-            store.take_name(address)
-            store.close()
+            with closing(engine.open(beside)) as store:
+                store.take_name(address)
             logger.info("%s: searches find the new %s %r", masked(fspath(self.output)), engine.kind, store.name)
             number += 1
         if number > 1 and self._differing(before := engine.numbered(address, number - 1)) is not None:
@@ -371,12 +371,11 @@ class _Making:
 
     def _remove(self, address: str, *, unfinished: bool = False) -> None:
         """Remove the store before this one, or one that another call began; `ArgumentError` if that one is whole."""
-        store: Any = self.engine.open(address)
-        if unfinished and store.settings.get("whole"):
-            store.close()
-            raise ArgumentError(f"{store.place} is whole, and of another call: remove it")
-        store.drop()
-        store.close()
+        with closing(self.engine.open(address)) as opened:
+            store: Any = opened
+            if unfinished and store.settings.get("whole"):
+                raise ArgumentError(f"{store.place} is whole, and of another call: remove it")
+            store.drop()
         removed = "begun by another call" if unfinished else "the one before"
         logger.info("%s: %r, %s, is removed", masked(fspath(self.output)), store.name, removed)
 

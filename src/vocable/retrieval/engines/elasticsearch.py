@@ -11,7 +11,7 @@ from typing import Any
 
 from vocable.errors import require_extra
 from vocable.retrieval.engines.lucene import LuceneStore, about
-from vocable.retrieval.engines.server import BUSY, TIMEOUT, Server, seconds_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, Server, seconds_of
 from vocable.retrieval.protocols import Space
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
@@ -38,7 +38,7 @@ class Elasticsearch(LuceneStore):
 
     def _wait(self, error: Exception) -> float | None:
         if isinstance(error, self._driver.ApiError):
-            return seconds_of(error.meta.headers.get("retry-after")) if error.meta.status in BUSY else None
+            return seconds_of(error.meta.headers.get("retry-after")) if error.meta.status in BUSY_STATUSES else None
         lost = isinstance(error, (self._driver.ConnectionError, self._driver.ConnectionTimeout))
         return 0.0 if lost and not isinstance(error, self._driver.SSLError) and self.reached else None
 

@@ -25,7 +25,7 @@ from vocable.errors import VectorsError
 from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import Hits, Row, Vectors, key_of
 from vocable.retrieval.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import BUSY, BusyError, Server, ServerStore, server_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, BusyError, Server, ServerStore, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import counted, masked
@@ -243,7 +243,7 @@ class LuceneStore(ServerStore):
             for item in self._request("POST", f"{self._path}/_bulk", lines)["items"]:
                 [one] = item.values()
                 error = one.get("error") or {}
-                if one["status"] in BUSY:
+                if one["status"] in BUSY_STATUSES:
                     reason = f"{error.get('type')}: {error.get('reason')}"
                 elif error:
                     document = f"document {left[one['_id']]!r}" if one["_id"] in left else one["_id"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from vocable.errors import require_extra
 from vocable.retrieval.engines.lucene import LuceneStore, about
-from vocable.retrieval.engines.server import BUSY, TIMEOUT, BusyError, Server, seconds_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, Server, seconds_of
 from vocable.retrieval.protocols import Space
 
 
@@ -53,9 +53,9 @@ class OpenSearch(LuceneStore):
         The driver's transport would repeat a request three times without a pause, and hide the header `Retry-After`.
         """
         connection = self._client.transport.get_connection()
-        ignored = (404, *BUSY) if method == "HEAD" else BUSY
+        ignored = (404, *BUSY_STATUSES) if method == "HEAD" else BUSY_STATUSES
         status, headers, content = connection.perform_request(method, path, body=body, ignore=ignored)
-        if status in BUSY:
+        if status in BUSY_STATUSES:
             raise BusyError(f"{status} {content}", seconds_of(headers.get("retry-after")))
         return status, headers, content
 

@@ -34,8 +34,11 @@ COLUMNS = ("id", "title", "text", "fields", "ranges")
 DEFAULT_TABLE = "vocable"
 LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names
 # SQLSTATEs that may pass: connection lost, too many connections, shutdown or crash or start, conflict of transactions.
-PASSING = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
-LIMITS = {"connect_timeout": 10, "tcp_user_timeout": TIMEOUT * 1000}  # of a connection: seconds, milliseconds
+PASSING_STATES = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
+CONNECTION_LIMITS = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": TIMEOUT * 1000,
+}  # of a connection: seconds, milliseconds
 MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # of sparsevec and of vector
 
 
@@ -77,7 +80,7 @@ class PostgreSQL(ServerStore):
         self._table = psycopg.sql.Identifier(self.name)
         query = urlencode([pair for pair in parameters if pair[0] != "table"])
         self._address = urlunsplit(parts._replace(query=query))
-        self._limits = {name: limit for name, limit in LIMITS.items() if name not in dict(parameters)}
+        self._limits = {name: limit for name, limit in CONNECTION_LIMITS.items() if name not in dict(parameters)}
         self._connection: Any = None
         self._ask(self._connected)
 
@@ -91,7 +94,7 @@ class PostgreSQL(ServerStore):
         if isinstance(error, self._driver.OperationalError):
             state = getattr(error, "sqlstate", None)
             lost = state is None and self.reached  # without a state, there was no answer
-            return 0.0 if lost or str(state).startswith(PASSING) else None
+            return 0.0 if lost or str(state).startswith(PASSING_STATES) else None
         return None
 
     def _make(self, record: Mapping[str, object]) -> None:
@@ -134,8 +137,11 @@ class PostgreSQL(ServerStore):
 
     def _take_name(self, name: str) -> None:
         """Rename this table and its partitions, and remove the table of this name before, in one transaction."""
-        if self._named(self.name) is None:
-            return  # an attempt whose answer was lost has done it
+        if self._named(self.name) is not None:  # otherwise an attempt whose answer was lost has done it
+            self._rename(name)
+        self.name = name
+
+    def _rename(self, name: str) -> None:
         statements = self._sql.SQL("DROP TABLE IF EXISTS {}").format(self._sql.Identifier(name))
         renamed = [(self.name, name)]
         renamed += [(f"{self.name} {part}", f"{name} {part}") for part in range(self.options.partitions or 0)]

@@ -19,13 +19,13 @@ from vocable.errors import require_extra
 from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import BUSY, TIMEOUT, ServerStore, seconds_of, server_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, ServerStore, seconds_of, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
 
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
-PASSING = (500, *BUSY)  # a cluster answers 500 while a node is away
+PASSING_STATUSES = (500, *BUSY_STATUSES)  # a cluster answers 500 while a node is away
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Qdrant(ServerStore):
     def _wait(self, error: Exception) -> float | None:
         found: Any = error
         if hasattr(error, "status_code"):
-            return seconds_of(found.headers.get("retry-after")) if found.status_code in PASSING else None
+            return seconds_of(found.headers.get("retry-after")) if found.status_code in PASSING_STATUSES else None
         if isinstance(source := getattr(error, "source", None), Exception):  # there is no answer, or none that is one
             return 0.0 if self.reached and not isinstance(source, ValueError) else None
         return float(getattr(found, "retry_after_s", 0))  # the driver's form of 429

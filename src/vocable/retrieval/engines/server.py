@@ -25,8 +25,8 @@ from vocable.retrieval.protocols import Space
 from vocable.tables import masked
 
 LONGEST_MESSAGE = 300  # characters
-BUSY = (429, 502, 503, 504)  # statuses of HTTP that may pass
-PATIENCE = 180.0  # seconds since the first attempt in which a request is repeated
+BUSY_STATUSES = (429, 502, 503, 504)  # statuses of HTTP that may pass
+WRITE_PATIENCE = 180.0  # seconds since the first attempt in which a request is repeated
 SEARCH_PATIENCE = 20.0  # the same of a search, for which somebody waits
 TIMEOUT = 60  # seconds of one attempt
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice as long as the last
@@ -91,10 +91,11 @@ class ServerStore(RowStore):
             if not store._exists():
                 return 0
             cls.open(address).close()
-            number = str(store._ask(store._named, store.name)).removeprefix(store.name + cls.joint)
+            prefix, found = store.name + cls.joint, str(store._ask(store._named, store.name))
         finally:
             store.close()
-        return int(number) if number.isdecimal() else 0
+        number = found.removeprefix(prefix)
+        return int(number) if found != number and number.isdecimal() else 0
 
     @classmethod
     def numbered(cls, address: str, number: int) -> str:
@@ -190,7 +191,7 @@ class ServerStore(RowStore):
 
 def patience(searching: bool) -> float:
     """Return the seconds since the first attempt in which a request is repeated."""
-    return SEARCH_PATIENCE if searching else PATIENCE
+    return SEARCH_PATIENCE if searching else WRITE_PATIENCE
 
 
 def seconds_of(header: str | None) -> float:
