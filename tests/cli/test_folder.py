@@ -10,7 +10,7 @@ import pytest
 from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.retrieval import verbs
+from vocable.retrieval import making
 from vocable.retrieval.verbs import open_index
 
 
@@ -38,7 +38,7 @@ def test_a_folder_becomes_an_index_inside_it(
     monkeypatch.chdir(folder)
     command = ["index", model, ".", "-o", "index", "--bm25", "--base-url", "https://x.org"]
     with monkeypatch.context() as patched:
-        patched.setattr(verbs, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(making, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert main(command) == 130
         patched.undo()
     with monkeypatch.context() as patched:

@@ -24,7 +24,7 @@ from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import DType
-from vocable.retrieval import protocols, verbs
+from vocable.retrieval import making, protocols
 from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.collection import Collection
@@ -236,7 +236,7 @@ def test_a_whole_collection_is_left_as_it_is(
         build(model, documents, tmp_path / "index", name="another")
 
 
-@pytest.mark.parametrize("step", [(exact, "save_exact"), (exact, "BM25Index"), (verbs, "finish")])
+@pytest.mark.parametrize("step", [(exact, "save_exact"), (exact, "BM25Index"), (making, "finish")])
 def test_a_build_goes_on_after_any_step(
     model: SparseEncoder,
     documents: list[Document],

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from annotated_types import Ge, Le
-from scipy.sparse import csr_array
 
 from vocable.data import BadLines, Document, read_corpus
 from vocable.data.bad_lines import tolerant
@@ -22,30 +19,27 @@ from vocable.data.texts import as_ids
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load_encoder
 from vocable.encoder.models import Model, describe, is_model, model_name
-from vocable.encoder.protocol import EncodingModel
-from vocable.encoder.stream import StreamProgress, in_parts
+from vocable.encoder.stream import in_parts
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError
+from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.fingerprint import fingerprint
 from vocable.options import CountOrZero, Encoding, checked
 from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import Store
-from vocable.retrieval.passages import PassageCollection
-from vocable.retrieval.protocols import STORE, Space, engine_of
+from vocable.retrieval.making import Making, Parts, collection_of
+from vocable.retrieval.protocols import engine_of
 from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import Limits
 from vocable.retrieval.stored_documents import dense_checksum, load_dense
-from vocable.storage import ANOTHER, SETTINGS, finish, finished, path_name, read_record, resumable
-from vocable.tables import counted, masked
+from vocable.storage import SETTINGS, path_name, read_record
+from vocable.tables import counted
 from vocable.vectors import Sources, StoredRows, StoredVectors, holds_vectors, places_of, read_shards
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    pass
 
 logger = logging.getLogger(__name__)
-
-Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with their vectors if stored
 
 
 @checked
@@ -184,7 +178,7 @@ def build(
         "dense_weights": None if dense_model is None else dense_checksum(dense_model),
         "limits": asdict(limits),
     }
-    making = _Making(engine, output, settings, loaded, dense_model, dimensions, device)
+    making = Making(engine, output, settings, loaded, dense_model, dimensions, device)
     return making.replace(address, parts) if replace else making.make(address, parts)
 
 
@@ -204,7 +198,7 @@ def open_index(
     if not store.settings.get("whole"):
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
-    return _collection(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
+    return collection_of(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
 
 
 @checked
@@ -308,11 +302,6 @@ def _opened(index: str | PathLike[str] | Collection, device: str | None = None) 
     return index if isinstance(index, Collection) else open_index(index, device=device)
 
 
-def _collection(place: str, store: Store, **options: Any) -> Collection:
-    in_passages = (store.settings.get("limits") or {}).get("long_documents") == "passages"
-    return (PassageCollection if in_passages else Collection)(place, store, **options)
-
-
 def _check_engine(engine: type[Store], limits: Limits, *, bm25: bool, dense: bool) -> None:
     """Raise `ArgumentError` for vectors that the engine does not hold."""
     about = engine.about
@@ -324,105 +313,6 @@ def _check_engine(engine: type[Store], limits: Limits, *, bm25: bool, dense: boo
     for space, needed in (("bm25", bm25), ("dense", dense)):
         if needed and space not in about.spaces:
             raise ArgumentError(f"{space}: the {about.engine} engine does not hold such vectors")
-
-
-@dataclass
-class _Making:
-    """The making of a collection: engine, place, settings to compare when it is repeated, and loaded models."""
-
-    engine: type[Store]
-    output: str | PathLike[str]
-    settings: dict[str, Any]
-    model: EncodingModel | None
-    dense_model: SentenceTransformer | None
-    dimensions: int | None  # of the dense vectors that `model` gives in the same pass
-    device: str | None
-
-    def make(self, address: str, parts: Parts) -> Collection:
-        """Fill a store, in a work folder for an engine whose store is a folder."""
-        if not self.engine.about.in_folder:
-            return self._fill(address, self._begun(address), parts)
-        folder = Path(address)
-        if not finished(folder, self.settings):
-            with resumable(folder, self.settings) as work:
-                inner = work / "store"
-                if not (inner / STORE).is_file():
-                    shutil.rmtree(inner, ignore_errors=True)
-                self._fill(str(inner), inner.exists(), parts).close()
-                finish(work, folder, inner)
-        return self._fill(address, True, parts)
-
-    def replace(self, address: str, parts: Parts) -> Collection:
-        """Fill a store beside the one at an address on a server, let it take the name, and remove the one before."""
-        engine: Any = self.engine
-        number = engine.generation(address)
-        if self._differing(address) != []:
-            beside = engine.numbered(address, number + 1)
-            if self._differing(beside):
-                self._remove(beside, unfinished=True)
-            self._fill(beside, self._begun(beside), parts).close()
-            with closing(engine.open(beside)) as store:
-                store.take_name(address)
-            logger.info("%s: searches find the new %s %r", masked(fspath(self.output)), engine.kind, store.name)
-            number += 1
-        if number > 1 and self._differing(before := engine.numbered(address, number - 1)) is not None:
-            self._remove(before)
-        return self._fill(address, True, parts)
-
-    def _remove(self, address: str, *, unfinished: bool = False) -> None:
-        """Remove the store before this one, or one that another call began; `ArgumentError` if that one is whole."""
-        with closing(self.engine.open(address)) as opened:
-            store: Any = opened
-            if unfinished and store.settings.get("whole"):
-                raise ArgumentError(f"{store.place} is whole, and of another call: remove it")
-            store.drop()
-        removed = "begun by another call" if unfinished else "the one before"
-        logger.info("%s: %r, %s, is removed", masked(fspath(self.output)), store.name, removed)
-
-    def _fill(self, address: str, begun: bool, parts: Parts) -> Collection:
-        store = self.engine.open(address) if begun else self.engine.create(address, self._spaces(), self._fresh())
-        collection = _collection(fspath(self.output), store, device=self.device)
-        loaded = {"loaded_model": self.model, "dense_model": self.dense_model}
-        vars(collection).update({name: one for name, one in loaded.items() if one is not None})
-        if not store.settings["whole"]:
-            try:
-                collection.fill(parts)
-            except BaseException:
-                if store.folder is None:  # a folder is closed when it is let go
-                    store.close()
-                raise
-        return collection
-
-    def _spaces(self) -> dict[Space, int]:
-        spaces: dict[Space, int] = {"sparse": self.settings["meta"]["size"]}
-        if self.settings["bm25"] and not self.engine.about.weighs_words:
-            spaces["bm25"] = 0  # words are numbered as they come
-        if self.settings["dense"] is not None:
-            of_model = None if self.dense_model is None else self.dense_model.get_embedding_dimension()
-            spaces["dense"] = of_model or self.dimensions or 0
-        return spaces
-
-    def _fresh(self) -> dict[str, object]:
-        fresh = self.settings | {"progress": asdict(StreamProgress()), "whole": False}
-        return fresh | ({"fields": []} if self.engine.about.in_folder else {})  # only one process changes a folder
-
-    def _begun(self, address: str) -> bool:
-        """Return whether the same call has begun or made the store; `ArgumentError` if another call has."""
-        if other := self._differing(address):
-            place = f"{self.engine.about.engine} {masked(address)}"
-            raise ArgumentError(f"{place} was made with other settings ({', '.join(other)}): {ANOTHER}")
-        return other is not None
-
-    def _differing(self, address: str) -> list[str] | None:
-        """Return the settings of a store that are not those of this call; None if there is no store."""
-        try:
-            store = self.engine.open(address)
-        except UnavailableError:
-            raise
-        except VectorsError:
-            return None
-        store.close()
-        return [name for name, value in self.settings.items() if store.settings.get(name) != value]
 
 
 def _weights(places: Iterable[Path]) -> str:

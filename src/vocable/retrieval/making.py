@@ -1,0 +1,137 @@
+"""The making of a collection at a place: resumed, opened if it is there, or in place of the one before."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from scipy.sparse import csr_array
+
+from vocable.data import Document
+from vocable.encoder.protocol import EncodingModel
+from vocable.encoder.stream import StreamProgress
+from vocable.errors import ArgumentError, UnavailableError, VectorsError
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.engines.base import Store
+from vocable.retrieval.passages import PassageCollection
+from vocable.retrieval.protocols import STORE, Space
+from vocable.storage import ANOTHER, finish, finished, resumable
+from vocable.tables import masked
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with their vectors if stored
+
+
+def collection_of(place: str, store: Store, **options: Any) -> Collection:
+    """Return the collection that a store holds."""
+    in_passages = (store.settings.get("limits") or {}).get("long_documents") == "passages"
+    return (PassageCollection if in_passages else Collection)(place, store, **options)
+
+
+@dataclass
+class Making:
+    """The making of a collection: engine, place, settings to compare when it is repeated, and loaded models."""
+
+    engine: type[Store]
+    output: str | PathLike[str]
+    settings: dict[str, Any]
+    model: EncodingModel | None
+    dense_model: SentenceTransformer | None
+    dimensions: int | None  # of the dense vectors that `model` gives in the same pass
+    device: str | None
+
+    def make(self, address: str, parts: Parts) -> Collection:
+        """Fill a store, in a work folder for an engine whose store is a folder."""
+        if not self.engine.about.in_folder:
+            return self._fill(address, self._begun(address), parts)
+        folder = Path(address)
+        if not finished(folder, self.settings):
+            with resumable(folder, self.settings) as work:
+                inner = work / "store"
+                if not (inner / STORE).is_file():
+                    shutil.rmtree(inner, ignore_errors=True)
+                self._fill(str(inner), inner.exists(), parts).close()
+                finish(work, folder, inner)
+        return self._fill(address, True, parts)
+
+    def replace(self, address: str, parts: Parts) -> Collection:
+        """Fill a store beside the one at an address on a server, let it take the name, and remove the one before."""
+        engine: Any = self.engine
+        number = engine.generation(address)
+        if self._differing(address) != []:
+            beside = engine.numbered(address, number + 1)
+            if self._differing(beside):
+                self._remove(beside, unfinished=True)
+            self._fill(beside, self._begun(beside), parts).close()
+            with closing(engine.open(beside)) as store:
+                store.take_name(address)
+            logger.info("%s: searches find the new %s %r", masked(fspath(self.output)), engine.kind, store.name)
+            number += 1
+        if number > 1 and self._differing(before := engine.numbered(address, number - 1)) is not None:
+            self._remove(before)
+        return self._fill(address, True, parts)
+
+    def _remove(self, address: str, *, unfinished: bool = False) -> None:
+        """Remove the store before this one, or one that another call began; `ArgumentError` if that one is whole."""
+        with closing(self.engine.open(address)) as opened:
+            store: Any = opened
+            if unfinished and store.settings.get("whole"):
+                raise ArgumentError(f"{store.place} is whole, and of another call: remove it")
+            store.drop()
+        removed = "begun by another call" if unfinished else "the one before"
+        logger.info("%s: %r, %s, is removed", masked(fspath(self.output)), store.name, removed)
+
+    def _fill(self, address: str, begun: bool, parts: Parts) -> Collection:
+        store = self.engine.open(address) if begun else self.engine.create(address, self._spaces(), self._fresh())
+        collection = collection_of(fspath(self.output), store, device=self.device)
+        loaded = {"loaded_model": self.model, "dense_model": self.dense_model}
+        vars(collection).update({name: one for name, one in loaded.items() if one is not None})
+        if not store.settings["whole"]:
+            try:
+                collection.fill(parts)
+            except BaseException:
+                if store.folder is None:  # a folder is closed when it is let go
+                    store.close()
+                raise
+        return collection
+
+    def _spaces(self) -> dict[Space, int]:
+        spaces: dict[Space, int] = {"sparse": self.settings["meta"]["size"]}
+        if self.settings["bm25"] and not self.engine.about.weighs_words:
+            spaces["bm25"] = 0  # words are numbered as they come
+        if self.settings["dense"] is not None:
+            of_model = None if self.dense_model is None else self.dense_model.get_embedding_dimension()
+            spaces["dense"] = of_model or self.dimensions or 0
+        return spaces
+
+    def _fresh(self) -> dict[str, object]:
+        fresh = self.settings | {"progress": asdict(StreamProgress()), "whole": False}
+        return fresh | ({"fields": []} if self.engine.about.in_folder else {})  # only one process changes a folder
+
+    def _begun(self, address: str) -> bool:
+        """Return whether the same call has begun or made the store; `ArgumentError` if another call has."""
+        if other := self._differing(address):
+            place = f"{self.engine.about.engine} {masked(address)}"
+            raise ArgumentError(f"{place} was made with other settings ({', '.join(other)}): {ANOTHER}")
+        return other is not None
+
+    def _differing(self, address: str) -> list[str] | None:
+        """Return the settings of a store that are not those of this call; None if there is no store."""
+        try:
+            store = self.engine.open(address)
+        except UnavailableError:
+            raise
+        except VectorsError:
+            return None
+        store.close()
+        return [name for name, value in self.settings.items() if store.settings.get(name) != value]
