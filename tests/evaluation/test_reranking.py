@@ -91,7 +91,7 @@ def test_refused(toy_model: SparseEncoder, dataset: Dataset, cross: str, backbon
         vo.select(toy_model, dataset, MEASURES, grid=["rerank=5"])
     with pytest.raises(ArgumentError, match="vocable select"):
         vo.evaluate(toy_model, dataset, ["R@3"], grid=["rerank=5"])
-    with pytest.raises(ArgumentError, match="without --hybrid, --per-query and --rerank"):
+    with pytest.raises(ArgumentError, match="--rerank goes without --grid"):
         vo.evaluate(toy_model, dataset, ["R@3"], grid=["query_max_terms=5"], rerank=cross)
     with pytest.raises(ModelError, match="not a cross encoder"):
         vo.evaluate(toy_model, dataset, MEASURES, rerank=str(backbones["bert"]))

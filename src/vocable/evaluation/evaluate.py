@@ -116,9 +116,10 @@ def evaluate(
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
     reranking = select(RerankOptions, options)
-    others = hybrid or per_query is not None or reranking.get("rerank")
-    if grid is not None and (others or {"run", "lexical"} & {*kinds.values()}):
-        raise ArgumentError("--grid goes with models, and without --hybrid, --per-query and --rerank")
+    if grid is not None and (hybrid or per_query is not None or {"run", "lexical"} & {*kinds.values()}):
+        raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
+    if grid is not None and reranking.get("rerank"):
+        raise ArgumentError("--rerank goes without --grid: `vocable select` measures both")
     if grid is not None and "index" in kinds.values():
         raise ArgumentError("--grid goes with models: an index cannot be pruned")
     measures = list(measures or (DEFAULT_MEASURES if grid is None else GRID_MEASURES))
