@@ -18,7 +18,7 @@ from typing import Any
 from vocable.folders import files_of, something_else
 from vocable.options import values_of
 
-DERIVED = ("cloze", "pairs")  # source prefixes that derive data from another source
+DERIVED = ("cloze", "crops", "pairs")  # source prefixes that derive data from another source
 INPUTS_KEY = "inputs"  # key of the fingerprint among the settings of an output
 IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a result
 
@@ -26,9 +26,9 @@ IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a r
 def fingerprint(*sources: str | os.PathLike[str]) -> str:
     """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
 
-    A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:` or `pairs:`. A folder of documents has their
-    content alone (`vocable.folders`). Other sources, such as `hf:NAME`, add
-    nothing; the result is "" if no source is local.
+    A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:`, `crops:` or `pairs:`. A folder of documents has
+    their content alone (`vocable.folders`). Other sources, such as `hf:NAME`, add nothing; the result is ""
+    if no source is local.
     """
     names = [re.sub(f"^(({'|'.join(DERIVED)}):)+", "", str(source)) for source in sources if str(source)]
     entries = [_stdin_digest()] if "-" in names else []

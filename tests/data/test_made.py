@@ -6,12 +6,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data import read_corpus, read_examples, read_texts
-from vocable.data.cloze import cloze
+from vocable.data.cloze import cloze, crops
 from vocable.data.slices import absolute
 from vocable.errors import DataError
 from vocable.fingerprint import fingerprint
@@ -54,6 +55,28 @@ def test_all_kinds_are_made() -> None:
         assert kinds[kind] / 300 == pytest.approx(share, abs=0.09)
 
 
+@given(TEXT)
+def test_crops_are_two_spans_of_their_text(text: str) -> None:
+    made, words = crops(text), text.split()
+    assert made == crops(text)
+    assert made is not None
+    for crop in made:
+        part = crop.split()
+        assert 0.05 * len(words) - 0.5 <= len(part) <= 0.5 * len(words) + 0.5
+        assert any(words[i : i + len(part)] == part for i in range(len(words)))
+
+
+def test_crops_are_drawn_evenly_and_by_themselves() -> None:
+    words = [f"w{place}" for place in range(100)]
+    made = [crops(" ".join([*words, str(i)])) for i in range(2000)]
+    spans = np.array([[[int(one.split()[0][1:]), len(one.split())] for one in some] for some in made])
+    lengths, starts = spans[:, :, 1], spans[:, :, 0] / (101 - spans[:, :, 1])
+    assert lengths.mean() == pytest.approx(0.275 * 101, rel=0.03)
+    assert starts.mean() == pytest.approx(0.5, abs=0.02)
+    for each in (lengths, starts):
+        assert abs(np.corrcoef(each[:, 0], each[:, 1])[0, 1]) < 0.07
+
+
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
     """Three documents, the second too short."""
@@ -66,21 +89,23 @@ def texts(tmp_path: Path) -> Path:
 
 
 def test_a_source_of_examples(texts: Path) -> None:
-    examples = list(read_examples(f"cloze:{texts}"))
     bodies = [json.loads(line)["text"] for line in texts.read_text().splitlines()]
-    expected = [made for made in map(cloze, bodies) if made is not None]
-    assert [(one.query, one.positive, one.source) for one in examples] == [(*made, "cloze-texts") for made in expected]
-    assert examples
+    for make, count in ((cloze, 2), (crops, 3)):
+        name = make.__name__
+        found = [(one.query, one.positive, one.source) for one in read_examples(f"{name}:{texts}")]
+        assert found == [(*made, f"{name}-texts") for made in map(make, bodies) if made is not None]
+        assert len(found) == count
 
 
 def test_it_makes_nothing_else(texts: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="makes examples, no document"):
-        list(read_corpus(f"cloze:{texts}"))
+    for scheme in ("cloze", "crops"):
+        with pytest.raises(DataError, match=f"makes examples, no document.* without {scheme}:"):
+            list(read_corpus(f"{scheme}:{texts}"))
     with pytest.raises(DataError, match="no such file"):
         read_examples(f"cloze:{tmp_path / 'none.jsonl'}")
 
 
-@pytest.mark.parametrize("scheme", ["cloze", "pairs"])
+@pytest.mark.parametrize("scheme", ["cloze", "crops", "pairs"])
 def test_it_is_located_and_known_as_its_source(texts: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     smallest = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}, "data_folder": "/data"}
     assert make_recipe(smallest).place(f"{scheme}:text/wiki.jsonl.gz") == f"{scheme}:/data/text/wiki.jsonl.gz"

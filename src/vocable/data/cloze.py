@@ -1,8 +1,9 @@
-"""Training examples from texts alone: the inverse cloze task (Lee et al. 2019, arXiv 1906.00300).
+"""Training examples from texts alone: the inverse cloze task (Lee et al. 2019, arXiv 1906.00300), and random crops.
 
-A query is a part of a text, of one of three kinds: keywords, one or two sentences, or a span of the length of an
-abstract. The random numbers depend on the text alone, so that all runs and processes make the same examples. A teacher
-should score the pairs, since keywords also fit other texts.
+A cloze query is a part of a text, of one of three kinds: keywords, one or two sentences, or a span of the length of an
+abstract. A teacher should score the pairs, since keywords also fit other texts. Crops are two spans of a text, each
+drawn by itself, so that they may overlap (Contriever, Izacard et al. 2022, arXiv 2112.09118, section 3.1). The random
+numbers depend on the text alone, so that all runs and processes make the same examples.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from bm25s.stopwords import STOPWORDS_EN
 TEXT_WORDS = (50, 400)  # least and most words of a text
 SENTENCE_WORDS = (5, 60)  # of a query of sentences
 SPAN_WORDS = (25, 90)  # of a long query, at most half of the text
+CROP_SHARES = (0.05, 0.5)  # of the words of a text in a crop
+SHORTEST_CROPPED = 8  # words
 KEYWORD = re.compile(r"[a-z][a-z0-9-]{2,}")
 BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z(])")
 
 
 class Cloze(NamedTuple):
-    """A query and the text that it was taken from."""
+    """A query and the text that it was taken from, or another crop of that text."""
 
     query: str
     positive: str
@@ -36,9 +39,28 @@ def cloze(text: str) -> Cloze | None:
     words = text.split()
     if not TEXT_WORDS[0] <= len(words) <= TEXT_WORDS[1]:
         return None
-    rng = Random(blake2b(text.encode(), digest_size=8).digest())
+    rng = _random(text)
     make = rng.choices([_keywords, _sentences, _span], weights=[30, 35, 35])[0]
     return make(text, rng)
+
+
+def crops(text: str) -> Cloze | None:
+    """Return two independent random spans of a text; None if it has fewer than 8 words.
+
+    >>> crops("too short")
+    """
+    words, rng = text.split(), _random(text)
+    return None if len(words) < SHORTEST_CROPPED else Cloze(_crop(words, rng), _crop(words, rng))
+
+
+def _crop(words: list[str], rng: Random) -> str:
+    length = max(1, round(rng.uniform(*CROP_SHARES) * len(words)))
+    first = rng.randint(0, len(words) - length)
+    return " ".join(words[first : first + length])
+
+
+def _random(text: str) -> Random:
+    return Random(blake2b(text.encode(), digest_size=8).digest())
 
 
 def _keywords(text: str, rng: Random) -> Cloze | None:

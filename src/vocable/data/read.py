@@ -29,6 +29,7 @@ from vocable.data.lines import text_row, typed_row
 from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Query
 from vocable.data.sources import Stream, parse_source, resolve, rows_stream, run_file, standard_input
 from vocable.errors import DataError
+from vocable.fingerprint import DERIVED
 from vocable.storage import StrPath, path_name
 
 if TYPE_CHECKING:
@@ -131,21 +132,21 @@ def _read(source: StrPath, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
 
 
 def open_source(source: str, kind: Kind[T]) -> Stream:
-    """Return the stream of a source: of a place, or of records derived from another source by `cloze:` or `pairs:`.
+    """Return the stream of a source: of a place, or of records derived from another source (`DERIVED`).
 
     Raises `DataError` at once if the source is missing or has no records of this kind.
     """
     scheme, place, _ = parse_source(source)
-    if scheme not in ("cloze", "pairs"):
+    if scheme not in DERIVED:
         return resolve(source, kind)
     inner = source.partition(":")[2]
-    if scheme == "cloze":
+    if scheme != "pairs":
         if kind is not EXAMPLE:
-            reason = f"makes examples, no {kind.name}: without cloze: the texts themselves are read"
+            reason = f"makes examples, no {kind.name}: without {scheme}: the texts themselves are read"
             raise DataError(reason, source=source)
         read_texts(inner)  # a missing source is reported at once
         name = Path(place).name.partition(".")[0]
-        return rows_stream(source, f"cloze-{name}", lambda: _cloze_rows(inner), kind)
+        return rows_stream(source, f"{scheme}-{name}", lambda: _made_rows(scheme, inner), kind)
     if kind is not PLAIN_TEXT:
         reason = f"makes texts to pre-train on, no {kind.name}: name the source without pairs:"
         raise DataError(reason, source=source)
@@ -153,10 +154,11 @@ def open_source(source: str, kind: Kind[T]) -> Stream:
     return rows_stream(source, "pairs", lambda: _pair_rows(inner), kind)
 
 
-def _cloze_rows(source: str) -> Iterator[Row]:
-    from vocable.data.cloze import cloze  # imports numba
+def _made_rows(scheme: str, source: str) -> Iterator[Row]:
+    from vocable.data.cloze import cloze, crops  # imports numba
 
-    return (made._asdict() for made in map(cloze, read_texts(source)) if made is not None)
+    make = cloze if scheme == "cloze" else crops
+    return (made._asdict() for made in map(make, read_texts(source)) if made is not None)
 
 
 def _pair_rows(source: str) -> Iterator[Row]:

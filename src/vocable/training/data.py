@@ -25,6 +25,7 @@ from torch.utils.data import SequentialSampler
 
 from vocable.data import Example, read_examples
 from vocable.errors import DataError, RecipeError
+from vocable.training.mined_negatives import MiningPlan, MiningSteps, planned
 from vocable.training.negatives import Candidate, NegativeSampler, all_scores, read_hard_negatives
 from vocable.training.prepared import IdTexts, Sampled, is_prepared, joined, open_prepared
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe
@@ -226,6 +227,7 @@ class TrainingData(NamedTuple):
     held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
     folder: Path = Path()  # of files that a resumed run uses again
     seed: int = 0
+    plan: MiningPlan | None = None  # of mined negatives
 
 
 def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
@@ -233,7 +235,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     settings = recipe.training
     examples, held_out = load_examples(
         recipe.examples(),
-        recipe.data,
+        recipe.data if settings.mine is None else recipe.data.model_copy(update={"negatives": 0}),
         draws=settings.steps * settings.batch_size * settings.gradient_accumulation,
         batch_size=settings.batch_size,
         seed=recipe.seed,
@@ -273,4 +275,20 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         learned_densely = load_dense_teacher(settings.dense.teacher, texts, longest, folder, settings.dtype)
     if settings.dense is not None and learned_densely is None:
         raise RecipeError("training.dense needs a dense teacher: name one in training.dense.teacher")
-    return TrainingData(examples, teacher, sparse_teacher, learned_densely, sources, held_out, folder, recipe.seed)
+    plan = _plan(recipe, examples, folder)
+    if plan is not None:
+        examples = DatasetDict({"examples": plan.with_negatives()})
+    return TrainingData(
+        examples, teacher, sparse_teacher, learned_densely, sources, held_out, folder, recipe.seed, plan
+    )
+
+
+def _plan(recipe: Recipe, examples: DatasetDict, folder: Path) -> MiningPlan | None:
+    """Return the plan of the negatives that are mined in the training, if any are."""
+    settings, mine = recipe.training, recipe.training.mine
+    if mine is None:
+        return None
+    b, seed = settings.batch_size, recipe.seed
+    steps = MiningSteps(folder / "mined", b * settings.gradient_accumulation, mine.every, recipe.data.negatives)
+    corpus = None if mine.corpus is None else recipe.place(mine.corpus)
+    return MiningPlan(planned(list(examples.values()), b, seed), steps, b, mine.depth, corpus, seed)

@@ -194,7 +194,7 @@ def mine(
             documents = numbered if corpus is None else read_corpus(corpus)
             collection = build(model, documents, f"exact:{work / 'index'}", name="", source=corpus or source)
         pairs = track(read_examples(source), "positives")
-        answers = {_answer(example.query, example.positive) for example in pairs}
+        answers = {answer(example.query, example.positive) for example in pairs}
         return Miner(model, collection, rule, answers, scored=with_scores)
 
     return rewrite(partial(read_examples, source), output, settings, prepare, title="mine")
@@ -228,14 +228,18 @@ class Miner:
                 break
             if document is None:  # deleted meanwhile
                 continue
-            texts = (document.full, document.text)  # examples may lack the titles
-            if score < bound and not any(_answer(example.query, text) in self._answers for text in texts):
+            if score < bound and not self._is_answer(example, document):
                 taken.setdefault(document.full, float(score))
         all_scores = (own, *taken.values()) if self._scored else ()
         return Example(example.query, example.positive, tuple(taken), scores=all_scores)
 
+    def _is_answer(self, example: Example, document: Document) -> bool:
+        texts = (document.full, document.text)  # examples may lack the titles
+        return any(answer(example.query, text) in self._answers for text in texts)
 
-def _answer(query: str, text: str) -> int:
+
+def answer(query: str, text: str) -> int:
+    """Return a hash of a query and a text that answers it."""
     return hash((query, " ".join(text.split())))  # differences in white space do not count
 
 

@@ -33,7 +33,7 @@ from vocable.fingerprint import DERIVED
 from vocable.objectives import Settings
 from vocable.objectives.dense import DenseSettings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
-from vocable.objectives.regularizers import Regularizers
+from vocable.objectives.regularizers import OneSide, Regularizers
 from vocable.options import DType, Masking, PretrainOptions, values_of
 
 
@@ -119,6 +119,16 @@ def _option(name: str, **default: Any) -> Any:
     about = re.sub(r"(; [^;]+ by default)?\.$", "", about[0].lower() + about[1:])  # the schema has its own default
     limits: dict[str, Any] = dict(allowed.limits) if (allowed := values_of(PretrainOptions).get(name)) else {}
     return Field(**default, description=about, **limits)
+
+
+class MiningSettings(Settings):
+    """Negatives mined with the model itself, again and again (ANCE), in place of the examples' own."""
+
+    every: PositiveInt = Field(description="steps between two indexes, the first one of the initial model")
+    depth: PositiveInt = Field(default=200, description="best documents of a query, of which negatives are drawn")
+    corpus: str | None = Field(
+        default=None, description="source of the documents; null: the positives that the run sees"
+    )
 
 
 class OptimizerSettings(Settings):
@@ -207,6 +217,7 @@ class TrainingSettings(OptimizerSettings):
         default=None, gt=0, description="multiply query weights by their source's IDF to this power, as a search does"
     )
     max_terms: MaxTermsSettings | None = None
+    mine: MiningSettings | None = None
     regularizers: Regularizers = Regularizers()
     # YAML reads a bare `off` as false.
     guard: Annotated[
@@ -228,6 +239,9 @@ class TrainingSettings(OptimizerSettings):
             raise ValueError("query_idf and the loss alignment exclude each other")
         if self.dense is not None and self.queue is not None:
             raise ValueError("dense and the queue of info_nce exclude each other")
+        needs = {part.needs for part in self.regularizers.active.values() if isinstance(part, OneSide)}
+        if self.mine is not None and (self.needs_scores or self.sparse_teacher or self.dense or "idf" in needs):
+            raise ValueError("mine excludes teachers, scores and idf_flops, which know the documents beforehand")
         return self
 
     @property
@@ -353,6 +367,11 @@ class Recipe(Adapted, Backbone):
                 "kl and margin_mse learn from training.teacher, or from the scores of the examples' own negatives: "
                 "name a teacher, or set data.negatives"
             )
+        mine = self.training.mine
+        if mine is not None and (not self.data.negatives or self.data.sampling == "random"):
+            raise ValueError("training.mine needs data.negatives, the number to mine, and its sampling first")
+        if mine is not None and (self.data.false_negative_margin is not None or self.data.topical):
+            raise ValueError("training.mine and data.false_negative_margin or topical exclude each other")
         return self
 
     def to_json(self) -> dict[str, object]:

@@ -76,6 +76,8 @@ def check_sources(recipe: Recipe, work: Path) -> None:
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         for place in recipe.evaluation.datasets:
             data.read_judgments(recipe.place(place))
+    if recipe.training.mine is not None and recipe.training.mine.corpus is not None:
+        data.read_corpus(recipe.place(recipe.training.mine.corpus))
     for source in recipe.examples():
         if isinstance(source, str):
             if not is_prepared(source):

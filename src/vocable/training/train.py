@@ -43,6 +43,7 @@ from vocable.storage import RECIPE, finish, finished, resumable
 from vocable.training import callbacks, distributed, stages
 from vocable.training.data import InOrder, TrainingData, WithoutRepeats, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
+from vocable.training.mined_negatives import MineDuringTraining
 from vocable.training.objective import make_objective
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.recipe import Recipe, SavedSettings, TrainingSettings
@@ -161,11 +162,13 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     with distributed.first_alone():
         data = load_training_data(recipe, model, work / stages.EXAMPLES)
     own_lengths = _prepare(model, settings)
+    if data.plan is not None:
+        distributed.by_first(partial(data.plan.mine, model, 0))
     objective = make_objective(model, settings, data)
     accuracy_before = _accuracy(model, data.held_out) if distributed.is_first() else 0.0
     arguments = _arguments(model, recipe, data, work / "train")
     trainer = RetrievalTrainer(model, arguments, train_dataset=data.examples, loss=objective)
-    texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
+    texts = next(iter(data.examples.values())).select_columns("positive")[:PROBE_TEXTS]["positive"]
     guard, evaluating = Guard(recipe, model, texts, objective.monitor, work), None
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(callbacks.ValidWeights())  # callbacks are called in this order
@@ -177,6 +180,8 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     if distributed.is_first():
         trainer.add_callback(callbacks.ProgressLog("train", work / callbacks.LOG, objective.monitor.figures))
     trainer.add_callback(callbacks.MarkComplete())
+    if data.plan is not None:
+        trainer.add_callback(MineDuringTraining(data.plan))
     with ExitStack() as stack:
         stack.enter_context(every_pooling_allowed())  # the trainer loads its checkpoints with stock classes
         stack.enter_context(distributed.together())
@@ -253,7 +258,7 @@ def _arguments(
         learning_rate_mapping={} if own_rate is None else {QUERY_PARAMETERS: own_rate},
         lr_scheduler_type="linear",
         # A repeated text in a batch would be its own negative; a teacher scores both equally.
-        batch_sampler=InOrder if recipe.data.topical else BatchSamplers.NO_DUPLICATES,
+        batch_sampler=InOrder if recipe.data.topical or recipe.training.mine else BatchSamplers.NO_DUPLICATES,
         router_mapping=roles,
         prompts=prompts or None,
         logging_first_step=True,
