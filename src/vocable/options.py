@@ -95,6 +95,13 @@ class Encoding(Inference, Pruning, total=False):
     ]
 
 
+class IndexOptions(Encoding, total=False):
+    """Encoding of the documents of an index, and the weight of their titles."""
+
+    title_weight: Annotated[int, Ge(1), Le(100), Doc("With BM25: how often the words of a title count; 1 by default.")]
+    title_boost: Annotated[float, Ge(0), Le(100), Doc("Add this times the vector of its title to that of a document.")]
+
+
 class QueryEncoding(Pruning, total=False):
     """Encoding of queries."""
 
@@ -112,22 +119,18 @@ class Matching(TypedDict, total=False):
 class RerankOptions(TypedDict, total=False):
     """Reranking of the first hits by a cross encoder."""
 
-    rerank: Annotated[
-        str | None, Doc("Rerank the first hits with this cross encoder: a folder, or the Hub id of such a model.")
-    ]
+    rerank: Annotated[str | None, Doc("Rerank the first hits by this cross encoder: a folder, or a Hub id.")]
     rerank_depth: Annotated[int, Ge(1), Doc("Hits that are reranked; 100 by default. Others follow in their order.")]
     rerank_batch_size: Annotated[int, Ge(1), Doc("Hits that the cross encoder scores together; 32 by default.")]
     rerank_ms: Annotated[
-        float | None, Gt(0), Doc("Milliseconds of a query's reranking; hits without a score by then follow the others.")
+        float | None, Gt(0), Doc("Milliseconds of a query's reranking; other hits follow as they were.")
     ]
 
 
 class SortOptions(TypedDict, total=False):
     """The order of the best hits."""
 
-    sort: Annotated[
-        str | None, Doc("Sort the best hits by this document field, or by -FIELD downwards; hits without it come last.")
-    ]
+    sort: Annotated[str | None, Doc("Sort the best hits by this field, downwards by -FIELD; hits without it are last.")]
     sort_hits: Annotated[int, Ge(1), Doc("Best hits that are sorted, of all pages together; 100 by default.")]
 
 

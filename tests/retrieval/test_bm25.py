@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import bm25s
 import numpy as np
@@ -10,10 +8,8 @@ import pytest
 import Stemmer
 from scipy.sparse import csr_array
 
-from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError
 from vocable.retrieval.bm25 import BM25Index
-from vocable.retrieval.verbs import add, index
 
 TEXTS = [
     "The cat sat on the mat, and the cats were sitting.",
@@ -128,33 +124,3 @@ def test_senseless_arguments_are_refused() -> None:
         BM25Index(TEXTS, ids=["a"])
     with pytest.raises(ArgumentError, match="k must be at least 1"):
         BM25Index(TEXTS).search(QUERIES, k=0)
-
-
-@pytest.mark.parametrize("engine", ["exact:", ""])
-def test_words_of_a_title_count_as_often_as_it_weighs(
-    backbones: dict[str, Path], documents: list[Document], tmp_path: Path, engine: str
-) -> None:
-    rows = [{"_id": one.id, "title": one.title, "text": one.text} for one in documents]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    more = [{"_id": "new", "title": "chapter of owls", "text": "posting lists"}]
-    (tmp_path / "more.jsonl").write_text(json.dumps(more[0]), encoding="utf-8")
-    options: dict[str, Any] = {"bm25": True, "dtype": "float32", "device": "cpu"}
-    place, model = f"{engine}{tmp_path / 'index'}", str(backbones["bert"])
-    opened = index(model, tmp_path / "corpus.jsonl", place, title_weight=3, **options)
-    texts = [f"{one.title} {one.title} {one.title} {one.text}" for one in documents]
-    ids = [one.id for one in documents]
-    queries = ["chapter 7 owl", "posting lists", "chapter"]
-    expected, found = BM25Index(texts, ids).search(queries, 10), opened.search(queries, 10, weights="bm25=1")
-    for number in range(len(queries)):
-        assert dict(found.hits(number)) == pytest.approx(dict(expected.hits(number)), rel=1e-5)
-    if not engine:
-        add(opened, tmp_path / "more.jsonl")
-        [best] = opened.search(["owls"], 1, weights="bm25=1").hits(0)
-        plain = BM25Index([*texts, "chapter of owls " * 3 + "posting lists"], [*ids, "new"]).search(["owls"], 1)
-        assert best[0] == plain.hits(0)[0][0] == "new"
-        assert best[1] == pytest.approx(plain.hits(0)[0][1], rel=0.1)  # the mean length in use may lag by a tenth
-    opened.close()
-    with pytest.raises(ArgumentError, match="title_weight goes with bm25"):
-        index(model, tmp_path / "corpus.jsonl", tmp_path / "other", title_weight=3)
-    with pytest.raises(ArgumentError, match="title_weight must be at least 1"):
-        index(model, tmp_path / "corpus.jsonl", tmp_path / "other", bm25=True, title_weight=0)

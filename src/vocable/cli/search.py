@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
-from annotated_types import Ge, Le
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
@@ -30,7 +29,7 @@ from vocable.cli.options import (
     wacky_terms,
 )
 from vocable.errors import ArgumentError
-from vocable.options import Count, Device, Encoding, Pruning, SearchOptions
+from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, SearchOptions
 from vocable.tables import line_width, shortened
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ def index(
     corpus: Corpus,
     output: Annotated[str, typer.Option("-o", "--output", metavar="PLACE", help=PLACES)],
     bm25: Annotated[bool, Doc("Also index the words of the documents, for hybrid search.")] = False,
-    title_weight: Annotated[int, Ge(1), Le(100), Doc("With --bm25: how often the words of a title count.")] = 1,
     dense: Annotated[
         str | None, Doc("Also encode with this model of sentence-transformers; by default, MODEL's own dense vectors.")
     ] = None,
@@ -68,7 +66,7 @@ def index(
         bool, Doc("On a server: build beside the collection, which is searched until they swap.")
     ] = False,
     skip_bad: SkipBad = 0,
-    **options: Unpack[Encoding],
+    **options: Unpack[IndexOptions],
 ) -> Outcome:
     """Encode a corpus and make it searchable.
 
@@ -81,7 +79,6 @@ def index(
         corpus,
         output,
         bm25=bm25,
-        title_weight=title_weight,
         dense=dense,
         no_dense=no_dense,
         engine_options=engine_options,

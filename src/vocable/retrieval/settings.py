@@ -42,6 +42,7 @@ class CollectionSettings:
     vectors: str = ""  # fingerprint of the stored vectors that it was made of
     engine_options: dict[str, object] = field(default_factory=dict)
     title_weight: int = 1  # how often a title's words count for BM25
+    title_boost: float = 0.0  # the factor of a title's vector, which is added to the document's
     base_url: str | None = None  # web address of a corpus that is a folder
     progress: StreamProgress = field(default_factory=StreamProgress)  # of the making
     whole: bool = False  # the making is complete

@@ -37,6 +37,7 @@ from vocable.errors import (
     require_extra,
 )
 from vocable.progress import progress
+from vocable.pruning import prune
 from vocable.retrieval.engines.base import Store, Vectors
 from vocable.retrieval.filters import names_of
 from vocable.retrieval.protocols import Space
@@ -45,6 +46,7 @@ from vocable.retrieval.settings import check_settings
 from vocable.retrieval.statistics import DRIFT, Content, Statistics
 from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
+from vocable.vectors import as_vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -67,7 +69,8 @@ class StoredDocuments:
         self.allow_changed_model, self.device = allow_changed_model, device
         settings = check_settings(store.settings, self.place)
         self.model, self.source, self.weights = settings.model, settings.source, settings.weights
-        self.base_url, self.title_weight = settings.base_url, settings.title_weight
+        self.base_url = settings.base_url
+        self.title_weight, self.title_boost = settings.title_weight, settings.title_boost
         self.meta, self.limits, self.dense, self.dtype = (
             settings.meta,
             settings.limits,
@@ -326,11 +329,22 @@ class StoredDocuments:
             sparse, dense = encoder.encode_both([document.full for document in documents], advance)
             counts.truncated, counts.windows = encoder.truncated - before[0], encoder.windows_read - before[1]
             counts.unknown = encoder.unknown - before[2]
+            if self.title_boost:
+                sparse = self._with_titles(sparse, documents)
         else:
             advance(len(documents))
         counts.empty = int((np.diff(sparse.indptr) == 0).sum())
         self._write(documents, sparse, replaced, dense)
         return counts
+
+    def _with_titles(self, sparse: csr_array, documents: Sequence[Document]) -> csr_array:
+        """Return the vectors [m, v] of documents with the boosted vectors of their titles added, within the limits."""
+        rows, limits = [row for row, one in enumerate(documents) if one.title], self.limits
+        titles = self.document_encoder.encode([documents[row].title for row in rows])
+        factors = np.full(len(rows), self.title_boost, dtype=np.float32)
+        placed = csr_array((factors, (rows, np.arange(len(rows)))), shape=(len(documents), len(rows)))
+        added = as_vectors(sparse + placed @ titles, "the documents with their titles")
+        return prune(added, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
 
     def _remove(self, documents: Sequence[Document]) -> None:
         """Delete documents that exist."""

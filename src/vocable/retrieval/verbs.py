@@ -9,9 +9,7 @@ from dataclasses import asdict
 from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
-
-from annotated_types import Ge, Le
+from typing import TYPE_CHECKING, Unpack
 
 from vocable.data import BadLines, Document, read_corpus
 from vocable.data.bad_lines import tolerant
@@ -23,7 +21,7 @@ from vocable.encoder.stream import in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.fingerprint import fingerprint
-from vocable.options import CountOrZero, Encoding, checked
+from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
 from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import Store
@@ -49,14 +47,13 @@ def index(
     output: str | PathLike[str],
     *,
     bm25: bool = False,
-    title_weight: Annotated[int, Ge(1), Le(100)] = 1,
     dense: str | None = None,
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
     replace: bool = False,
     skip_bad: CountOrZero = 0,
-    **options: Unpack[Encoding],
+    **options: Unpack[IndexOptions],
 ) -> Collection:
     """Encode a corpus and make it searchable; an interrupted call resumes when repeated.
 
@@ -68,7 +65,6 @@ def index(
             and its address, as qdrant+http://host:6333/name (docs/search.md lists them). If the same call has made it
             already, it is opened.
         bm25: also index the words of the documents, for hybrid search.
-        title_weight: with bm25, how often a title's words count.
         dense: also encode with this model of sentence-transformers, for hybrid search; by default with `model` itself,
             if it gives dense vectors in the same pass.
         no_dense: leave out the dense vectors of `model`.
@@ -77,7 +73,8 @@ def index(
         replace: on a server, make the collection beside the one that is there, which is searched meanwhile, and swap
             them when it is whole.
         skip_bad: number of bad lines of the corpus to skip.
-        options: encoding of the documents (`vocable.options.Encoding`), also for `add`.
+        options: encoding of the documents, and the weight of their titles (`vocable.options.IndexOptions`), also for
+            `add`.
 
     Raises:
         ArgumentError: an argument is out of range, there are no documents, or `output` is something else.
@@ -92,7 +89,6 @@ def index(
         documents = _with_urls(documents, source, base_url)
     parts = {
         "bm25": bm25,
-        "title_weight": title_weight,
         "dense": dense,
         "no_dense": no_dense,
         "engine_options": engine_options,
@@ -114,13 +110,12 @@ def build(
     name: str | None = None,
     source: str = "",
     bm25: bool = False,
-    title_weight: int = 1,
     dense: str | None = None,
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
     replace: bool = False,
-    **options: Unpack[Encoding],
+    **options: Unpack[IndexOptions],
 ) -> Collection:
     """Make a collection of documents, as `index` does; `name`, `source` and `base_url` are stored with it.
 
@@ -128,7 +123,9 @@ def build(
     """
     engine, address = engine_of(output)
     device, runtime = options.get("device"), options.get("runtime")
-    limits = Limits(**{n: v for n, v in options.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
+    title_weight, title_boost = options.get("title_weight", 1), options.get("title_boost", 0.0)
+    encoding = select(Encoding, options)
+    limits = Limits(**{n: v for n, v in encoding.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
     if title_weight != 1 and not bm25:
         raise ArgumentError("title_weight goes with bm25, whose words it counts")
@@ -145,6 +142,8 @@ def build(
         for option in ("max_length", "long_documents"):
             if getattr(limits, option) != getattr(Limits(), option):
                 raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
+        if title_boost:
+            raise ArgumentError("title_boost is for encoding: these vectors are encoded already")
         shards, places = read_shards(model), places_of(model)
         stored = next(shards)
         if stored.meta.role != "document":
@@ -174,6 +173,7 @@ def build(
         "inputs": fingerprint(source),
         "bm25": bm25,
         "title_weight": title_weight,
+        "title_boost": title_boost,
         "dense": dense,
         "dense_weights": None if dense_model is None else dense_checksum(dense_model),
         "limits": asdict(limits),

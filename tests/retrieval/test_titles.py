@@ -1,0 +1,87 @@
+"""Titles weighed apart from texts, in an index that changes and in an exact one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.retrieval.test_stored_documents import corpus
+from vocable.data import Document
+from vocable.encoder.encode import encode
+from vocable.encoder.load import load
+from vocable.errors import ArgumentError
+from vocable.retrieval.bm25 import BM25Index
+from vocable.retrieval.verbs import add, index
+
+OPTIONS: Any = {"dtype": "float32", "device": "cpu"}
+QUERIES = ["chapter 7 owl", "posting lists", "chapter"]
+
+
+@pytest.fixture
+def model(backbones: dict[str, Path]) -> str:
+    return str(backbones["bert"])
+
+
+@pytest.fixture
+def some(documents: Sequence[Document]) -> list[Document]:
+    """With titles, all but one."""
+    return [documents[0]._replace(title=""), *documents[1:]]
+
+
+@pytest.mark.parametrize("engine", ["exact:", ""])
+def test_words_of_a_title_count_as_often_as_it_weighs(
+    model: str, some: list[Document], tmp_path: Path, engine: str
+) -> None:
+    place, source = f"{engine}{tmp_path / 'index'}", corpus(tmp_path / "corpus.jsonl", some)
+    opened = index(model, source, place, bm25=True, title_weight=3, **OPTIONS)
+    texts, ids = [f"{f'{one.title} ' * 3}{one.text}" for one in some], [one.id for one in some]
+    expected, found = BM25Index(texts, ids).search(QUERIES, 10), opened.search(QUERIES, 10, weights="bm25=1")
+    for number in range(len(QUERIES)):
+        assert dict(found.hits(number)) == pytest.approx(dict(expected.hits(number)), rel=1e-5)
+    if not engine:
+        new = Document("new", "posting lists", "chapter of owls")
+        add(opened, corpus(tmp_path / "more.jsonl", [new]))
+        [best] = opened.search(["owls"], 1, weights="bm25=1").hits(0)
+        [after] = BM25Index([*texts, new.weighed(3)], [*ids, "new"]).search(["owls"], 1).hits(0)
+        assert best[0] == after[0] == "new"
+        assert best[1] == pytest.approx(after[1], rel=0.1)  # the mean length in use may lag by a tenth
+    opened.close()
+
+
+@pytest.mark.parametrize("engine", ["exact:", ""])
+@pytest.mark.parametrize("limits", [{}, {"max_terms": 6}])
+def test_the_vector_of_a_title_is_added(
+    model: str, some: list[Document], tmp_path: Path, engine: str, limits: dict[str, Any]
+) -> None:
+    place, source = f"{engine}{tmp_path / 'index'}", corpus(tmp_path / "corpus.jsonl", some)
+    opened = index(model, source, place, title_boost=0.5, **OPTIONS, **limits)
+    loaded = load(model, device="cpu")
+
+    def vectors(texts: list[str]) -> np.ndarray:
+        made: np.ndarray = encode(loaded, texts, "document", dtype="float32", **limits).toarray()
+        return made
+
+    titles = vectors([one.title for one in some]) * [[float(bool(one.title))] for one in some]
+    expected = vectors([one.full for one in some]) + 0.5 * titles
+    stored = opened.vectors([one.id for one in some])
+    if not limits:
+        np.testing.assert_allclose(stored.toarray(), expected, rtol=1e-4, atol=1e-5)
+    assert np.diff(stored.indptr).max() <= limits.get("max_terms", np.inf)
+    for row, one in enumerate(stored.toarray()):
+        np.testing.assert_allclose(one[one > 0], expected[row][one > 0], rtol=1e-4)
+    opened.close()
+
+
+def test_refused(model: str, some: list[Document], tmp_path: Path) -> None:
+    source = corpus(tmp_path / "corpus.jsonl", some)
+    with pytest.raises(ArgumentError, match="title_weight goes with bm25"):
+        index(model, source, tmp_path / "index", title_weight=3)
+    with pytest.raises(ArgumentError, match="title_weight must be at least 1"):
+        index(model, source, tmp_path / "index", bm25=True, title_weight=0)
+    encode(load(model, device="cpu"), str(source), "document", output=tmp_path / "vectors")
+    with pytest.raises(ArgumentError, match="title_boost is for encoding"):
+        index(str(tmp_path / "vectors"), source, tmp_path / "index", title_boost=0.5)
