@@ -30,11 +30,16 @@ from vocable.tables import Table, p_value
 MEASURE, RESULTS = "nDCG@10", 100
 
 
-def first_stages(dataset: Dataset, model: str) -> dict[str, Ranking]:
-    """The rankings by sparse vectors, by BM25, and by both."""
-    sparse = retrieve(encode_dataset(load_encoder(model, "cpu"), dataset)).ranking
-    found = {"sparse": sparse, "bm25": retrieve_lexically(dataset).ranking}
-    return {**found, "hybrid": fused(found, {"sparse": 1.0, "bm25": 1.0}, "weighted", RESULTS)}
+def first_stages(dataset: Dataset, model: str, names: list[str]) -> dict[str, Ranking]:
+    """The rankings by sparse vectors, by BM25, and by both, as far as they are named."""
+    found = {}
+    if {"sparse", "hybrid"} & {*names}:
+        found["sparse"] = retrieve(encode_dataset(load_encoder(model, "cpu"), dataset)).ranking
+    if {"bm25", "hybrid"} & {*names}:
+        found["bm25"] = retrieve_lexically(dataset).ranking
+    if "hybrid" in names:
+        found["hybrid"] = fused(found, {"sparse": 1.0, "bm25": 1.0}, "weighted", RESULTS)
+    return {name: found[name] for name in names}
 
 
 def at_depth(first: Ranking, again: Ranking, depth: int) -> Ranking:
@@ -61,9 +66,7 @@ def main() -> None:
         dataset = load_dataset(source).judged()
         dataset = replace(dataset, queries=list(dataset.queries)[: given.queries]).judged()
         ids, rows = [query.id for query in dataset.queries], []
-        for name, first in first_stages(dataset, given.model).items():
-            if name not in given.stages.split(","):
-                continue
+        for name, first in first_stages(dataset, given.model, given.stages.split(",")).items():
             again, times = rerank_dataset(first, dataset, "cpu", rerank=given.rerank, rerank_depth=depths[-1])
             rankings = {name: first} | {f"{name}, {depth} reranked": at_depth(first, again, depth) for depth in depths}
             found = compare([evaluate_run(one, by.to_run(ids), dataset, [MEASURE]) for one, by in rankings.items()])

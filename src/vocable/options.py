@@ -122,9 +122,7 @@ class RerankOptions(TypedDict, total=False):
     rerank: Annotated[str | None, Doc("Rerank the first hits by this cross encoder: a folder, or a Hub id.")]
     rerank_depth: Annotated[int, Ge(1), Doc("Hits that are reranked; 100 by default. Others follow in their order.")]
     rerank_batch_size: Annotated[int, Ge(1), Doc("Hits that the cross encoder scores together; 32 by default.")]
-    rerank_ms: Annotated[
-        float | None, Gt(0), Doc("Milliseconds of a query's reranking; other hits follow as they were.")
-    ]
+    rerank_ms: Annotated[float | None, Gt(0), Doc("Milliseconds of a query's reranking; other hits follow in order.")]
 
 
 class SortOptions(TypedDict, total=False):
