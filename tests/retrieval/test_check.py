@@ -56,13 +56,13 @@ def test_nine_bits_are_as_declared_and_the_sample_is_removed() -> None:
         compare_with_exact(OpenSearch, address, place(77), DOCUMENTS, vectors(10), QUERIES, [4])  # nothing is left
 
 
-def test_float16_is_as_declared(tmp_path: Path) -> None:
+def test_scores_of_an_approximate_search_are_exact(tmp_path: Path) -> None:
     pytest.importorskip("seismic")
     [found] = compare_with_exact(
         SeismicStore, str(tmp_path / "sample"), "seismic:x", DOCUMENTS, vectors(10), QUERIES, [4]
     )
-    assert found.score_error < 2**-11
-    assert (found.exact, found.as_declared) == (False, True)
+    assert (found.precision, found.score_error) == ("float32", pytest.approx(0, abs=2e-6))
+    assert (found.exact, found.lost_terms, found.wrong_filters, found.as_declared) == (False, 0, 0, True)
 
 
 class Careless(ExactIndex):

@@ -51,6 +51,7 @@ class EngineCheck(Tabular):
     bytes: int | None  # by the engine's own account
     milliseconds: float  # median of the queries
     p95: float  # milliseconds
+    p99: float
     score_error: float  # largest
     allowed_error: float  # by the declared precision
     rank_agreement: float  # share of ranks with the document of exact search, or one of the same score
@@ -78,6 +79,7 @@ class EngineCheck(Tabular):
             ["bytes", NONE if self.bytes is None else f"{self.bytes:,}"],
             ["milliseconds a query, p50", f"{self.milliseconds:.2f}"],
             ["p95", f"{self.p95:.2f}"],
+            ["p99", f"{self.p99:.2f}"],
             ["score error", f"{self.score_error:.1e}"],
             ["allowed error", f"{self.allowed_error:.1e}"],
             ["rank agreement", f"{self.rank_agreement:.4f}"],
@@ -186,6 +188,7 @@ def compare_with_exact(
             bytes=size,
             milliseconds=1000 * float(np.median(times)),
             p95=1000 * float(np.quantile(times, 0.95)),
+            p99=1000 * float(np.quantile(times, 0.99)),
             score_error=error,
             allowed_error=allowed,
             rank_agreement=agreement,

@@ -147,7 +147,7 @@ class ExactIndex:
         >>> index.search(csr_array(np.array([[1.0, 1.0]])), k=3).hits(0)
         [('b', 5.0), ('a', 1.0)]
         """
-        starts, terms, weights = _query_arrays(queries, self.shape[1])
+        starts, terms, weights = query_arrays(queries, self.shape[1])
         arrays = starts, terms, weights if self._unit == 1 else _frozen(weights * np.float32(self._unit), np.float32)
         needed = _needed(arrays, matching.get("minimum_match", 0.0))
         if allowed is not None and allowed.shape != (len(self),):
@@ -181,7 +181,7 @@ class ExactIndex:
         >>> index.matched(query).tolist(), index.matched(query, minimum_match=1).tolist()
         ([2], [1])
         """
-        arrays = _query_arrays(queries, self.shape[1])
+        arrays = query_arrays(queries, self.shape[1])
         needed = _needed(arrays, minimum_match)
         counts = np.zeros(len(needed), dtype=np.int64)
         kernels.count_matches(self._postings, self.shape[0], arrays, needed, counts)
@@ -273,7 +273,7 @@ def rescore(
     Scores equal those of a search over `documents` to the last bit. Candidates without a shared term are dropped.
     """
     documents = as_vectors(documents, "the documents")
-    arrays = _query_arrays(queries, documents.shape[1])
+    arrays = query_arrays(queries, documents.shape[1])
     if len(arrays[0]) - 1 != len(ranking.rows):
         raise VectorsError(f"{len(arrays[0]) - 1} queries for a ranking of {len(ranking.rows)}")
     if ranking.rows.max(initial=-1) >= documents.shape[0]:
@@ -327,7 +327,8 @@ def _beyond(starts: np.ndarray, places: np.ndarray, n: int) -> int:
     return int((places[ends - 1] >= n - (windows - 1) * kernels.WINDOW_SIZE).any())
 
 
-def _query_arrays(queries: csr_array, size: int) -> kernels.Sparse:
+def query_arrays(queries: csr_array, size: int) -> kernels.Sparse:
+    """Return the arrays of queries [q, v] for the kernels; raises `VectorsError` if v is not `size`."""
     as_made = isinstance(queries, csr_array) and queries.ndim == 2 and queries.shape[1] == size
     if as_made and queries.dtype == np.float32 and queries.indices.dtype == np.int32:
         arrays = _arrays(queries)  # `as_vectors` would take a tenth of the time of a query over 100,000 documents

@@ -150,6 +150,29 @@ def find_postings(postings: Sparse, n: int, chosen: np.ndarray, found: np.ndarra
 
 
 @compiled
+def score_candidates(postings: Sparse, n: int, queries: Sparse, candidates: np.ndarray, scores: np.ndarray) -> None:
+    """Fill `scores` [q, c] with the dot products of each query and its `candidates` [q, c] (-1: none).
+
+    The postings are looked up. The sum runs in the order of the terms, as in `search`.
+    """
+    starts, places, weights = postings
+    query_starts, query_terms, query_weights = queries
+    windows = windows_of(n)
+    for q in range(len(query_starts) - 1):
+        for c in range(candidates.shape[1]):
+            score = np.float32(0)
+            if candidates[q, c] >= 0:
+                number, place = divmod(candidates[q, c], WINDOW_SIZE)
+                for j in range(query_starts[q], query_starts[q + 1]):
+                    here = query_terms[j] * windows + number
+                    p, end = starts[here], starts[here + 1]
+                    p += np.searchsorted(places[p:end], place)
+                    if p < end and places[p] == place:
+                        score += query_weights[j] * np.float32(weights[p])
+            scores[q, c] = score
+
+
+@compiled
 def cut(columns: Sparse, n: int, starts: np.ndarray, places: np.ndarray) -> None:
     """Make posting lists, `starts` [v w + 1] and `places`, from CSC columns with ascending documents."""
     column_starts, documents, _ = columns

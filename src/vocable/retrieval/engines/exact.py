@@ -164,11 +164,12 @@ class ExactStore(FolderStore):
         shutil.rmtree(parts)
 
     def _save_postings(self, files: Sequence[Path]) -> None:
+        options = self.settings.get("engine_options", {})
         if self.index is not ExactIndex:
             stored = read_vectors(files)
-            self.index(stored.matrix, stored.ids, stored.meta).save(self.folder / "postings")
+            self.index(stored.matrix, stored.ids, stored.meta, **options).save(self.folder / "postings")
             return
-        bits, heaviest = self.settings.get("engine_options", {}).get("weight_bits"), None
+        bits, heaviest = options.get("weight_bits"), None
         if bits:
             heaviest = max(float(part.matrix.data.max(initial=0)) for part in read_shards(files))
         save_exact(read_shards(files), self.folder / "postings", weight_bits=bits, heaviest=heaviest)
