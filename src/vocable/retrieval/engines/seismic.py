@@ -135,16 +135,16 @@ class SeismicIndex(ExactIndex):
     def _candidates(self, queries: kernels.Sparse, k: int, effort: Effort, threads: int) -> np.ndarray:
         """Return the numbers of k documents that Seismic finds for each query, int32 [q, k]; -1 is none."""
         (starts, terms, weights), text = queries, self._seismic.get_seismic_string()
-        parts = list(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
-        found = self._clusters.batch_search(
-            np.arange(len(parts)).astype(text),
-            [terms[start:end].astype(text) for start, end in parts],
-            [weights[start:end] for start, end in parts],
-            k=k,
-            query_cut=effort.terms,
-            heap_factor=effort.factor,
-            num_threads=threads,
-        )
+        bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        parts = [(terms[start:end].astype(text), weights[start:end]) for start, end in bounds]
+        options = {"k": k, "query_cut": effort.terms, "heap_factor": effort.factor}
+        if len(parts) == 1:  # a pool of threads takes longer to start than a search
+            found = [self._clusters.search("0", *parts[0], **options)]
+        else:
+            names = np.arange(len(parts)).astype(text)
+            found = self._clusters.batch_search(
+                names, [one for one, _ in parts], [one for _, one in parts], **options, num_threads=threads
+            )
         numbers = np.full((len(parts), k), -1, dtype=np.int32)
         for hits in found:
             for place, (query, score, number) in enumerate(hits):
