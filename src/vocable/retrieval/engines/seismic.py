@@ -45,9 +45,9 @@ EFFORTS = (  # (heaviest terms of a query that are searched, share of the k-th s
     (40, 0.6),
     (80, 0.5),
 )
-SAMPLE = 400  # documents that are searched at each effort
-SAMPLE_TERMS = 40  # of each, about as many as queries of learned models have
-DEPTH = 10  # k of the recall
+TRIALS = 400  # documents that are searched at each effort
+TRIAL_TERMS = 40  # of each, about as many as queries of learned models have
+TRIAL_DEPTH = 10  # k of the recall
 MAX_STORED_WEIGHT = float(np.finfo(np.float16).max)
 SMALL = 1 << 16  # largest number of columns of Seismic's small form
 SUFFIX = ".index.seismic"  # which it appends to the name of a file
@@ -67,7 +67,7 @@ class SeismicOptions:
 
 
 class Effort(NamedTuple):
-    """How thoroughly Seismic searches: one of `EFFORTS`, and the recall that a sample of documents had with it."""
+    """One of `EFFORTS`, with the recall that a sample of documents had in a search with it."""
 
     terms: int
     factor: float
@@ -167,18 +167,18 @@ class SeismicIndex(ExactIndex):
         A query is a document's terms with the largest weights times IDF, and is to find other documents; others with
         the same score also count. Real queries are found somewhat more easily, in all of five collections.
         """
-        chosen = np.sort(np.random.default_rng(0).choice(len(self), min(len(self), SAMPLE), replace=False))
+        chosen = np.sort(np.random.default_rng(0).choice(len(self), min(len(self), TRIALS), replace=False))
         own = (self._order[chosen] if len(self._order) else chosen)[:, None]
         queries, efforts = documents[chosen], list[Effort]()
         queries.data *= inverse_document_frequency(self.document_frequency, len(self)).astype(np.float32)[
             queries.indices
         ]
-        queries = prune(queries, SAMPLE_TERMS)
-        wanted = super().search(queries, DEPTH + 1)
+        queries = prune(queries, TRIAL_TERMS)
+        wanted = super().search(queries, TRIAL_DEPTH + 1)
         counts = ((wanted.rows >= 0) & (wanted.rows != own)).sum(axis=1)
         last = np.where(wanted.rows < 0, np.inf, wanted.scores).min(axis=1)
         for terms, factor in EFFORTS:
-            found = self._approximate(queries, DEPTH + 1, Effort(terms, factor, 0))
+            found = self._approximate(queries, TRIAL_DEPTH + 1, Effort(terms, factor, 0))
             good = (found.rows >= 0) & (found.rows != own) & (found.scores >= last[:, None])
             recall = float(np.minimum(good.sum(axis=1), counts).sum() / max(1, counts.sum()))
             efforts.append(Effort(terms, factor, recall))
