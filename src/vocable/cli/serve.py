@@ -31,8 +31,8 @@ def serve(
     """Serve an index over HTTP.
 
     A search page at /; search, explanations, sparse embeddings in the format
-    of text-embeddings-inference, and changes, until Ctrl-C. The log is JSON on
-    stderr.
+    of text-embeddings-inference, changes, and tools for agents (MCP, at /mcp, or
+    on stdin and stdout with --mcp), until Ctrl-C. The log is JSON on stderr.
 
     Example: vocable serve my-index --port 8000
     """

@@ -45,17 +45,21 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
     wacky: Annotated[str | PathLike[str] | None, Doc("Scores of vocable measure-wackiness: mark the wacky terms.")]
     wacky_share: Annotated[float | None, Gt(0), Le(1), Doc("Share of the scored terms that is wacky, 0.1 by default.")]
     browser: Annotated[bool, Doc("Show the page in a browser.")]
+    mcp: Annotated[bool, Doc("Answer an agent on stdin and stdout (MCP) instead of HTTP, which has MCP at /mcp.")]
     log_queries: Annotated[bool, Doc("Write the text of queries into the log.")]
     allow_changed_model: Annotated[bool, Doc("Serve even if the model's weights are not the ones that made the index.")]
     device: Device
 
 
-def _check_wacky(options: Mapping[str, object]) -> None:
+def _check_service(options: Mapping[str, object]) -> None:
     if options.get("wacky_share") is not None and options.get("wacky") is None:
         raise ArgumentError("`wacky_share` goes with `wacky`")
+    of_http = (name for name in ("allow_host", "browser", "compare_with") if options.get(name))
+    if options.get("mcp") and (name := next(of_http, None)):
+        raise ArgumentError(f"`{name}` is for HTTP, not for `mcp` on stdin and stdout")
 
 
-RECORD_RULES[ServiceOptions] = _check_wacky
+RECORD_RULES[ServiceOptions] = _check_service
 
 DEFAULT_LIMITS: ServiceLimits = {
     "max_body": 2_000_000,

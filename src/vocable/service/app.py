@@ -22,6 +22,7 @@ from vocable.retrieval.explain import Expansion, Explanation, json_values
 from vocable.retrieval.records import Changed
 from vocable.service import schemas
 from vocable.service.batching import OverloadedError
+from vocable.service.mcp import ToolEndpoint
 from vocable.service.metrics import Metrics
 from vocable.service.middleware import refusal
 from vocable.service.pages import add_page
@@ -88,6 +89,7 @@ def endpoints(service: Service, metrics: Metrics, second: Service | None = None)
     _add_documents(app, service)
     _add_state(app, service, metrics, second)
     _add_views(app, service)
+    app.add_route("/mcp", ToolEndpoint(service), methods=["POST"], include_in_schema=False)  # type: ignore[arg-type]
     if second is not None:
         other = _application()
         _add_reading(other, second)
@@ -196,7 +198,6 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
     async def info() -> schemas.Info:
         """Return the index and the limits."""
         limits = service.limits
-        [count] = await service.batcher.run(lambda items: [len(service.collection)], [None])
         return schemas.Info(
             model_id=service.collection.model,
             model_dtype=service.queries.model.dtype,
@@ -207,7 +208,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
             max_batch_requests=limits["batch_size"],
             max_client_batch_size=limits["max_inputs"],
             version=__version__,
-            documents=count,
+            documents=await service.count(),
             spaces=list(service.collection.spaces),
             can_change=service.can_change,
             wacky=service.wacky is not None,
@@ -258,8 +259,7 @@ async def _invalid(request: HTTPRequest, error: Exception) -> Response:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return refusal(422, f"not JSON at character {first['loc'][-1]}: {first.get('ctx', {}).get('error', '')}")
-    where = ".".join(map(str, first["loc"][1:])) or str(first["loc"][0])
-    return refusal(422, f"{where}: {first['msg']}"[:500])
+    return refusal(422, schemas.fault(first, outer=1))
 
 
 async def _failed(request: HTTPRequest, error: Exception) -> Response:

@@ -7,7 +7,7 @@ import os
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 ENDPOINTS = (
-    *("/embed_sparse", "/search", "/explain", "/documents", "/v1/embeddings", "/info"),
+    *("/embed_sparse", "/search", "/explain", "/documents", "/v1/embeddings", "/info", "/mcp"),
     *("/view", "/postings", "/"),
     *("/health", "/ready", "/metrics", "/openapi.json"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, model_validator
@@ -57,6 +57,12 @@ def with_options(record: Any) -> Callable[[type[T]], type[T]]:
         )
 
     return extended
+
+
+def fault(error: Mapping[str, Any], outer: int = 0) -> str:
+    """Return a fault that pydantic found in one line; the first `outer` parts of its place are left out."""
+    where = ".".join(map(str, error["loc"][outer:] or error["loc"][:1]))
+    return " ".join(f"{where}: {error['msg']}".removeprefix(": ").split())[:500]
 
 
 class ErrorAnswer(BaseModel):

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple, Unpack
 
 from annotated_types import Ge, Le
 
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, require_extra
 from vocable.options import Count, RerankOptions, checked, select
 from vocable.progress import without_progress
 from vocable.retrieval.collection import Collection
@@ -86,6 +86,8 @@ def serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C; accepted requests are finished. `/` is a page.
 
+    With `mcp`, serve it to an agent on stdin and stdout, until these are closed.
+
     Args:
         index: its place.
         model: the model of the index, if it has moved: a folder or a Hub id.
@@ -102,8 +104,15 @@ def serve(
     """
     if wrong := next((name for name in options.get("allow_host") or () if ":" in name or "/" in name), None):
         raise ArgumentError(f"allow_host is a name alone, without scheme and port, not {wrong}")
+    if options.get("mcp") and (host, port, workers, token_file) != ("127.0.0.1", 8000, 1, None):
+        raise ArgumentError(
+            "`host`, `port`, `workers` and `token_file` are for HTTP, not for `mcp` on stdin and stdout"
+        )
     token = _token(token_file)
     settings = WorkerSettings(os.fspath(index), model, host, token, options)
+    if options.get("mcp"):
+        _serve_stdio(settings)
+        return
     with without_progress(), TemporaryDirectory(prefix="vocable-") as folder, _listening(host, port) as listening:
         opened = _opened(settings)
         place = f"{opened.collection.place} ({counted(len(opened.collection), 'document')})"
@@ -137,12 +146,7 @@ def application(settings: WorkerSettings, opened: ServedIndex | None = None) -> 
 
     if (parent := parent_process()) is not None:  # a worker would outlive it
         Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JSONLines())
-    for name, level in (("vocable.service.log", logging.INFO), ("uvicorn.error", logging.WARNING)):
-        log = logging.getLogger(name)
-        log.handlers, log.propagate = [handler], False
-        log.setLevel(level)
+    _log_to_stderr(JSONLines())
     opened, limits, options = opened or _opened(settings), settings.limits, settings.options
     service = Service(opened.collection, limits, metrics, opened.wacky, select(RerankOptions, options))
     second = None if opened.second is None else Service(opened.second, limits, metrics)
@@ -154,6 +158,35 @@ def application(settings: WorkerSettings, opened: ServedIndex | None = None) -> 
         hosts=frozenset(name.lower() for name in (settings.host, *(options.get("allow_host") or ()))),
         log_queries=options.get("log_queries", False),
     )
+
+
+def _serve_stdio(settings: WorkerSettings) -> None:
+    """Answer an agent on stdin and stdout."""
+    require_extra("mcp", "mcp")  # before the index is opened
+    from vocable.service.mcp import serve_stdio
+    from vocable.service.metrics import Metrics
+    from vocable.service.middleware import JSONLines
+    from vocable.service.service import Service
+
+    _log_to_stderr(JSONLines())
+    with without_progress():
+        opened = _opened(settings)
+        logger.info("serving %s on stdin and stdout", opened.collection.place)
+        reranking = select(RerankOptions, settings.options)
+        serve_stdio(Service(opened.collection, settings.limits, Metrics(), opened.wacky, reranking))
+
+
+def _log_to_stderr(form: logging.Formatter) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(form)
+    for name, level in (
+        ("vocable.service.log", logging.INFO),
+        ("uvicorn.error", logging.WARNING),
+        ("mcp", logging.ERROR),
+    ):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(level)
 
 
 def _end_after(process: int) -> None:

@@ -189,6 +189,11 @@ class Service:
         found: list[TermPostings] = await self._run(self._postings, [term])
         return found[0]
 
+    async def count(self) -> int:
+        """Return the number of documents."""
+        [count] = await self.batcher.run(lambda items: [len(self.collection)], [None])
+        return int(count)
+
     async def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
         self._check([], len(ids))

@@ -1,0 +1,196 @@
+"""The service as tools of agents, by the Model Context Protocol (MCP): under /mcp, or on stdin and stdout.
+
+The tools take the requests of the service, and its limits hold. The SDK is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from vocable import __version__
+from vocable.errors import VocableError, require_extra
+from vocable.retrieval.explain import json_values
+from vocable.retrieval.records import Hit
+from vocable.service.batching import OverloadedError
+from vocable.service.schemas import ExplainRequest, Id, JSONBody, SearchRequest, fault
+from vocable.service.service import NotFoundError, Service, TooLargeError
+from vocable.tables import shortened
+
+logger = logging.getLogger("vocable.service.log")
+
+AGENT_OPTIONS = ("query", "k", "offset", "filter", "hybrid", "explain")  # options of a search that agents are told of
+MAX_HIT_TEXT = 1000  # characters of a hit's text: an agent reads all of an answer
+MAX_FIELDS = 40  # fields in a description
+MENDABLE = (VocableError, TooLargeError, NotFoundError, OverloadedError)  # errors that an agent can mend
+
+
+class DocumentRequest(JSONBody):
+    """A document to read."""
+
+    id: Id = Field(description="Id of the document, as a search returns it.")
+
+
+class ServiceTool(NamedTuple):
+    """A tool: its description, in which {index} is the index, its request and its function."""
+
+    description: str
+    request: type[JSONBody]
+    call: Callable[[Service, Any], Awaitable[Any]]
+
+
+async def _search(service: Service, request: SearchRequest) -> dict[str, object]:
+    return {"hits": [_found(hit) for hit in await service.search(request)]}
+
+
+def _found(hit: Hit) -> dict[str, object]:
+    """Return a hit with the beginning of its text, or of its best passage."""
+    text = (hit.passage or hit.document).text
+    values = hit.to_json() | {"text": text[:MAX_HIT_TEXT] + "…" * (len(text) > MAX_HIT_TEXT)}
+    values.pop("passage", None)
+    return values
+
+
+async def _explain(service: Service, request: ExplainRequest) -> object:
+    return await service.explain(request)
+
+
+async def _get_document(service: Service, request: DocumentRequest) -> dict[str, object]:
+    [found] = await service.get([request.id])
+    if found is None:
+        raise NotFoundError(f"there is no document {request.id!r}")
+    return found._asdict() | {"fields": dict(found.fields)}
+
+
+TOOLS = {
+    "search": ServiceTool(
+        "Search {index}. Returns the best documents for a question or keywords, best first, with id, title, fields and "
+        f"the beginning of the text, at most {MAX_HIT_TEXT:,} characters. Matches by meaning as well as by words; with "
+        "`hybrid` exact words count more. Scores compare only within one search. `offset` gets further hits.",
+        SearchRequest,
+        _search,
+    ),
+    "explain": ServiceTool(
+        "Explain why a document of {index} was found: the terms that it shares with the query, and their parts of the "
+        "score. Give `query` and the `id` of a hit, or a `document` of your own text; `query` alone returns the terms "
+        "that it is searched by.",
+        ExplainRequest,
+        _explain,
+    ),
+    "get_document": ServiceTool("Read a whole document of {index} by its id.", DocumentRequest, _get_document),
+}
+
+
+def _schema(request: type[JSONBody]) -> dict[str, Any]:
+    """Return the schema of a request, without the options of a search that no agent needs."""
+    schema = request.model_json_schema()
+    if request is SearchRequest:
+        properties = {name: schema["properties"][name] for name in AGENT_OPTIONS}
+        return {"type": "object", "properties": properties, "required": ["query"], "additionalProperties": False}
+    return schema
+
+
+async def _about(service: Service) -> str:
+    """Describe the index: its name without its place, its size, the fields for filters."""
+    name = PurePath(service.collection.place.partition("?")[0]).name
+    fields = sorted(service.collection.known_fields or ())
+    listed = ", ".join(fields[:MAX_FIELDS]) + ", …" * (len(fields) > MAX_FIELDS)
+    return f"{name!r} ({await service.count():,} documents{f'; fields: {listed}' if fields else ''})"
+
+
+async def call(service: Service, name: str, arguments: dict[str, Any]) -> tuple[Any, bool]:
+    """Return the answer of a tool as JSON values, and False; or the error in one line, and True."""
+    seconds = service.limits["timeout"]
+    try:
+        if (tool := TOOLS.get(name)) is None:
+            raise NotFoundError(f"there is no tool {shortened(name, 80)!r}, but {', '.join(TOOLS)}")
+        request = tool.request.model_validate(arguments)
+        async with asyncio.timeout(seconds):
+            return json_values(await tool.call(service, request)), False
+    except ValidationError as error:
+        return fault(error.errors()[0]), True
+    except TimeoutError:
+        return f"not done within {seconds} s", True
+    except MENDABLE as error:
+        return " ".join(str(error).split()), True
+    except Exception as error:
+        line = {"event": "tool", "tool": name, "error": f"{type(error).__name__}: {error}"}
+        logger.error("tool", extra={"line": line}, exc_info=error)
+        return "internal error: the log has more", True
+
+
+def tool_server(service: Service) -> Any:
+    """Return the SDK's server of the tools; `MissingExtraError` without the SDK."""
+    lowlevel = require_extra("mcp.server.lowlevel", "mcp")
+    types = require_extra("mcp_types", "mcp")
+
+    async def list_tools(context: object, page: object) -> Any:
+        about, reads = await _about(service), types.ToolAnnotations(read_only_hint=True)
+        described = {
+            name: (tool.description.format(index=about), _schema(tool.request)) for name, tool in TOOLS.items()
+        }
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(name=name, description=description, input_schema=schema, annotations=reads)
+                for name, (description, schema) in described.items()
+            ]
+        )
+
+    async def call_tool(context: object, asked: Any) -> Any:
+        value, failed = await call(service, asked.name, asked.arguments or {})
+        text = value if failed else json.dumps(value, ensure_ascii=False)
+        content = [types.TextContent(text=text)]
+        return types.CallToolResult(content=content, structured_content=None if failed else value, is_error=failed)
+
+    return lowlevel.Server("vocable", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+class ToolEndpoint:
+    """The ASGI application of the tools over streamable HTTP; each request stands alone, without a session."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @cached_property
+    def _opened(self) -> tuple[Any, Any]:
+        managers = require_extra("mcp.server.streamable_http_manager", "mcp")
+        return managers.StreamableHTTPSessionManager, tool_server(self._service)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        manager_class, server = await asyncio.to_thread(lambda: self._opened)  # the import takes a second
+        size = self._service.limits["max_body"]
+        manager = manager_class(server, json_response=True, stateless=True, max_request_body_size=size)
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+
+
+def serve_stdio(service: Service) -> None:
+    """Answer one client on stdin and stdout until it closes them; what else is printed goes to stderr."""
+    server, stdio = tool_server(service), require_extra("mcp.server.stdio", "mcp")
+
+    def end() -> None:
+        service.close()
+        os._exit(0)  # a thread waits for stdin, which nothing can interrupt
+
+    async def converse() -> None:
+        if sys.platform != "win32":
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, end)
+        async with stdio.stdio_server() as streams:
+            await server.run(*streams, server.create_initialization_options())
+
+    try:
+        asyncio.run(converse())
+    finally:
+        service.close()

@@ -1,0 +1,325 @@
+"""Agents search the service by MCP: through the SDK's own client, over HTTP and over stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cli.command_line import refused
+from tests.service.conftest import Client as HTTPClient
+from tests.service.process import Process, serving
+from vocable.errors import MissingExtraError
+from vocable.retrieval.verbs import index
+from vocable.service.mcp import MAX_HIT_TEXT, TOOLS
+from vocable.service.service import Service
+
+pytest.importorskip("mcp")
+
+TOKEN = "s3cret"
+QUERY = "posting lists at night"
+LIMITS = ("--max-characters", 200, "--max-k", 20)
+MISTAKES = [  # tool, arguments, what the error says
+    ("serch", {"query": "a"}, "there is no tool 'serch', but search, explain, get_document"),
+    ("search", {}, "query is missing"),
+    ("search", {"query": 1}, "query: Input should be a valid string"),
+    ("search", {"query": "a", "k": "many"}, "k: Input should be a valid integer"),
+    ("search", {"query": "a", "k": 0}, "k: Input should be greater than or equal to 1"),
+    ("search", {"query": "a", "k": 21}, "k must be at most 20, not 21"),
+    ("search", {"query": "a", "offset": 15}, "offset + k must be at most 20, not 25"),
+    ("search", {"query": "x" * 300}, "a text has at most 200 characters, not 300"),
+    ("search", {"query": "a", "tok_p": 3}, "tok_p: Extra inputs are not permitted"),
+    ("search", {"query": "a", "filter": "lang="}, "filter"),
+    ("search", {"query": "a", "filter": "laang=de"}, "no document has the field 'laang': did you mean lang"),
+    ("search", {"query": "a", "filter": "not " * 17 + "a=1"}, "filter: and, or and not stand more than 16 deep"),
+    ("explain", {"query": "a", "document": "b", "id": "d1"}, "document and id: give one of them"),
+    ("explain", {"query": "a", "id": "none"}, "there is no document 'none'"),
+    ("get_document", {"id": "none"}, "there is no document 'none'"),
+    ("get_document", {"id": ["d1"]}, "id: Input should be a valid string"),
+    ("get_document", {"id": "d" * 2000}, "id: String should have at most 1024 characters"),
+]
+
+
+def parameters(place: Path, *arguments: object) -> Any:
+    """Return the command of a service for the SDK's client."""
+    from mcp.client.stdio import StdioServerParameters
+
+    words = ["-m", "vocable", "serve", str(place), "--mcp", *map(str, arguments)]
+    environment = {name: os.environ[name] for name in ("PYTHONPATH", "PATH", "HOME") if name in os.environ}
+    return StdioServerParameters(command=sys.executable, args=words, env=environment | {"OMP_NUM_THREADS": "1"})
+
+
+@asynccontextmanager
+async def over_http(url: str, token: str | None = TOKEN, mode: str = "auto") -> AsyncIterator[Any]:
+    """Connect the SDK's client to a service."""
+    import httpx2
+    from mcp.client.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def process(exact: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A service with a token and limits."""
+    token = tmp_path_factory.mktemp("token") / "token"
+    token.write_text(TOKEN)
+    with serving(exact, "--token-file", token, *LIMITS) as process:
+        yield process
+
+
+def value(result: Any) -> Any:
+    """Return the answer of a tool, which stands in the result twice."""
+    assert not result.is_error, result.content
+    [content] = result.content
+    assert json.loads(content.text) == result.structured_content
+    return result.structured_content
+
+
+async def use(client: Any, process: Process | None) -> None:
+    """Call each tool as an agent does, and compare with the endpoints of the service, if there is one."""
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert list(tools) == list(TOOLS)
+    for tool in tools.values():
+        assert "'index' (40 documents; fields: lang, n)" in tool.description
+        assert tool.annotations.read_only_hint
+    assert list(tools["search"].input_schema["properties"])[:3] == ["query", "k", "offset"]
+    asked = {"query": QUERY, "k": 4, "offset": 1, "filter": "lang=de", "hybrid": True}
+    hits = value(await client.call_tool("search", asked))["hits"]
+    first = hits[0]["id"]
+    why = value(await client.call_tool("explain", {"query": QUERY, "id": first}))
+    whole = value(await client.call_tool("get_document", {"id": first}))
+    assert len(hits) == 4
+    assert {hit["fields"]["lang"] for hit in hits} == {"de"}
+    assert why["matches"]
+    assert whole["text"] == hits[0]["text"]
+    if process is not None:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=process.url, headers=headers, timeout=60) as http:
+            assert http.post("/search", json=asked).json() == {"hits": hits}
+            assert http.post("/explain", json={"query": QUERY, "id": first}).json() == why
+            assert http.get("/documents", params={"id": first}).json() == [whole]
+
+
+async def err(client: Any) -> None:
+    """Make each mistake; the client's connection goes on."""
+    for name, arguments, said in MISTAKES:
+        result = await client.call_tool(name, arguments)
+        [content] = result.content
+        assert result.is_error, name
+        assert said in content.text
+        assert "\n" not in content.text
+        assert (await client.call_tool("get_document", {"id": "d1"})).structured_content["id"] == "d1"
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_agent_over_http(process: Process, mode: str) -> None:
+    async def talk() -> None:
+        async with over_http(process.url, mode=mode) as client:
+            await use(client, process)
+            await err(client)
+
+    asyncio.run(talk())
+    assert json.loads(process.log[-1])["endpoint"] in ("/mcp", "/documents")
+
+
+@pytest.mark.parametrize("token", [None, "s3cre"])
+def test_a_token_is_needed(process: Process, token: str | None) -> None:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    answer = httpx.post(f"{process.url}/mcp", json={}, headers=headers, timeout=60)
+    assert answer.status_code == 401
+
+    async def talk() -> None:
+        async with over_http(process.url, token) as client:
+            await client.list_tools()
+
+    with pytest.raises(Exception):  # noqa: B017, PT011  # the SDK's own, perhaps in a group
+        asyncio.run(talk())
+    for method in ("GET", "DELETE"):
+        refusal = httpx.request(method, f"{process.url}/mcp", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
+        assert refusal.status_code == 405
+
+
+def request(tool: str, number: int = 1, **arguments: object) -> bytes:
+    """Return the message of a call, as clients of 2025 send it."""
+    parameters = {"name": tool, "arguments": arguments}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": parameters}).encode()
+
+
+def test_a_client_that_leaves_in_the_middle_ends_nothing(process: Process) -> None:
+    body = request("search", query=QUERY)
+    lines = ["POST /mcp HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}"]
+    lines += ["Content-Type: application/json", "Accept: application/json, text/event-stream"]
+    head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode()
+    address = httpx.URL(process.url)
+    for sent in (head[:40], head, head + body[:20], head + body):
+        for _ in range(5):
+            with socket.create_connection((str(address.host), address.port or 80)) as client:
+                client.sendall(sent)
+
+    async def talk() -> None:
+        async with over_http(process.url) as client:
+            asking = asyncio.create_task(client.call_tool("search", {"query": "the old fox"}))
+            await asyncio.sleep(0)
+            asking.cancel()
+        async with over_http(process.url) as client:
+            await use(client, process)
+
+    asyncio.run(talk())
+
+
+@pytest.fixture(scope="module")
+def light(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index whose model starts at once, without PyTorch."""
+    folder = tmp_path_factory.mktemp("light") / "index"
+    index("vocable-mini", corpus, f"exact:{folder}", bm25=True).close()
+    return folder
+
+
+@contextmanager
+def spoken(place: Path, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Start `vocable serve INDEX --mcp` with pipes."""
+    started = parameters(place, *arguments)
+    pipe = subprocess.PIPE
+    words, environment = [started.command, *started.args], os.environ | (started.env or {})
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
+
+def test_an_agent_on_stdin_and_stdout(light: Path) -> None:
+    from mcp.client.client import Client
+
+    async def talk() -> None:
+        async with Client(parameters(light, *LIMITS)) as client:
+            await use(client, None)
+            await err(client)
+
+    asyncio.run(talk())
+
+
+def test_nothing_but_messages_is_on_stdout(light: Path) -> None:
+    lines = [json.dumps(INITIALIZE).encode(), b'{"jsonrpc": "2.0", "method": "notifications/initialized"}']
+    lines += [b"not JSON", b"[]", b'{"jsonrpc": "2.0"}', b'"\xff"', b'{"query": "\\ud800"}']
+    lines += [
+        request("search", 1, query="\ud800"),
+        request("search", 2, query=QUERY),
+        request("get_document", 3, id="d1"),
+    ]
+    answers: dict[object, Any] = {}
+    with spoken(light) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\n".join(lines) + b"\n")
+        process.stdin.flush()
+        while not {0, 2, 3} <= answers.keys():
+            answer = json.loads(process.stdout.readline())
+            assert answer["jsonrpc"] == "2.0"
+            answers[answer.get("id")] = answer
+        out, said = process.communicate(timeout=60)
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
+    assert answers[0]["result"]["serverInfo"]["name"] == "vocable"
+    assert json.loads(answers[2]["result"]["content"][0]["text"])["hits"]
+    assert json.loads(answers[3]["result"]["content"][0]["text"])["id"] == "d1"
+    assert process.returncode == 0, said
+    assert b"serving" in said
+    assert b"Traceback" not in said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_signal_ends_it_while_stdin_is_open(light: Path) -> None:
+    with spoken(light) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", 8001], "--host, --port, --workers and --token-file are for HTTP, not for --mcp"),
+        (["--workers", 2], "--host, --port, --workers and --token-file are for HTTP, not for --mcp"),
+        (["--browser"], "--browser is for HTTP, not for --mcp"),
+    ],
+)
+def test_options_of_http_are_not_for_stdin(
+    exact: Path, capsys: pytest.CaptureFixture[str], arguments: list[object], said: str
+) -> None:
+    assert said in refused(capsys, "serve", exact, "--mcp", *arguments)
+
+
+def test_the_package_that_is_missing_is_named(
+    served: Callable[..., HTTPClient], exact: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mcp", "mcp.server.lowlevel", "mcp.server.streamable_http_manager"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "pip install 'vocable[mcp]'" in refused(capsys, "serve", exact, "--mcp")
+    answer = served(exact)("POST", "/mcp", json={})
+    assert answer.status_code == 424
+    assert answer.json()["error"].endswith("is not installed: pip install 'vocable[mcp]'")
+    from vocable.service.mcp import tool_server
+
+    with pytest.raises(MissingExtraError):
+        tool_server(served(exact).service)
+
+
+def test_an_internal_error_is_logged_and_told_to_nobody(
+    served: Callable[..., HTTPClient], exact: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vocable.service.mcp import call
+
+    service: Service = served(exact, timeout=1).service
+    monkeypatch.setattr(service.collection, "documents", lambda ids: 1 / 0)
+    capsys.readouterr()
+    assert asyncio.run(call(service, "get_document", {"id": "d1"})) == ("internal error: the log has more", True)
+    assert json.loads(capsys.readouterr().err)["error"].startswith("ZeroDivisionError")
+    import threading
+
+    hold = threading.Event()
+    monkeypatch.setattr(service.collection, "documents", lambda ids: [None] * hold.wait(10))
+    assert asyncio.run(call(service, "get_document", {"id": "d1"})) == ("not done within 1 s", True)
+    hold.set()
+
+
+def test_long_texts_are_cut_in_a_search_alone(served: Callable[..., HTTPClient], store: Path) -> None:
+    from vocable.service.mcp import call
+
+    client = served(store)
+    text = "the old fox reads posting lists " * 60
+    assert client("PUT", "/documents", json={"documents": [{"id": "long", "text": text}]}).status_code == 200
+    found, failed = asyncio.run(call(client.service, "search", {"query": text, "k": 40}))
+    assert not failed
+    [hit] = [hit for hit in found["hits"] if hit["id"] == "long"]
+    assert hit["text"] == text[:MAX_HIT_TEXT] + "…"
+    whole, _ = asyncio.run(call(client.service, "get_document", {"id": "long"}))
+    assert whole["text"] == text
