@@ -20,6 +20,7 @@ from tests.retrieval import test_stores as stores
 from tests.retrieval.cluster import serving_http
 from tests.retrieval.lucene_server import serving
 from vocable.errors import ArgumentError, VectorsError
+from vocable.retrieval.engines import server
 from vocable.retrieval.engines.server import ServerStore
 from vocable.retrieval.protocols import engine_of, engines
 from vocable.retrieval.stored_documents import StoredDocuments
@@ -69,12 +70,14 @@ def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
 class Corpus:
     """Documents of one word that all have, in files."""
 
-    def __init__(self, folder: Path, name: str, documents: int) -> None:
+    def __init__(self, folder: Path, name: str, documents: int, model: str = "m") -> None:
         self.ids = [f"{name}{row}" for row in range(documents)]
         self.file, self.vectors = str(folder / f"{name}.jsonl"), str(folder / f"{name}.parquet")
         Path(self.file).write_text("\n".join(json.dumps({"_id": one, "text": f"text {one}"}) for one in self.ids))
         matrix = csr_array(np.ones((documents, 1), np.float32) * (np.arange(V) < 2))
-        write_vectors(self.vectors, self.ids, matrix.astype(np.float32), VectorsMeta("v", "m", "max", "document", 8, V))
+        write_vectors(
+            self.vectors, self.ids, matrix.astype(np.float32), VectorsMeta("v", model, "max", "document", 8, V)
+        )
 
     def index(self, place: str, **options: Any) -> None:
         vo.index(self.vectors, self.file, place, **options).close()
@@ -135,6 +138,25 @@ def test_a_new_place_can_be_made_by_replace(place: Callable[[], str], corpora: t
     corpora[0].index(here, replace=True)
     corpora[1].index(here, replace=True)
     assert found(here) == corpora[1].ids
+
+
+def test_who_has_it_open_finds_the_new_one_if_it_is_of_the_same_model(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MODEL_SECONDS", 0.0)
+    here, query = place(), csr_array(np.ones((1, V), np.float32))
+    corpora[0].index(here, replace=True)
+    engine, address = engine_of(here)
+    store = engine.open(address)
+    try:
+        assert len(store.search(query, 9).hits(0)) == 5
+        corpora[1].index(here, replace=True)
+        assert len(store.search(query, 9).hits(0)) == 7
+        Corpus(tmp_path, "x", 2, model="another").index(here, replace=True)
+        with pytest.raises(VectorsError, match="of another model"):
+            store.search(query)
+    finally:
+        store.close()
 
 
 class Killed(BaseException):

@@ -15,13 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, Unpack
 from urllib.parse import unquote, urlsplit
 
 from vocable.data import Document
 from vocable.errors import ArgumentError, UnavailableError, VectorsError
-from vocable.retrieval.engines.base import Row, RowStore
+from vocable.options import Matching
+from vocable.retrieval.engines.base import Row, RowStore, Vectors
+from vocable.retrieval.filters import Filter
 from vocable.retrieval.protocols import Space
+from vocable.retrieval.ranking import Ranking
 from vocable.tables import masked
 
 LONGEST_MESSAGE = 300  # characters
@@ -29,6 +32,7 @@ BUSY_STATUSES = (429, 502, 503, 504)  # statuses of HTTP that may pass
 WRITE_PATIENCE = 180.0  # seconds since the first attempt in which a request is repeated
 SEARCH_PATIENCE = 20.0  # the same of a search, for which somebody waits
 TIMEOUT = 60  # seconds of one attempt
+MODEL_SECONDS = 5.0  # between looks at the model of a collection that is searched, which another may replace
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice as long as the last
 
 
@@ -48,6 +52,7 @@ class ServerStore(RowStore):
     joint: ClassVar[str] = "-"  # between a name and the number of a collection that has it as an alias
     name: str  # of the collection on the server
     options: Any  # the engine's own, a record of `about.options`
+    checked = 0.0  # time at which the model was looked up
     reached = False  # the server has answered: until then, an address without a server is taken for a wrong one
 
     @abstractmethod
@@ -139,7 +144,7 @@ class ServerStore(RowStore):
     def _configure(self, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
         self.spaces, self.settings = dict(spaces), settings
         self.options = self.about.options(**settings.get("engine_options", {}))
-        self.page = getattr(self.options, "bulk", None) or self.page
+        self.page, self.checked = getattr(self.options, "bulk", None) or self.page, time.monotonic()
 
     def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
         with ThreadPoolExecutor(getattr(self.options, "workers", 1)) as pool:
@@ -147,6 +152,28 @@ class ServerStore(RowStore):
                 deque(pool.map(self._write, *zip(*parts, strict=True)), maxlen=0)
             finally:
                 pool.shutdown(cancel_futures=True)  # after an error, no page is begun
+
+    def search(
+        self,
+        queries: Vectors,
+        k: int = 10,
+        *,
+        space: Space = "sparse",
+        filter: Filter | None = None,
+        **matching: Unpack[Matching],
+    ) -> Ranking:
+        """Return the k best documents, as in any store.
+
+        Raises `VectorsError` also if a collection of another model has taken the name since this one was opened, which
+        is looked up every few seconds.
+        """
+        found = super().search(queries, k, space=space, filter=filter, **matching)
+        if time.monotonic() - self.checked > MODEL_SECONDS:
+            now = self._read_record()["settings"]
+            if any(now.get(name) != self.settings.get(name) for name in ("meta", "weights")):
+                raise VectorsError(f"{self.place}: replaced by a {self.kind} of another model: open it again")
+            self.checked = time.monotonic()
+        return found
 
     def _record(self) -> dict[str, object]:
         return {"spaces": self.spaces, "settings": self.settings}
