@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from threading import Event
 from typing import Any, ClassVar, NamedTuple, Self, Unpack
 from urllib.parse import unquote, urlsplit
 
@@ -147,11 +148,19 @@ class ServerStore(RowStore):
         self.page, self.checked = getattr(self.options, "bulk", None) or self.page, time.monotonic()
 
     def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
-        with ThreadPoolExecutor(getattr(self.options, "workers", 1)) as pool:
+        failed = Event()
+
+        def write(documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+            if failed.is_set():  # the patience is over: no page is begun
+                return
             try:
-                deque(pool.map(self._write, *zip(*parts, strict=True)), maxlen=0)
-            finally:
-                pool.shutdown(cancel_futures=True)  # after an error, no page is begun
+                self._write(documents, rows)
+            except BaseException:
+                failed.set()
+                raise
+
+        with ThreadPoolExecutor(getattr(self.options, "workers", 1)) as pool:
+            deque(pool.map(write, *zip(*parts, strict=True)), maxlen=0)
 
     def search(
         self,
