@@ -148,6 +148,9 @@ class ServerStore(RowStore):
         self.page, self.checked = getattr(self.options, "bulk", None) or self.page, time.monotonic()
 
     def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
+        if (workers := getattr(self.options, "workers", 1)) == 1:
+            super()._write_pages(parts)  # in this thread, which Ctrl-C reaches
+            return
         failed = Event()
 
         def write(documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
@@ -159,7 +162,7 @@ class ServerStore(RowStore):
                 failed.set()
                 raise
 
-        with ThreadPoolExecutor(getattr(self.options, "workers", 1)) as pool:
+        with ThreadPoolExecutor(workers) as pool:
             deque(pool.map(write, *zip(*parts, strict=True)), maxlen=0)
 
     def search(
