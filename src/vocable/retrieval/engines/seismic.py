@@ -38,7 +38,6 @@ EFFORTS = (  # (heaviest terms of a query that are searched, share of the k-th s
     (5, 0.8),
     (10, 1.0),
     (10, 0.8),
-    (10, 0.6),
     (15, 0.8),
     (20, 0.7),
     (30, 0.7),
