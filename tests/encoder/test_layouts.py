@@ -14,8 +14,9 @@ from safetensors.torch import save_file
 from torch.nn.functional import gelu
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
+from tests.encoder.test_load_published import publish
 from vocable import load, rescale
-from vocable.encoder.fuse import parts
+from vocable.encoder.fuse import parts, splade_modules
 from vocable.encoder.opening import load_target
 from vocable.errors import ModelError
 
@@ -144,6 +145,18 @@ def test_it_is_computed_as_its_code_does(make: Any, types: int, changes: dict[st
     assert mlm is not None
     shown = mlm(input_ids=torch.tensor([tokens])).logits[0]
     torch.testing.assert_close(shown, logits(found, tokens, factor), rtol=1e-4, atol=1e-4)
+
+
+def test_opensearch_v3_gte_takes_the_logarithm_twice(make: Any, tmp_path: Path) -> None:
+    plain, found = make()
+    routes = {"query": ["query_0_SparseStaticEmbedding"], "document": ["", "document_1_SpladePooling"]}
+    model = load(publish(tmp_path / "v3", plain, routes, "log1p_relu"))
+    for text in TEXTS:
+        vector = model.encode_document(text).to_dense()
+        tokens = splade_modules(model)[0][0].tokenizer(text)["input_ids"]
+        expected = logits(found, tokens).relu().log1p().log1p().amax(0)
+        assert (vector > 0).sum() > 50
+        torch.testing.assert_close(vector[vector > 0], expected[vector > 0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_saved_one_is_a_stock_checkpoint(make: Any, tmp_path: Path) -> None:

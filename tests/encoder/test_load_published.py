@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
     BertForSequenceClassification,
@@ -43,7 +45,7 @@ def publish(folder: Path, backbone: Path, routes: Mapping[str, Sequence[str]], a
         (folder / file).write_text(json.dumps(content))
 
     shutil.copytree(backbone, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     types = {path: OLD + (path.rpartition("_")[2] or "MLMTransformer") for paths in routes.values() for path in paths}
     for path in types:
         if path.endswith("SpladePooling"):
@@ -242,6 +244,26 @@ def test_splade_code_is_a_decoder_whose_tokens_may_see_the_whole_text(
     corpus.write_text("\n".join(json.dumps({"id": str(i), "text": text}) for i, text in enumerate(TEXTS)))
     index(folder, corpus, tmp_path / "index")
     assert search(tmp_path / "index", [TEXTS[1]], 1)[0].hits[0].document.id == "1"
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
+def test_other_decoders_see_the_whole_text(decoder: Path, tmp_path: Path, family: str) -> None:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        family, vocab_size=400, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=128, initializer_range=0.3, is_causal=False,
+    )  # fmt: skip
+    mlm, expected = AutoModelForCausalLM.from_config(config).eval(), torch.zeros(len(TEXTS), 400)
+    mlm.save_pretrained(decoder)
+    config.is_causal = True  # from here on a mask says what is seen
+    tokenizer = AutoTokenizer.from_pretrained(decoder)
+    for row, text in zip(expected, TEXTS, strict=True):
+        ids = tokenizer(text, return_tensors="pt")["input_ids"]
+        nothing_hidden = torch.zeros(1, 1, ids.shape[1], ids.shape[1])
+        row[:] = mlm(ids, attention_mask=nothing_hidden).logits[0].detach().relu().log1p().amax(0)
+    special = [i for i, token in tokenizer.added_tokens_decoder.items() if token.special]
+    expected[:, [*special, *range(len(tokenizer), 400)]] = 0
+    check(publish(tmp_path / "model", decoder, {"": ["", "1_SpladePooling"]}), expected, expected)
 
 
 @pytest.mark.parametrize("int8", [False, True])

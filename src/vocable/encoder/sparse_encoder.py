@@ -30,7 +30,7 @@ from vocable.encoder.checks import check_finite, check_settings, check_sizes
 from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, first_line, locate, trusting
-from vocable.encoder.layouts import check_kind, reading_decoders
+from vocable.encoder.layouts import check_kind, is_decoder, reading_decoders
 from vocable.encoder.opening import NEW_HEAD, SAVED_AS, open_model
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.own_terms import TERMS_FILE
@@ -81,6 +81,8 @@ def load_sparse_encoder(
     for transformer, _ in splade_modules(model):
         check_settings(name, transformer)
         transformer.tokenizer.padding_side = "right"  # padding in front would shift the positions of tokens
+        if is_decoder(transformer.auto_model):
+            transformer.auto_model.config.use_cache = False  # keys and values that nobody asks for again
     for transformer, module in splade_modules(model):
         if special_terms:
             setattr(transformer.auto_model.config, KEPT, True)
