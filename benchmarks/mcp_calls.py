@@ -1,7 +1,7 @@
 """The memory and the speed of many calls by MCP, over stdin and stdout and over HTTP, by the SDK's own client.
 
     python benchmarks/mcp_calls.py                     # 10,000 calls of each; an index of 200 documents
-    python benchmarks/mcp_calls.py --calls 1000
+    python benchmarks/mcp_calls.py --calls 1000 --over http
 
 Every tenth call is a mistake: an unknown tool, a filter that cannot be read, an unknown id. Resident memory is the
 service's own, after 100, 1,000, ... calls. The exit status is 1 if it grows by more than a tenth from the second row
@@ -82,7 +82,9 @@ def main() -> int:
     """Print the rows of both ways."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=10_000)
-    calls = parser.parse_args().calls
+    parser.add_argument("--over", choices=["stdio", "http"], nargs="+", default=["stdio", "http"])
+    arguments = parser.parse_args()
+    calls: int = arguments.calls
     print_machine(machine(torch.device("cpu"), "mcp"))
     with tempfile.TemporaryDirectory() as folder:
         corpus, place = Path(folder, "corpus.jsonl"), f"{folder}/index"
@@ -95,9 +97,12 @@ def main() -> int:
         environment = {name: value for name, value in os.environ.items() if name in ("PYTHONPATH", "OMP_NUM_THREADS")}
         words = ["-m", "vocable", "serve", place, "--mcp"]
         stdio = StdioServerParameters(command=sys.executable, args=words, env=environment)
-        grown = [asyncio.run(measure("stdio", stdio, of_child, calls))]
-        with Served.vocable(place) as served:
-            grown.append(asyncio.run(measure("HTTP", f"{served.url}/mcp", lambda: served.memory, calls)))
+        grown = []
+        if "stdio" in arguments.over:
+            grown.append(asyncio.run(measure("stdio", stdio, of_child, calls)))
+        if "http" in arguments.over:
+            with Served.vocable(place) as served:
+                grown.append(asyncio.run(measure("http", f"{served.url}/mcp", lambda: served.memory, calls)))
     return int(any(len(one) > 1 and one[-1] > GROWTH * one[1] for one in grown))
 
 

@@ -128,10 +128,11 @@ async def err(client: Any) -> None:
         assert (await client.call_tool("get_document", {"id": "d1"})).structured_content["id"] == "d1"
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_an_agent_over_http(process: Process, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+def test_an_agent_over_http(process: Process, mode: str, version: str) -> None:
     async def talk() -> None:
         async with over_http(process.url, mode=mode) as client:
+            assert client.protocol_version == version
             await use(client, process)
             await err(client)
 
