@@ -368,3 +368,13 @@ def test_a_token_is_asked_for_and_kept_out_of_links(open_page: Open, place: Path
         sync_api.expect(page.locator(".hit").first).to_be_visible()
         assert page.evaluate("localStorage.length") == 0
         assert "secret" not in "".join(process.log)
+
+
+def test_a_reranking_is_a_ranking_to_choose(open_page: Open, place: Path, cross: str) -> None:
+    with serving(place, "--rerank", cross, "--rerank-depth", "20", "--device", "cpu") as process:
+        page = open_page(f"?q={QUERY}", at=process.url)
+        wait_for(page, expected(view(process.url)))
+        page.locator("label", has_text="reranked").click()
+        again = expected(view(process.url, show=["reranked"]), "reranked")
+        wait_for(page, again)
+        assert again != expected(view(process.url))
