@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from studies.dense import kind_of
 from vocable.adapt.inspect import head_of
@@ -22,13 +23,15 @@ from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import load
 from vocable.encoder.protocol import Role
-from vocable.encoder.terms import terms
+from vocable.encoder.terms import expansion_entries, input_terms, terms
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import DataError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.quality import Evaluation, Retrieval, evaluate_run
 from vocable.evaluation.retrieval import retrieve_lexically
 from vocable.pruning import prune
+from vocable.retrieval.exact_shards import Exact
 from vocable.storage import read_record, write_record
 from vocable.training.callbacks import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
@@ -36,6 +39,7 @@ from vocable.wackiness.ablate import THRESHOLDS, Control, ablate
 from vocable.wackiness.study import measure_wackiness
 
 if TYPE_CHECKING:
+    from studies.restriction import Restriction
     from studies.runs import Run
     from studies.vectors import OnDataset
 
@@ -128,15 +132,21 @@ def fragmentation(run: Run, on: OnDataset, values: Sequence[str]) -> Values:
 
 @measurement("model")
 def quality(
-    run: Run, on: OnDataset, values: Sequence[str], *, query_max_terms: int = 0, document_max_terms: int = 0
+    run: Run,
+    on: OnDataset,
+    values: Sequence[str],
+    *,
+    query_max_terms: int = 0,
+    document_max_terms: int = 0,
+    only: Restriction | None = None,
 ) -> Values:
-    """Measures of ir_measures, the mean numbers of terms (L0_q, L0_d) and FLOPS; 0 keeps all terms.
+    """Measures of ir_measures, the mean numbers of terms (L0_q, L0_d) and FLOPS; 0 keeps all terms, `only` some.
 
     The values of each query are kept, too. BM25 and dense vectors are not pruned, and dense vectors have no terms: NaN.
     """
     measures = [name for name in values if name not in ("L0_q", "L0_d", "FLOPS")] or ["nDCG@10"]
     dense = bool(kind_of(run.model))
-    if (dense or run.model in LEXICAL) and (query_max_terms or document_max_terms):
+    if (dense or run.model in LEXICAL) and (query_max_terms or document_max_terms or only):
         return dict.fromkeys(values, math.nan)
     if run.model in LEXICAL:
         retrieval = retrieve_lexically(on.dataset, k=DEPTH, make=lexical_search(run.model))
@@ -147,19 +157,19 @@ def quality(
         retrieval = Retrieval(ranking, [query.id for query in on.dataset.queries], none)
         evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
     else:
-        evaluation = _searched(run, on, measures, query_max_terms, document_max_terms)
+        queries = prune(on.queries, query_max_terms or None) if only is None else on.restricted_queries(only)
+        evaluation = _searched(run, on, measures, queries, on.index(document_max_terms, only))
     cost = evaluation.cost
     assert cost is not None
-    path, pruned = on.folder / PER_QUERY, f"{query_max_terms} {document_max_terms}"
+    path, pruned = on.folder / PER_QUERY, only or f"{query_max_terms} {document_max_terms}"
     known = read_record(path, PerQuery) if path.exists() else {}
     write_record(path, {**known, pruned: {**known.get(pruned, {}), **evaluation.per_query}})
     found = {**evaluation.values, "L0_q": cost.query_terms, "L0_d": cost.document_terms, "FLOPS": cost.flops}
     return {name: value for name, value in found.items() if name in values and value is not None}
 
 
-def _searched(run: Run, on: OnDataset, measures: Sequence[str], query_terms: int, document_terms: int) -> Evaluation:
-    """Search the index of the pruned documents with the pruned queries."""
-    queries, index = prune(on.queries, query_terms or None), on.index(document_terms)
+def _searched(run: Run, on: OnDataset, measures: Sequence[str], queries: csr_array, index: Exact) -> Evaluation:
+    """Search an index of documents with the queries' vectors."""
     rates = index.document_frequency / max(1, len(index))
     cost = Cost(
         query_terms=active_terms(queries),
@@ -171,11 +181,21 @@ def _searched(run: Run, on: OnDataset, measures: Sequence[str], query_terms: int
     return evaluate_run(run.name, retrieval, on.dataset, measures)
 
 
-def per_query(run: Run, dataset: str, measure: str, options: Mapping[str, int]) -> Mapping[str, float] | None:
+def per_query(run: Run, dataset: str, measure: str, options: Mapping[str, Any]) -> Mapping[str, float] | None:
     """Return a measure of each query, as `quality` with these options has kept it; None if it has not."""
     path = run.reports(dataset) / PER_QUERY
-    pruned = f"{options.get('query_max_terms', 0)} {options.get('document_max_terms', 0)}"
+    pruned = options.get("only") or f"{options.get('query_max_terms', 0)} {options.get('document_max_terms', 0)}"
     return read_record(path, PerQuery).get(pruned, {}).get(measure) if path.exists() else None
+
+
+@measurement("model")
+def example(run: Run, on: None, values: Sequence[str], *, text: str) -> Values:
+    """The `terms` of a query with their weights, heaviest first; + marks an expansion."""
+    model = load(run.model)
+    vector = TextEncoder(model, "query").encode([text])
+    added, names = expansion_entries(vector, input_terms(model, [text])), terms(model)
+    order = np.argsort(-vector.data, kind="stable")
+    return {"terms": [f"{'+' * int(added[i])}{names[vector.indices[i]]} {vector.data[i]:.2f}" for i in order.tolist()]}
 
 
 @measurement("model")

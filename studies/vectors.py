@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 
 from studies.cost import Resources, free_memory
 from studies.dense import load_retriever, rank
+from studies.restriction import Restriction, restricted
 from vocable.data import Document, read_corpus
 from vocable.encoder.load import load
 from vocable.encoder.protocol import Role
@@ -133,7 +134,7 @@ class OnDataset:
     def __init__(self, name: str, place: Place, encoders: Encoders, first: OnDataset | None) -> None:
         self.name, self.source, self._encoders, self._first = name, place.source, encoders, first
         self._convention = place.convention
-        self._indexes = dict[int, Exact]()
+        self._indexes = dict[str, Exact]()
 
     @cached_property
     def folder(self) -> Path:
@@ -195,23 +196,29 @@ class OnDataset:
         """The vectors of the judged queries, in their order."""
         return read_vectors(self.query_vectors).matrix
 
-    def index(self, max_terms: int = 0) -> Exact:
-        """An exact index of the documents with so many terms of each; 0 keeps all terms."""
-        if max_terms not in self._indexes:
-            place = self._encoders.vectors / f"{self.name}-index-{max_terms}"
+    def index(self, max_terms: int = 0, only: Restriction | None = None) -> Exact:
+        """An exact index of the documents with so many terms of each, 0 for all, or with some terms only."""
+        key = only or str(max_terms)
+        if key not in self._indexes:
+            place = self._encoders.vectors / f"{self.name}-index-{key.replace(' ', '-')}"
             if not place.exists():
                 with replacing_folder(place) as work:
-                    save_exact(self._parts(max_terms), work / "postings")
-            self._indexes[max_terms] = load_exact(place / "postings")
-        return self._indexes[max_terms]
+                    save_exact(self._parts(max_terms, only), work / "postings")
+            self._indexes[key] = load_exact(place / "postings")
+        return self._indexes[key]
+
+    def restricted_queries(self, only: Restriction) -> csr_array:
+        """The vectors of the judged queries with some terms only."""
+        return restricted(self._encoders.model, only, self.queries, [query.text for query in self.dataset.queries])
 
     def let_go(self) -> None:
         """Forget the texts of this dataset and of those that share its documents."""
         self._encoders.let_go()
 
-    def _parts(self, max_terms: int) -> Iterator[StoredVectors]:
-        """Yield the vectors of the documents, pruned, each from the first folder that has it."""
+    def _parts(self, max_terms: int, only: Restriction | None) -> Iterator[StoredVectors]:
+        """Yield the vectors of the documents, pruned or restricted, each from the first folder that has it."""
         folders = self.document_vectors
+        texts = {} if only is None else {document.id: document.full for document in self.dataset.documents}
         left = {document.id for document in self.dataset.documents} if self._first is not None else set[str]()
         for folder in folders:
             for part in read_shards(folder):
@@ -221,6 +228,9 @@ class OnDataset:
                     if len(rows) < len(part.ids):
                         names = part.ids.array.take(np.array(rows, dtype=np.int64))
                         part = part._replace(ids=type(part.ids)(names), matrix=part.matrix[rows])
-                yield part._replace(matrix=prune(part.matrix, max_terms or None))
+                matrix = prune(part.matrix, max_terms or None)
+            if only is not None:
+                matrix = restricted(self._encoders.model, only, matrix, [texts[name] for name in part.ids])
+            yield part._replace(matrix=matrix)
         if left:
             raise VectorsError(f"{', '.join(folders)}: no vector of the text {min(left)!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bm25s.stopwords import STOPWORDS_EN
 
 import vocable as vo
 from studies import measurements, vectors
@@ -17,8 +19,9 @@ from studies.common import reproduce
 from studies.plan import Selection, Study, make_plan
 from studies.results import Cell, Reproduction
 from studies.runs import Run
-from studies.vectors import Encoders
+from studies.vectors import Encoders, Place
 from tests.studies.test_plan import NOWHERE, study_of
+from tests.studies.test_vectors import WORDS, collection
 from vocable.adapt.expand_vocabulary import expand_vocabulary
 from vocable.encoder.sparse_encoder import save_model
 from vocable.errors import ArgumentError, DataError
@@ -120,9 +123,46 @@ def test_a_removal_without_scores_says_what_is_missing(tmp_path: Path) -> None:
         column.measure(run, None, ["terms"], **column.options)
 
 
-def test_figure_1_of_polyakov_is_named_as_not_made() -> None:
-    with pytest.raises(ArgumentError, match=r"figure-1.*vocable explain"):
-        make_plan(study_of("wacky_weights"), NOWHERE, Selection(["figure-1"]))
+def test_an_exhibit_that_is_not_made_says_why() -> None:
+    with pytest.raises(ArgumentError, match=r"table-4.*vocable transfer"):
+        make_plan(study_of("vocabulary_transfer"), NOWHERE, Selection(["table-4"]))
+
+
+def test_the_example_of_a_query_has_its_terms_and_marks_expansions(tmp_path: Path) -> None:
+    column = study_of("wacky_weights").columns["terms of the example"]
+    found = column.measure(Run("mini", tmp_path, model="vocable-mini"), None, ["terms"], **column.options)["terms"]
+    model, text = vo.load("vocable-mini"), "androgen receptor define"
+    vector, names = vo.encode(model, [text], "query").toarray()[0], vo.terms(model)
+    expected = {name: weight for name, weight in zip(names, vector, strict=True) if weight > 0}
+    assert [float(one.rpartition(" ")[2]) for one in found] == [round(w, 2) for w in sorted(expected.values())[::-1]]
+    assert {one.rpartition(" ")[0].removeprefix("+") for one in found} == expected.keys()
+    assert {one.rpartition(" ")[0] for one in found} & {"receptor", "define"}
+
+
+@pytest.mark.parametrize("only", ["own terms", "stop words", "half of the terms"])
+def test_restricted_vectors_are_searched_with_the_terms_that_are_kept(tmp_path: Path, only: str) -> None:
+    folder = tmp_path / "weather"
+    texts = {f"d{n}": f"the {n % 3} days of {word} and of the rain" for n, word in enumerate(WORDS)}
+    place = Place(collection(folder, texts), "one")
+    run = Run("mini", tmp_path / "out", model="vocable-mini")
+    on, model = Encoders(run, {"one": place}).open("one"), vo.load("vocable-mini")
+    found = measurements.quality("RR@10", "one").measure(run, on, ["RR@10", "L0_q", "L0_d"], only=only)
+    kept = np.zeros(len(vo.terms(model)), dtype=bool)
+    if only == "half of the terms":
+        kept[np.random.default_rng(0).permutation(len(kept))[: len(kept) // 2]] = True
+    elif only == "stop words":
+        kept[:] = [term in STOPWORDS_EN for term in vo.terms(model)]
+    sides = []
+    for some, role in ((on.dataset.queries, "query"), (on.dataset.documents, "document")):
+        whole = [getattr(one, "full", one.text) for one in some]
+        matrix = vo.encode(model, whole, role).toarray()
+        own = np.array([[term in re.findall(r"\w+", text) for term in vo.terms(model)] for text in whole])
+        sides.append(matrix * (own if only == "own terms" else kept))
+    scores = sides[0] @ sides[1].T
+    ranks = [1 + int((row > row[at]).sum()) if row[at] > 0 else np.inf for at, row in enumerate(scores)]
+    assert [found["L0_q"], found["L0_d"]] == pytest.approx([(side > 0).sum(axis=1).mean() for side in sides])
+    if only != "stop words":  # where scores are alike, ids decide
+        assert found["RR@10"] == pytest.approx(np.mean([1 / rank for rank in ranks]), abs=0.2)
 
 
 def lexical(tmp_path: Path) -> Reproduction:
