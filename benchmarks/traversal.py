@@ -16,6 +16,7 @@ import argparse
 import json
 import tempfile
 import time
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -50,8 +51,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="queries")
     parser.add_argument("-k", type=int, default=10)
     given = parser.parse_args()
-    import bmp
-
+    bmp = import_module("bmp")
     if given.vectors:
         documents, queries = (read_vectors(place).matrix for place in (given.vectors, given.queries))
     else:
