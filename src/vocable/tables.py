@@ -24,6 +24,7 @@ NONE = "–"
 WIDTH = 80  # columns of running text, at most
 NAME_WIDTH, LEAST_NAME_WIDTH = 40, 8  # columns of a name before it breaks, and at least
 UNLIMITED = 1 << 20  # columns of a line that is not for a terminal
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def line_width() -> int:
@@ -186,6 +187,35 @@ def shortened(text: str, width: int) -> str:
     """
     line = visible(" ".join(text.split()))
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def has_colours() -> bool:
+    """Return whether stdout is a terminal that shows bold text, and NO_COLOR is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[str]:
+    """Return a text on at most `lines` lines of `width` columns; parts that are True are bold if stdout has colours.
+
+    >>> wrapped([("one ", False), ("two", True), (" three four", False)], 9, 2)
+    ['one two', 'three …']
+    """
+    text = Text()
+    for part, marked in parts:
+        text.append(visible(re.sub(r"\s+", " ", part)), "bold" if marked else "")
+    console = Console(file=StringIO(), width=width)
+    found = text.wrap(console, width)
+    if len(found) > lines:
+        found[lines - 1].append(" …")
+        found[lines - 1].truncate(width, overflow="ellipsis")
+    bold = has_colours()
+    return [
+        "".join(
+            f"{BOLD}{one.text}{PLAIN}" if bold and one.style and one.style.bold else one.text
+            for one in row.render(console)
+        ).rstrip()
+        for row in found[:lines]
+    ] or [""]
 
 
 def visible(text: str) -> str:

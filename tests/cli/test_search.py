@@ -142,6 +142,40 @@ def test_search(capsys: pytest.CaptureFixture[str], index: str, model: str, beir
     assert lines[1].strip() == best["text"]
 
 
+def test_a_hit_shows_the_best_part_of_its_text(
+    capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "Nothing is said about it here. " * 40
+    text = f"{long}An\x1b[31mOLD fox\n\n reads \x1b[1mbooks. {long}"
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "long", "title": "The fox", "text": text}) + "\n")
+    done(capsys, "index", model, tmp_path / "corpus.jsonl", "-o", tmp_path / "index")
+    command = ["search", tmp_path / "index", "the old foxes"]
+    [hit] = json.loads(done(capsys, *command, "--json"))["hits"]
+    part = hit["snippet"]
+    assert hit["text"][part["start"] : part["end"]] == part["text"]
+    assert len(part["text"]) <= 300
+    assert [part["text"][mark["start"] : mark["end"]] for mark in part["marks"]] == ["fox"]
+    assert {mark["term"] for mark in part["marks"]} == {"fox"}
+    assert [hit["title"][mark["start"] : mark["end"]] for mark in part["title_marks"]] == ["fox"]
+    plain = done(capsys, *command)
+    head, *lines = plain.splitlines()
+    assert head.split()[0] == "1"
+    assert head.endswith("long The fox")
+    assert len(lines) == 2
+    assert max(map(len, (head, *lines))) <= NARROW
+    shown = " ".join(line.strip() for line in lines)
+    assert shown.startswith("… ")
+    assert shown.endswith(" …")
+    assert "An\\x1b[31mOLD fox reads \\x1b[1mbooks." in shown
+    assert "\x1b" not in plain
+    monkeypatch.setattr("vocable.tables.has_colours", lambda: True)
+    bold = done(capsys, *command)
+    assert re.findall("\x1b\\[1m(.*?)\x1b\\[0m", bold) == ["fox", "fox"]
+    assert re.sub("\x1b\\[[01]m", "", bold) == plain
+    monkeypatch.setenv("COLUMNS", "")
+    assert long in done(capsys, *command).splitlines()[1]  # not a terminal: all of the text
+
+
 def test_search_explains(capsys: pytest.CaptureFixture[str], index: str) -> None:
     text = done(capsys, "search", index, "the old fox reads", "-k", 2, "--explain")
     assert max(map(len, text.splitlines())) <= NARROW

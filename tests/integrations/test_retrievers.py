@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -28,6 +29,10 @@ WAYS: list[dict[str, Any]] = [
     {"weights": "sparse=1,bm25=2"},
     {"hybrid": True, "fusion": "reciprocal-rank", "minimum_match": 0.5},
 ]
+WORDS = {  # of each query, as they are marked in a text
+    QUERIES[0]: r"\b(old|fox|reads?)\b",
+    QUERIES[1]: r"\b(posting|lists?|night)\b",
+}
 Found: TypeAlias = tuple[str, str, float, dict[str, Any]]  # id, text, score, the rest
 FRAMEWORKS = {  # module: the package that it needs, its extra, and its class
     "langchain": ("langchain_core", "langchain", "LangChainRetriever"),
@@ -79,8 +84,10 @@ def test_a_framework_gets_the_hits_of_the_verb(
 ) -> None:
     expected = [
         [
-            (name, one.text, score, {**one.fields, "title": one.title})
+            (name, one.text, score, {**one.fields, "title": one.title, "snippet": one.text, "highlights": places})
             for name, score, one in found(collection, query, way)
+            if (places := [list(word.span()) for word in re.finditer(WORDS[query], one.text, re.IGNORECASE)])
+            is not None
         ]
         for query in QUERIES
     ]

@@ -1,4 +1,4 @@
-"""Pages of a search, and hits above a score."""
+"""Pages of a search, hits above a score, documents like another, and suggestions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError
+from vocable.pruning import prune
 from vocable.retrieval.answers import search
-from vocable.retrieval.collection import Collection
+from vocable.retrieval.collection import LIKE_TERMS, Collection
 from vocable.retrieval.fusion import MIN_DEPTH
+from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.ranking import read_trec
 from vocable.retrieval.verbs import index
 
@@ -83,3 +86,66 @@ def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch:
         search(collection, QUERIES, 10, offset=11, hybrid=True)
     with pytest.raises(ArgumentError, match="offset must be at least 0, not -1"):
         search(collection, QUERIES, offset=-1)
+
+
+@pytest.mark.parametrize("terms", [None, 3])
+def test_documents_like_another(collection: Collection, terms: int | None) -> None:
+    names = [f"d{i}" for i in range(40)]
+    query, passages = collection.document_vectors(["d7", "d20"]), isinstance(collection, PassageCollection)
+    vectors = csr_array(
+        collection.store.vectors([one for one in collection.store.ids() if "\t" in one or not passages])
+    )
+    owners = [one.partition("\t")[0] for one in collection.store.ids() if "\t" in one or not passages]
+    scores = (prune(csr_array(query), terms or LIKE_TERMS) @ vectors.T).toarray()
+    answers = search(collection, k=40, like=["d7", "d20"], **({} if terms is None else {"max_terms": terms}))
+    for own, row, answer in zip(("d7", "d20"), scores, answers, strict=True):
+        best = {name: max(row[i] for i, owner in enumerate(owners) if owner == name) for name in names if name != own}
+        expected = {name: score for name, score in best.items() if score > 0}
+        assert {hit.document.id: hit.score for hit in answer.hits} == pytest.approx(expected, rel=1e-5)
+        assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
+        assert (answer.query.id, answer.suggestion) == (own, None)
+    pages = [hit for start in (0, 4, 8) for hit in search(collection, k=4, like="d7", offset=start)[0].hits]
+    assert [(hit.rank, hit.document.id) for hit in pages] == [
+        (hit.rank, hit.document.id) for hit in search(collection, k=12, like="d7")[0].hits
+    ]
+
+
+def test_the_terms_of_documents_like_another_are_explained(collection: Collection) -> None:
+    for hit in search(collection, k=3, like="d7", explain=True)[0].hits:
+        assert hit.explanation is not None
+        assert hit.explanation.score == pytest.approx(hit.score, rel=1e-4)
+        assert hit.snippet is not None
+        assert hit.snippet.marks
+
+
+def test_words_have_no_part_in_documents_like_another(collection: Collection) -> None:
+    plain, hybrid = (search(collection, k=9, like="d7", hybrid=one) for one in (False, True))
+    assert [hit.document.id for hit in plain[0].hits] == [hit.document.id for hit in hybrid[0].hits]
+    with pytest.raises(ArgumentError, match="`like` needs sparse or dense vectors"):
+        search(collection, k=9, like="d7", weights="bm25=1")
+    with pytest.raises(ArgumentError, match="there is no document 'd99'"):
+        search(collection, like=["d7", "d99"])
+    with pytest.raises(ArgumentError, match="`query_idf` goes with queries"):
+        search(collection, like="d7", query_idf=1.0)
+    for given in ({}, {"queries": QUERIES, "like": "d7"}):
+        with pytest.raises(ArgumentError, match="`queries` or `like`"):
+            search(collection, **given)
+
+
+@pytest.mark.parametrize(
+    ("query", "suggestion"),
+    [
+        ("the librarain reads bokks", "the librarian reads books"),
+        ("Compilr: vectros?", "compiler: vectors?"),
+        ("egnines", "engine"),
+        ("the old fox reads books", None),
+        ("xylophone of 東亰都", None),
+        ("fxo", None),  # too short to guess
+        ("", None),
+    ],
+)
+def test_words_that_no_document_has_get_a_suggestion(
+    collection: Collection, query: str, suggestion: str | None
+) -> None:
+    assert collection.suggestion(query) == suggestion
+    assert search(collection, [query])[0].to_json().get("suggestion") == suggestion

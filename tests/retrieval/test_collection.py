@@ -165,12 +165,14 @@ def test_a_notebook_shows_hits_with_their_terms_marked_and_runs_nothing(
         assert hit.explanation is not None
         matching = {match.term for match in hit.explanation.matches[:8]}
         words = [word for word in re.findall(r"<mark [^>]*>([^<]*)</mark>", hit._repr_html_()) if len(word) > 1]
-        there = [place.text for place in hit.places if place.text in matching and len(place.text) > 1]
-        assert words == there
+        assert hit.snippet is not None
+        assert {mark.term for mark in hit.snippet.marks} <= matching
+        there = [hit.snippet.text[mark.start : mark.end] for mark in hit.snippet.marks]
+        assert words == [word for word in there if len(word) > 1]
     assert len(next(hit for hit in answer.hits if hit.document.id == "2")._repr_html_()) < 40_000
     plain = search(opened, ["the old fox"], 1)._repr_html_()
-    assert "<mark" not in plain
-    assert "the old fox" in plain
+    assert re.findall(r"<mark [^>]*>([^<]*)</mark>", plain) == ["old", "fox"]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; the <mark" in plain
 
 
 def test_answers_are_written_as_a_run(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from vocable.tables import visible
+from vocable.tables import BOLD, PLAIN, visible
 
 
 def show(result: object) -> None:
@@ -17,7 +17,10 @@ def show(result: object) -> None:
         for item in result:
             show(item)
     elif result is not None:
-        print("\n".join(map(visible, str(result).split("\n"))), flush=True)
+        pieces = re.split(
+            "(" + "|".join(map(re.escape, ("\n", BOLD, PLAIN))) + ")", str(result)
+        )  # which stay as they are
+        print("".join(one if number % 2 else visible(one) for number, one in enumerate(pieces)), flush=True)
 
 
 def print_json(values: object, *, indent: int | None = 2) -> None:

@@ -162,6 +162,9 @@ def search(
     ] = None,
     queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Read queries from this source.")] = None,
     k: Results = 10,
+    like: Annotated[
+        Sequence[str] | None, typer.Option(metavar="ID", help="In place of queries: find documents like this one.")
+    ] = None,
     explain: Annotated[bool, Doc("Show which terms make the score of each hit.")] = False,
     wacky: Wacky = None,
     wacky_share: WackyShare = None,
@@ -180,8 +183,8 @@ def search(
 
     Example: vocable search python-docs "copy a file" --explain
     """
-    if (queries is None) == (not query):
-        raise ArgumentError("give queries, - for stdin, or --queries SOURCE: one of the three")
+    if sum(map(bool, (queries, query, like))) != 1:
+        raise ArgumentError("give queries, - for stdin, --queries SOURCE or --like ID: one of the four")
     if wacky is not None and not explain:
         raise ArgumentError("--wacky marks the terms that --explain shows: give both")
     if run is not None and (queries is None or explain):
@@ -190,13 +193,14 @@ def search(
         raise ArgumentError(f"the index {query[-1]} comes first, then the queries")
     records = _queries(query or [], queries)
     _load_when_used(*LEFT_OUT_OF_NUMPY)
-    several = queries is not None or len(query or []) > 1 or query == ["-"]
+    several = queries is not None or len(query or like or []) > 1 or query == ["-"]
     if index.startswith(("http://", "https://")):
         from vocable.service.client import search_service
 
         local = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
         local["allow_changed_model"] = allow_changed_model
-        return Outcome(_shown(search_service(index, records, k=k, explain=explain, **options, **local), several))
+        asked = {"k": k, "explain": explain, "like": like, **options, **local}
+        return Outcome(_shown(search_service(index, records, **asked), several))
     from vocable.retrieval.records import Answer
 
     if run is not None:
@@ -209,6 +213,8 @@ def search(
         return Outcome(_RunSummary(len(vo.search(opened, list(records), k, run=run, **options))), [run])
 
     def answers() -> Iterator[Answer]:
+        if like:
+            yield from vo.search(opened, k=k, like=like, explain=explain, wacky=marked, **options)
         size = 1 if query == ["-"] else BATCH  # a line of stdin is answered before the next one is read
         while batch := list(islice(records, size)):
             if batch[0].text:

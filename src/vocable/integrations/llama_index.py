@@ -42,9 +42,12 @@ class LlamaIndexRetriever(retrievers.BaseRetriever):
         self.searcher = Searcher(index, k, **options)
 
     def _retrieve(self, query_bundle: Any) -> list[Any]:
+        unread = ["snippet", "highlights"]  # a part of the text again, which no model needs to read
+        keys = {"excluded_llm_metadata_keys": unread, "excluded_embed_metadata_keys": unread}
         return [
             schema.NodeWithScore(
-                node=schema.TextNode(id_=hit.document.id, text=content(hit), metadata=metadata(hit)), score=hit.score
+                node=schema.TextNode(id_=hit.document.id, text=content(hit), metadata=metadata(hit), **keys),
+                score=hit.score,
             )
             for hit in self.searcher.hits(query_bundle.query_str)
         ]

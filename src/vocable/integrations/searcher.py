@@ -51,6 +51,12 @@ def content(hit: Hit) -> str:
 
 
 def metadata(hit: Hit) -> dict[str, object]:
-    """Return the title and further fields of a hit, and the characters of its best passage, if it has one."""
+    """Return the title and further fields of a hit, the place of its best passage, if it has one, and its snippet.
+
+    `highlights` are the start and end of each matching word of the `snippet`.
+    """
     passage = {} if hit.passage is None else {"passage": [hit.passage.start, hit.passage.end]}
-    return {**hit.document.fields, "title": hit.document.title, **passage}
+    found: dict[str, object] = {}
+    if (part := hit.snippet) is not None:
+        found = {"snippet": part.text, "highlights": [[mark.start, mark.end] for mark in part.marks]}
+    return {**found, **hit.document.fields, "title": hit.document.title, **passage}

@@ -14,19 +14,21 @@ from typing import Any, Unpack
 
 from scipy.sparse import csr_array
 
-from vocable.data import Query
-from vocable.data.texts import Texts, as_queries
-from vocable.encoder.terms import Word, term_places
+from vocable.data import Document, Query
+from vocable.data.texts import Texts, as_ids, as_queries
+from vocable.encoder.terms import term_places
 from vocable.encoder.text_encoder import warn_of_unknown
-from vocable.options import Count, ListOptions, QueryEncoding, SearchOptions, checked, select
+from vocable.errors import ArgumentError
+from vocable.options import Count, ListOptions, Pruning, QueryEncoding, SearchOptions, checked, select
 from vocable.progress import progress
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain import explain_vectors, text_terms
-from vocable.retrieval.notebook import SNIPPET
+from vocable.retrieval.explain import Explanation, explain_vectors, text_terms
+from vocable.retrieval.highlights import MARKED_CHARACTERS, Snippet, snippet, word_marks
 from vocable.retrieval.passages import passage
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.records import Answer, Hit
 from vocable.retrieval.verbs import open_index
+from vocable.retrieval.words import stemmed
 from vocable.tables import counted, line_width, shortened
 
 
@@ -34,7 +36,8 @@ from vocable.tables import counted, line_width, shortened
 class Answers(Sequence[Answer]):
     """The answers to q `queries`: their `ranking` [q, k], and the function that returns their sparse vectors [q, v].
 
-    Documents are read, and scores explained if they are to be `explained`, when an answer is looked at.
+    Documents are read, and scores explained if they are to be `explained`, when an answer is looked at. The queries of
+    a search `like` documents have their ids.
     """
 
     collection: Collection
@@ -43,6 +46,7 @@ class Answers(Sequence[Answer]):
     ranking: Ranking
     explained: bool = False
     wacky: Container[str] | None = None
+    like: bool = False
 
     @property
     def vectors(self) -> csr_array:
@@ -60,18 +64,30 @@ class Answers(Sequence[Answer]):
         there = [(document, score) for document, (_, score) in zip(found, ranked, strict=True) if document is not None]
         shown = self.collection.shown([document for document, _ in there], lambda: self.vectors[[number]])
         stored = self.collection.vectors([one.id for one in shown]) if self.explained else None
+        query = self.queries[number]
+        words = frozenset[str]() if self.like else frozenset(stemmed([query.text])[0])
         hits, firsts = [], self._first_scores(number)
-        for position, ((document, score), one) in enumerate(zip(there, shown, strict=True)):
-            why, places = None, tuple[Word, ...]()
-            if stored is not None:
-                model, query = self.collection.loaded_model, self.queries[number].text
-                vectors = self.vectors[[number]], stored[[position]]
-                tokens = text_terms(model, query), text_terms(model, one.full)
-                why = explain_vectors(*vectors, self.collection.terms, *tokens, self.wacky)
-                places = tuple(term_places(model, one.text[:SNIPPET]))
-            best, first = None if one is document else passage(one), firsts.get(document.id)
-            hits.append(Hit(self.ranking.offset + position + 1, score, document, why, best, places, first))
-        return Answer(self.queries[number], tuple(hits))
+        for place, ((document, score), one) in enumerate(zip(there, shown, strict=True)):
+            best = None if one is document else passage(one)
+            why = None if stored is None else self._explained(number, one, stored[[place]])
+            part = self._snippet(document.title, one.text, words, why, 0 if best is None else best.start)
+            hits.append(Hit(self.ranking.offset + place + 1, score, document, why, best, part, firsts.get(document.id)))
+        return Answer(query, tuple(hits), None if self.like else self.collection.suggestion(query.text))
+
+    def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
+        model, query = self.collection.loaded_model, self.queries[number]
+        [text] = self.collection.texts([query.id]) if self.like else [query.text]
+        tokens = text_terms(model, text), text_terms(model, shown.full)
+        return explain_vectors(self.vectors[[number]], vector, self.collection.terms, *tokens, self.wacky)
+
+    def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, before: int) -> Snippet:
+        """Return the snippet of a text, with the `words` marked, or the terms of its explanation."""
+        if why is None:
+            return snippet(text, word_marks(text, words), before=before, title_marks=word_marks(title, words))
+        marks, title_marks = (
+            why.marks(term_places(self.collection.loaded_model, one[:MARKED_CHARACTERS])) for one in (text, title)
+        )
+        return snippet(text, marks, why.shares, before=before, title_marks=title_marks)
 
     def _first_scores(self, number: int) -> dict[str, float]:
         """Return the scores before a reranking by document."""
@@ -97,9 +113,10 @@ class Answers(Sequence[Answer]):
 @checked
 def search(
     index: str | os.PathLike[str] | Collection,
-    queries: Texts,
+    queries: Texts | None = None,
     k: Count = 10,
     *,
+    like: str | Sequence[str] | None = None,
     explain: bool = False,
     wacky: Container[str] | None = None,
     run: str | os.PathLike[str] | None = None,
@@ -113,6 +130,7 @@ def search(
         index: a place, or the result of `vocable.open_index`, which loads the model once.
         queries: texts; or records, whose ids a run has.
         k: results per query.
+        like: in place of queries, ids of documents: their stored vectors are the queries, and they are no hits.
         explain: show the terms that made the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
         run: file for the hits as a TREC run.
@@ -125,15 +143,22 @@ def search(
         VectorsError: there is no index, it is damaged, or its model has changed.
         ModelError: the model cannot be loaded.
     """
-    records = as_queries(queries)
+    if (queries is None) == (like is None):
+        raise ArgumentError("give `queries` or `like`: one of the two")
+    if like is not None and "query_idf" in options:
+        raise ArgumentError("`query_idf` goes with queries: `like` searches with stored vectors")
+    liked = None if like is None else [like] if isinstance(like, str) else as_ids(like)
+    records = as_queries(queries) if liked is None else [Query(one, f"like {one}") for one in liked]
     collection = index if isinstance(index, Collection) else open_index(index)
     model: dict[str, object] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)
-    texts = [query.text for query in records]
+    texts = [query.text for query in records] if liked is None else collection.texts(liked)
 
     @cache
     def encoded() -> csr_array:
+        if liked is not None:
+            return collection.like(liked, **select(Pruning, options))
         encoder = collection.query_encoder(**select(QueryEncoding, options))
         with progress("search", total=len(texts)) as advance:
             found = encoder.encode(texts, advance)
@@ -143,7 +168,7 @@ def search(
     # A search without sparse vectors needs no model: it is loaded if an explanation or a passage needs it.
     fused = collection.weighting(options.get("hybrid", False), options.get("weights"))
     vectors = encoded() if "sparse" in fused else None
-    ranking = collection.search(texts, k, vectors=vectors, **select(ListOptions, options))
+    ranking = collection.search(texts, k, vectors=vectors, like=liked, **select(ListOptions, options))
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
-    return Answers(collection, tuple(records), encoded, ranking, explain, wacky)
+    return Answers(collection, tuple(records), encoded, ranking, explain, wacky, like is not None)

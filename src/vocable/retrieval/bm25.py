@@ -92,6 +92,12 @@ class BM25Index(ExactIndex):
         """Count the known words of q texts, csr_array [q, v]."""
         return count_words(self.words(texts), self.vocabulary)
 
+    def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
+        """Return words of these lengths that begin with one of `initials`, with their document frequencies."""
+        counts = self.document_frequency
+        words = (one for one in self.vocabulary if one[0] in initials and shortest <= len(one) <= longest)
+        return [(one, int(counts[self.vocabulary[one]])) for one in words]
+
     def words(self, texts: Texts, progress: bool = False) -> list[list[str]]:
         """Return the stemmed words of each text, in order, including unknown ones."""
         return stemmed(texts, self.settings["stemmer"], self.settings["stopwords"], progress)

@@ -9,9 +9,9 @@ Shapes: v output vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,20 +23,11 @@ from vocable.encoder.protocol import Role
 from vocable.encoder.terms import Word, input_terms, terms
 from vocable.errors import VectorsError
 from vocable.options import Count, checked
+from vocable.retrieval.highlights import Mark, Origin
 from vocable.retrieval.notebook import bars
 from vocable.tables import Table, Tabular, counted
 
 MARKED = 8  # matching terms that are marked in a text, the heaviest
-Origin: TypeAlias = Literal["text", "expansion", "wacky"]
-
-
-@dataclass(frozen=True)
-class TextPart:
-    """A part of a text; if it is a matching term, the `term` and its origin in the query."""
-
-    text: str
-    term: str | None = None
-    kind: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -84,22 +75,20 @@ class Explanation(Tabular):
     def _repr_html_(self) -> str:
         return bars(self._title(), [(one.term, one.kind, f"{one.share:.0%}", one.share) for one in self.matches])
 
-    def marked(self, text: str, places: Sequence[Word]) -> list[TextPart]:
-        """Split a text into its matching terms and the text between; of overlapping terms the first is marked.
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares of the terms that are marked in a text."""
+        return {match.term: match.share for match in self.matches[:MARKED]}
+
+    def marks(self, places: Iterable[Word]) -> list[Mark]:
+        """Return the marks of a text with these terms.
 
         >>> match = MatchedTerm("fox", 1.0, 1.0, 1.0, 1.0, in_query=True, in_document=True)
-        >>> parts = Explanation(1.0, (match,)).marked("a fox ran", [("a", 0, 1), ("fox", 2, 5)])
-        >>> [(part.text, part.kind) for part in parts]
-        [('a ', None), ('fox', 'text'), (' ran', None)]
+        >>> Explanation(1.0, (match,)).marks([("a", 0, 1), ("fox", 2, 5)])
+        [Mark(start=2, end=5, term='fox', kind='text')]
         """
         kinds = {match.term: match.kind for match in self.matches[:MARKED]}
-        parts: list[TextPart] = []
-        done = 0
-        for term, start, end in places:
-            if term in kinds and start >= done:
-                parts += [TextPart(text[done:start]), TextPart(text[start:end], term, kinds[term])]
-                done = end
-        return [part for part in [*parts, TextPart(text[done:])] if part.text]
+        return [Mark(start, end, term, kinds[term]) for term, start, end in places if term in kinds]
 
     def __str__(self) -> str:
         return super().__str__() if self.matches else f"score {self.score:g}: no shared term"

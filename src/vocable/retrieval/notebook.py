@@ -13,7 +13,6 @@ COLOURS = {  # readable on a light and on a dark background
 }
 UNDERLINES = {"text": "solid", "expansion": "dashed", "wacky": "double"}  # under a term in a text
 BARS = 20  # terms that are listed
-SNIPPET = 300  # characters of a text
 
 
 def bars(title: str, terms: Sequence[tuple[str, str, str, float]]) -> str:

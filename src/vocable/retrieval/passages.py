@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.stream import StreamProgress
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.windows import maximum, mean_of_windows
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import UNBOUNDED, Vectors
 from vocable.retrieval.protocols import Space
@@ -78,6 +79,14 @@ class PassageCollection(Collection):
     def document_encoder(self) -> TextEncoder:
         """The encoder of passages, which are never truncated."""
         return TextEncoder(self.loaded_model, "document", **asdict(self.limits) | {"long_documents": "truncate"})
+
+    def document_vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
+        """Return one vector of each document: each term's largest weight in a passage, or the mean of dense vectors."""
+        self.texts(ids)  # raises for an unknown id
+        passages = [self._passages([name]) for name in ids]
+        vectors = self.store.vectors([one.id for some in passages for one in some], space)
+        counts = [len(some) for some in passages]
+        return mean_of_windows(vectors, counts) if isinstance(vectors, np.ndarray) else maximum(vectors, counts)
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
         """Return the passage of each document with the best score by the sparse vectors."""

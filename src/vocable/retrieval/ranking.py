@@ -75,6 +75,20 @@ class Ranking:
         first = None if self.first_scores is None else self.first_scores[:, columns]
         return replace(self, rows=self.rows[:, columns], scores=self.scores[:, columns], first_scores=first)
 
+    def without(self, ids: Sequence[str]) -> Ranking:
+        """Return the ranking without one document of each query, if it is a hit.
+
+        >>> ranking_of([[("a", 3.0), ("b", 2.0)], [("a", 1.0)]], k=2).without(["a", "b"]).rows.tolist()
+        [[1, -1], [0, -1]]
+        """
+        rows, scores = self.rows.copy(), self.scores.copy()
+        for query, left_out in enumerate(ids):
+            for place, (name, _) in enumerate(self.hits(query)):
+                if name == left_out:
+                    rows[query, place:] = [*rows[query, place + 1 :], -1]
+                    scores[query, place:] = [*scores[query, place + 1 :], 0]
+        return Ranking(rows, scores, self.ids)
+
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
         """Return the hits as records of ir_measures, with the q `query_ids` by row."""
         from ir_measures import ScoredDoc  # a search needs none

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from vocable.data import Document, Query
 from vocable.retrieval import notebook
-from vocable.retrieval.explain import Explanation
-from vocable.tables import counted, line_width, shortened, visible
-
-if TYPE_CHECKING:
-    from vocable.encoder.terms import Word
+from vocable.retrieval.explain import Explanation, json_values
+from vocable.retrieval.highlights import Snippet, excerpt, parts
+from vocable.tables import UNLIMITED, counted, line_width, shortened, visible, wrapped
 
 INDENT = 14  # columns of rank and score
 NARROW = 20  # columns of the other lines, at least
+LINES = 2  # of the text
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,9 @@ class Hit(NamedTuple):
     """A document of an answer.
 
     In a hybrid search `score` is the fused score; `explanation` is always of the model's own score. In a collection
-    that is searched by passages, `passage` is the best one, which is also the one explained. `places` are the terms in
-    the first `SNIPPET` characters, if the hit is explained. After a reranking `first_score` is the score before it.
+    that is searched by passages, `passage` is the best one, which is also the one explained. `snippet` is the part of
+    the text, or of the passage, with most of the query's words; if the hit is explained, with the terms that make its
+    score. After a reranking `first_score` is the score before it.
     """
 
     rank: int
@@ -40,11 +40,11 @@ class Hit(NamedTuple):
     document: Document
     explanation: Explanation | None = None
     passage: Passage | None = None
-    places: tuple[Word, ...] = ()
+    snippet: Snippet | None = None
     first_score: float | None = None
 
     def to_json(self) -> dict[str, object]:
-        """Return the hit as JSON values, without `places`."""
+        """Return the hit as JSON values."""
         values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
         if not self.document.fields:
             del values["fields"]
@@ -52,18 +52,35 @@ class Hit(NamedTuple):
             values["first_score"] = self.first_score
         if self.passage is not None:
             values["passage"] = asdict(self.passage)
+        if self.snippet is not None:
+            values["snippet"] = json_values(self.snippet)
         return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
 
     def _repr_html_(self) -> str:
-        text, fields = (self.passage or self.document).text, self.document.fields
-        snippet, more = text[: notebook.SNIPPET], "…" if len(text) > notebook.SNIPPET else ""
-        shown, why = escape(snippet), ""
-        if self.explanation is not None:
-            parts = self.explanation.marked(snippet, self.places)
-            shown = notebook.marked((part.text, part.term, part.kind) for part in parts)
-            why = self.explanation._repr_html_()
+        text, fields = escape((self.passage or self.document).text), self.document.fields
+        if (found := self.snippet) is not None:
+            marked = notebook.marked((part.text, part.term, part.kind) for part in parts(found.text, found.marks))
+            text = "… " * self._cut[0] + marked + " …" * self._cut[1]
+        why = "" if self.explanation is None else self.explanation._repr_html_()
         about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items())])
-        return notebook.hit(f"{self.rank}. {self.score:.4g}", self.document.title, about, shown + more, why)
+        return notebook.hit(f"{self.rank}. {self.score:.4g}", self.document.title, about, text, why)
+
+    @property
+    def _cut(self) -> tuple[bool, bool]:
+        """True where the document's text goes on: before the snippet, and after it."""
+        assert self.snippet is not None
+        return self.snippet.start > 0, self.snippet.end < len(self.document.text)
+
+    def _text(self, width: int) -> list[str]:
+        """Return the lines of the text: the best of it, or all where lines have any length."""
+        if self.snippet is None or line_width() == UNLIMITED:
+            return [shortened((self.passage or self.document).text, width)]
+        text, marks = self.snippet.text, self.snippet.marks
+        shares = None if self.explanation is None else self.explanation.shares
+        start, end = excerpt(text, marks, shares, length=LINES * width - 8)
+        shown = [(one.text, one.term is not None) for one in parts(text, marks, (start, end)) if not one.hidden]
+        before, after = self._cut[0] or start > 0, self._cut[1] or end < len(text)
+        return wrapped([("… " * before, False), *shown, (" …" * after, False)], width, LINES)
 
     def __repr__(self) -> str:
         return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
@@ -73,9 +90,10 @@ class Hit(NamedTuple):
         head, title = visible(self.document.id), self.document.title
         room = width - len(head) - 1
         if title and title != self.document.id and room > 0:
-            head += f" {shortened(title, room)}"
+            marked = parts(title, () if self.snippet is None else self.snippet.title_marks)
+            head += f" {wrapped([(part.text, part.term is not None) for part in marked], room, 1)[0]}"
         lines = [f"{self.rank:>3} {self.score:8.4g}  {head}"]
-        lines.append(indent + shortened((self.passage or self.document).text, width))
+        lines += [indent + line for line in self._text(width)]
         if self.document.fields:
             lines.append(indent + shortened(", ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
         score = self.score
@@ -90,20 +108,24 @@ class Hit(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A query and its hits, best first."""
+    """A query and its hits, best first; `suggestion` is the query with words that no document has replaced."""
 
     query: Query
     hits: tuple[Hit, ...]
+    suggestion: str | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the answer as JSON values."""
-        return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits]}
+        instead = {} if self.suggestion is None else {"suggestion": self.suggestion}
+        return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **instead}
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.hits)) or "no hits"
+        shown = "\n".join(map(str, self.hits)) or "no hits"
+        return shown + (f"\ndid you mean: {visible(self.suggestion)}" if self.suggestion else "")
 
     def _repr_html_(self) -> str:
-        return notebook.answer(self.query.text, (hit._repr_html_() for hit in self.hits))
+        instead = f" (did you mean: {self.suggestion})" if self.suggestion else ""
+        return notebook.answer(self.query.text + instead, (hit._repr_html_() for hit in self.hits))
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,13 @@ class Statistics:
         weights = counts.data * inverse_document_frequency(frequencies, self["documents"])
         return csr_array((weights.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
 
+    def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
+        """Return words of these lengths that begin with one of `initials`, with their document frequencies."""
+        query = "SELECT word, df FROM words WHERE word >= ? AND word < ? AND df > 0 AND length(word) BETWEEN ? AND ?"
+        ranges = [(one, f"{one}\U0010ffff", shortest, longest) for one in dict.fromkeys(initials)]
+        with self._failing():
+            return [row for some in ranges for row in self._db.execute(query, some)]
+
     def close(self) -> None:
         """Close the file."""
         self._db.close()

@@ -18,6 +18,8 @@ from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError
 from vocable.progress import track
 
+STOP = "a an and are as at be but by for if in into is it no not of on or such that the their then there these they"
+ENGLISH = frozenset([*STOP.split(), "this", "to", "was", "will", "with"])  # stop words, as in Lucene
 WORD, LETTERS = re.compile(r"\w\w+"), re.compile(r"\w+")
 # Texts with these characters need `_Patterns`. Latin, Greek, Cyrillic and most symbols have none of them.
 COMPLEX = "[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]"
@@ -101,6 +103,24 @@ def words(text: str, *, letters: bool = False) -> list[str]:
     return found
 
 
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of each word that `words` finds in a text, in order; pairs of characters overlap.
+
+    >>> text = "Chinas 中国南"
+    >>> [text[start:end] for start, end in word_spans(text)]
+    ['Chinas', '中国', '国南']
+    """
+    if text.isascii() or not re.search(COMPLEX, text):
+        return [found.span() for found in WORD.finditer(text)]
+    patterns, spans = _patterns(), list[tuple[int, int]]()
+    for run in patterns.run.finditer(text):
+        for part in patterns.part.finditer(run[0]):
+            at, letters = run.start() + part.start(), [one.span() for one in patterns.unspaced.finditer(part[0])]
+            pairs = [(first, last) for (first, _), (_, last) in pairwise(letters)] or [(0, len(part[0]))]
+            spans += [(at + first, at + last) for first, last in pairs]
+    return spans
+
+
 def unspaced(word: str) -> bool:
     """Return whether a word is of a script that is cut into pairs of characters.
 
@@ -146,6 +166,8 @@ def stemmer_of(language: str | None) -> Stemmer.Stemmer | None:
 
 @lru_cache
 def stop_words(language: str | None) -> frozenset[str]:
+    if language == "en":
+        return ENGLISH
     from bm25s.tokenization import Tokenizer  # imports numba, which not every search needs
 
     try:

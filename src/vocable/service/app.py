@@ -133,7 +133,8 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     async def search(request: schemas.SearchRequest, http: HTTPRequest) -> Response:
         """Find the best documents for a query."""
         http.state.query = request.query
-        return JSONResponse({"hits": [hit.to_json() for hit in await service.search(request)]})
+        answer = (await service.search(request)).to_json()
+        return JSONResponse({name: value for name, value in answer.items() if name in ("hits", "suggestion")})
 
     @app.post("/explain", responses=refusals(404), response_model=Explanation | Expansion)
     async def explain(request: schemas.ExplainRequest, http: HTTPRequest) -> Response:

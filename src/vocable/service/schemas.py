@@ -12,6 +12,7 @@ from typing_extensions import Doc
 from vocable.data import Document
 from vocable.options import Pruning, SearchOptions, check, select
 from vocable.retrieval.explain import Explanation
+from vocable.retrieval.highlights import Snippet
 from vocable.retrieval.records import Hit, Passage
 
 MAX_TERM_WEIGHT = 1e6
@@ -106,6 +107,7 @@ class SearchRequest(JSONBody):
 
     query: str | None = Field(default=None, description="The text.")
     vector: list[SparseValue] | None = Field(default=None, description="The vector, if the text is not to be encoded.")
+    like: Id | None = Field(default=None, description="Id of a document, in place of the text: find others like it.")
     k: int = Field(default=10, ge=1, description="Results.")
     explain: bool = Field(default=False, description="Return the terms that made the score of each hit.")
     rerank: bool | None = Field(
@@ -157,17 +159,19 @@ class FoundDocument(WrittenDocument):
     first_score: float | None = Field(default=None, description="The score before a reranking.")
     explanation: Explanation | None = None
     passage: Passage | None = Field(default=None, description="The best passage, in an index of passages.")
+    snippet: Snippet = Field(description="The part of the text with most of the query's words, and their places.")
 
     def hit(self) -> Hit:
         """Return the hit as a record."""
-        document = self.document()
-        return Hit(self.rank, self.score, document, self.explanation, self.passage, first_score=self.first_score)
+        parts = self.explanation, self.passage, self.snippet, self.first_score
+        return Hit(self.rank, self.score, self.document(), *parts)
 
 
 class SearchAnswer(BaseModel):
     """The hits, best first."""
 
     hits: list[FoundDocument]
+    suggestion: str | None = Field(default=None, description="The query with words that no document has replaced.")
 
 
 class DocumentsRequest(JSONBody):

@@ -10,7 +10,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -20,12 +20,12 @@ from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.options import ListOptions, Pruning, RerankOptions, SearchOptions, check, select
 from vocable.pruning import prune
-from vocable.retrieval.answers import Answers
+from vocable.retrieval.answers import Answers, search
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.retrieval.filters import Comparison, Filter, Not, parse_filter
-from vocable.retrieval.records import Changed, Hit
+from vocable.retrieval.records import Answer, Changed
 from vocable.retrieval.rerank import RERANK_BATCH, RERANK_DEPTH
 from vocable.service import ServiceLimits
 from vocable.service.batching import Batcher, Work, as_exception
@@ -33,6 +33,7 @@ from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
 from vocable.service.view import TermPostings, View, term_postings, view
 
+T = TypeVar("T")
 Row: TypeAlias = tuple[np.ndarray, np.ndarray]  # a vector of v terms: columns int32, ascending, and weights float32
 MAX_CACHED = 500  # characters of a query in the cache
 MAX_EXPLAINED = 100  # hits of a search with explanations
@@ -113,8 +114,8 @@ class Service:
             self._cache((text, prompt), found[text])
         return [row for text in texts if (row := found[text]) is not None]
 
-    async def search(self, request: SearchRequest) -> list[Hit]:
-        """Return the hits of one query."""
+    async def search(self, request: SearchRequest) -> Answer:
+        """Return the answer to one query."""
         options: SearchOptions = {**request.options(SearchOptions), **self._reranking(request)}
         query = request.query or ""
         limit = min(self.limits["max_k"], MAX_EXPLAINED) if request.explain else self.limits["max_k"]
@@ -124,6 +125,8 @@ class Service:
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
         fused = self.collection.weighting(options.get("hybrid", False), options.get("weights"))
+        if request.like is not None:
+            return await self._like(request, options)
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
         if request.query is None and (request.vector is None or needed):
             message = "send a query or its vector; hybrid, explain and rerank need the query"
@@ -136,8 +139,14 @@ class Service:
         else:
             [row] = await self.embed([query], Prompt("query", query_idf=options.get("query_idf")))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
-        [hits] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
-        return list(hits)
+        [answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
+        return answer
+
+    async def _like(self, request: SearchRequest, options: SearchOptions) -> Answer:
+        if request.query is not None or request.vector is not None:
+            raise ArgumentError("`like` stands in place of query and vector")
+        found: list[Answer] = await self._run(self._likened, [(request, options)])
+        return found[0]
 
     def _reranking(self, request: SearchRequest) -> RerankOptions:
         """Return the options of a request's reranking, whose numbers are at most those of the service."""
@@ -287,14 +296,22 @@ class Service:
         left.truncation = "left"
         return left.encode(texts)
 
-    def _search(self, items: list[tuple[str, Row]], k: int, explain: bool, key: str) -> list[tuple[Hit, ...]]:
+    def _search(self, items: list[tuple[str, Row]], k: int, explain: bool, key: str) -> list[Answer]:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
         vectors = prune(self._matrix(rows), **select(Pruning, options))
         ranking = self.collection.search(texts, k, vectors=vectors, **select(ListOptions, options))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
-        answers = Answers(self.collection, queries, lambda: vectors, ranking, explain, self.wacky)
-        return [answer.hits for answer in answers]
+        return [*Answers(self.collection, queries, lambda: vectors, ranking, explain, self.wacky)]
+
+    def _likened(self, items: list[tuple[SearchRequest, SearchOptions]]) -> list[Answer | Exception]:
+        def answer(item: tuple[SearchRequest, SearchOptions]) -> Answer:
+            one, options = item
+            marked = {"explain": one.explain, "wacky": self.wacky}
+            found: Answer = search(self.collection, None, one.k, like=one.like, **marked, **options)[0]
+            return found
+
+        return [_outcome(answer, one) for one in items]
 
     def _explain(self, items: list[tuple[ExplainRequest, list[Row]]]) -> list[Explanation | Expansion]:
         return [self._explained(*item) for item in items]
@@ -341,8 +358,8 @@ class Service:
         return csr_array((np.concatenate(weights), np.concatenate(columns), indptr), shape=(len(rows), self.columns))
 
 
-def _outcome(change: Callable[[Any], Changed], items: Any) -> Changed | Exception:
-    """Return the result of a change, or its error: no change is tried twice."""
+def _outcome(change: Callable[[Any], T], items: Any) -> T | Exception:
+    """Return the result of a change or a search, or its error: no change is tried twice."""
     try:
         return change(items)
     except BaseException as error:

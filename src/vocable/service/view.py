@@ -23,15 +23,14 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import (
     MARKED,
     ExpansionTerm,
-    Explanation,
     MatchedTerm,
-    TextPart,
     expand_vector,
     explain_vectors,
     text_terms,
 )
 from vocable.retrieval.filters import Filter, parse_filter
 from vocable.retrieval.fusion import aligned, fused, fusion_depth
+from vocable.retrieval.highlights import TextPart, excerpt, parts
 from vocable.retrieval.ranking import Ranking
 from vocable.service.schemas import ViewRequest
 
@@ -150,14 +149,15 @@ def view(
         own = text_terms(collection.loaded_model, shown.full)
         explained = explain_vectors(kept, stored, names, tokens, own, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
-        mark = partial(_marked, collection, explained)
+        terms_in = partial(term_places, collection.loaded_model)
+        marks = explained.marks(terms_in(text))
         found = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
         documents.append(
             ViewedDocument(
                 document.id,
                 dict(document.fields),
-                mark(title),
-                mark(text),
+                parts(title, explained.marks(terms_in(title))),
+                parts(text, marks, excerpt(text, marks, explained.shares)),
                 cut=len(text) < len(document.text),
                 matches=list(explained.matches[:MARKED]),
                 sparse=explained.score,
@@ -200,10 +200,6 @@ def _timed(search: Callable[[], T]) -> tuple[T, float]:
         found = search()
         seconds.append(time.perf_counter() - started)
     return found, min(seconds)
-
-
-def _marked(collection: Collection, explained: Explanation, text: str) -> list[TextPart]:
-    return explained.marked(text, term_places(collection.loaded_model, text))
 
 
 def _stored(

@@ -209,6 +209,11 @@ class ExactStore(FolderStore):
         assert self.words is not None
         return self.words.query_vectors(texts)
 
+    def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
+        """Return words of documents, as `BM25Index` does."""
+        assert self.words is not None
+        return self.words.words_like(initials, shortest, longest)
+
     def document_frequencies(self) -> np.ndarray:
         return self.postings.document_frequency
 

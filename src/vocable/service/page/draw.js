@@ -4,7 +4,6 @@ import { plain } from "./markdown.js";
 
 export const count = new Intl.NumberFormat("en");
 const share = new Intl.NumberFormat("en", { style: "percent" });
-const EXCERPT = 300, BEFORE = 60; // characters
 export const KINDS = { text: "from the text", expansion: "added by the model", wacky: "added, and wacky" };
 const SIGNS = { text: "", expansion: "+", wacky: "~" };
 export const RANKINGS = { __proto__: null, sparse: "sparse", bm25: "BM25", dense: "dense", hybrid: "hybrid", reranked: "reranked" };
@@ -96,8 +95,9 @@ export function linkOf(name, value) {
 function hitOf(found, { by, k, most, pruned, others, pick }) {
   const one = { ...found, title: plain(found.title), text: plain(found.text) };
   const text = element("p", { class: "text", dir: "auto" });
-  const parts = excerptOf(one);
-  const cut = parts.length !== one.text.length || parts.some((part, i) => part.text !== one.text[i].text);
+  const cut = one.text.some((part) => part.hidden);
+  const edge = (part, text) => (part?.hidden ? [{ text }] : []);
+  const parts = [...edge(one.text[0], "… "), ...one.text.filter((part) => !part.hidden), ...edge(one.text.at(-1), " …")];
   text.append(...marked(parts));
   const whole = cut && element("button", { type: "button", class: "whole", "aria-expanded": "false", click: toggle }, "Whole text");
   function toggle() {
@@ -158,40 +158,6 @@ function matchesOf(one, by, most) {
 
 function marked(parts) {
   return parts.map((part) => (part.term ? element("mark", { "data-kind": part.kind, title: part.term }, part.text) : part.text));
-}
-
-/** The part of a text in which the matching terms have the largest share, between words. */
-function excerptOf(one) {
-  const text = one.text.map((part) => part.text).join("");
-  if (text.length <= EXCERPT + BEFORE) return one.text;
-  const shares = new Map(one.matches.map((match) => [match.term, match.share]));
-  const places = [];
-  let at = 0;
-  for (const part of one.text) {
-    if (part.term) places.push([at, part.term]);
-    at += part.text.length;
-  }
-  let best = -1, start = 0;
-  for (const [first] of places) {
-    const terms = new Set(places.filter(([place]) => place >= first && place < first + EXCERPT - BEFORE).map(([, term]) => term));
-    const sum = [...terms].reduce((total, term) => total + shares.get(term), 0);
-    if (sum > best + 1e-9) [best, start] = [sum, first];
-  }
-  let from = start <= BEFORE ? 0 : text.lastIndexOf(" ", start - BEFORE / 2) + 1;
-  if (start - from > BEFORE) from = start; // a text without spaces
-  let to = Math.min(text.length, from + EXCERPT);
-  if (to < text.length && text.lastIndexOf(" ", to) > start) to = text.lastIndexOf(" ", to);
-  return [...(from ? [{ text: "… " }] : []), ...between(one.text, from, to), ...(to < text.length ? [{ text: " …" }] : [])];
-}
-
-function between(parts, from, to) {
-  let at = 0;
-  return parts.flatMap((part) => {
-    const begin = at;
-    at += part.text.length;
-    const text = part.text.slice(Math.max(0, from - begin), Math.max(0, to - begin));
-    return text ? [{ ...part, text }] : [];
-  });
 }
 
 /** The postings of a term: how many, how heavy, and the heaviest. */
