@@ -144,8 +144,9 @@ class RankingOptions(Matching, RerankOptions, total=False):
 
 
 class ListOptions(RankingOptions, SortOptions, total=False):
-    """The part of a ranking to return, and its order."""
+    """A document in place of a query, the part of a ranking to return, and its order."""
 
+    like: Annotated[str | None, Doc("In place of queries: the id of a document, to find others like it.")]
     offset: Annotated[CountOrZero, Doc("Leave out this many of the best hits, as those of earlier pages.")]
     min_score: Annotated[float | None, Doc("Leave out hits with a lower score (in a hybrid search, the fused one).")]
 

@@ -131,7 +131,7 @@ def _change(what: str, before: Evaluation, after: Evaluation) -> str:
 
 
 def _ask(console: Console, model: Model, collection: Collection) -> None:
-    for question, hits in search(collection, QUESTIONS, 3, explain=True):
+    for question, hits, _ in search(collection, QUESTIONS, 3, explain=True):
         console.print(f"\n   [bold]{escape(question.text)}[/bold]")
         heaviest = expand_text(model, question.text, "query", k=40).terms
         added = [term.term for term in heaviest if not term.in_text]

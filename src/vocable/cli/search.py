@@ -162,9 +162,6 @@ def search(
     ] = None,
     queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Read queries from this source.")] = None,
     k: Results = 10,
-    like: Annotated[
-        Sequence[str] | None, typer.Option(metavar="ID", help="In place of queries: find documents like this one.")
-    ] = None,
     explain: Annotated[bool, Doc("Show which terms make the score of each hit.")] = False,
     wacky: Wacky = None,
     wacky_share: WackyShare = None,
@@ -183,6 +180,7 @@ def search(
 
     Example: vocable search python-docs "copy a file" --explain
     """
+    like = options.get("like")
     if sum(map(bool, (queries, query, like))) != 1:
         raise ArgumentError("give queries, - for stdin, --queries SOURCE or --like ID: one of the four")
     if wacky is not None and not explain:
@@ -191,16 +189,15 @@ def search(
         raise ArgumentError("--run goes with --queries and without --explain")
     if not Path(index).exists() and query and Path(query[-1], "settings.json").exists():
         raise ArgumentError(f"the index {query[-1]} comes first, then the queries")
-    records = _queries(query or [], queries)
+    records = _queries(query or [], queries, like)
     _load_when_used(*LEFT_OUT_OF_NUMPY)
-    several = queries is not None or len(query or like or []) > 1 or query == ["-"]
+    several = queries is not None or len(query or []) > 1 or query == ["-"]
     if index.startswith(("http://", "https://")):
         from vocable.service.client import search_service
 
         local = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
         local["allow_changed_model"] = allow_changed_model
-        asked = {"k": k, "explain": explain, "like": like, **options, **local}
-        return Outcome(_shown(search_service(index, records, **asked), several))
+        return Outcome(_shown(search_service(index, records, k=k, explain=explain, **options, **local), several))
     from vocable.retrieval.records import Answer
 
     if run is not None:
@@ -213,12 +210,10 @@ def search(
         return Outcome(_RunSummary(len(vo.search(opened, list(records), k, run=run, **options))), [run])
 
     def answers() -> Iterator[Answer]:
-        if like:
-            yield from vo.search(opened, k=k, like=like, explain=explain, wacky=marked, **options)
         size = 1 if query == ["-"] else BATCH  # a line of stdin is answered before the next one is read
         while batch := list(islice(records, size)):
             if batch[0].text:
-                yield from vo.search(opened, batch, k, explain=explain, wacky=marked, **options)
+                yield from vo.search(opened, None if like else batch, k, explain=explain, wacky=marked, **options)
             else:  # a blank line of stdin, alone in its batch
                 yield Answer(batch[0], ())
 
@@ -237,7 +232,7 @@ def _load_when_used(*modules: str) -> None:
             setattr(sys.modules[package], part, module)
 
 
-def _queries(texts: Sequence[str], source: str | None) -> Iterator[Query]:
+def _queries(texts: Sequence[str], source: str | None, like: str | None) -> Iterator[Query]:
     from vocable.data import Query, read_queries
     from vocable.data.read import typed_queries
 
@@ -245,6 +240,8 @@ def _queries(texts: Sequence[str], source: str | None) -> Iterator[Query]:
         return read_queries(source)
     if texts == ["-"]:
         return typed_queries()
+    if like is not None:
+        return iter([Query(like, f"like {like}")])
     return (Query(str(number), text) for number, text in enumerate(texts, start=1))
 
 

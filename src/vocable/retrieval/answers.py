@@ -15,7 +15,7 @@ from typing import Any, Unpack
 from scipy.sparse import csr_array
 
 from vocable.data import Document, Query
-from vocable.data.texts import Texts, as_ids, as_queries
+from vocable.data.texts import Texts, as_queries
 from vocable.encoder.terms import term_places
 from vocable.encoder.text_encoder import warn_of_unknown
 from vocable.errors import ArgumentError
@@ -36,8 +36,8 @@ from vocable.tables import counted, line_width, shortened
 class Answers(Sequence[Answer]):
     """The answers to q `queries`: their `ranking` [q, k], and the function that returns their sparse vectors [q, v].
 
-    Documents are read, and scores explained if they are to be `explained`, when an answer is looked at. The queries of
-    a search `like` documents have their ids.
+    Documents are read, and scores explained if they are to be `explained`, when an answer is looked at. The query of a
+    search `like` a document has its id.
     """
 
     collection: Collection
@@ -116,7 +116,6 @@ def search(
     queries: Texts | None = None,
     k: Count = 10,
     *,
-    like: str | Sequence[str] | None = None,
     explain: bool = False,
     wacky: Container[str] | None = None,
     run: str | os.PathLike[str] | None = None,
@@ -130,7 +129,6 @@ def search(
         index: a place, or the result of `vocable.open_index`, which loads the model once.
         queries: texts; or records, whose ids a run has.
         k: results per query.
-        like: in place of queries, ids of documents: their stored vectors are the queries, and they are no hits.
         explain: show the terms that made the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
         run: file for the hits as a TREC run.
@@ -143,22 +141,22 @@ def search(
         VectorsError: there is no index, it is damaged, or its model has changed.
         ModelError: the model cannot be loaded.
     """
-    if (queries is None) == (like is None):
-        raise ArgumentError("give `queries` or `like`: one of the two")
-    if like is not None and "query_idf" in options:
-        raise ArgumentError("`query_idf` goes with queries: `like` searches with stored vectors")
-    liked = None if like is None else [like] if isinstance(like, str) else as_ids(like)
-    records = as_queries(queries) if liked is None else [Query(one, f"like {one}") for one in liked]
+    like = options.get("like")
+    if like is not None and (queries is not None or "query_idf" in options):
+        raise ArgumentError("`like` stands in place of queries, and `query_idf` goes with them")
+    if like is None and queries is None:
+        raise ArgumentError("give queries, or `like`")
+    records = as_queries(queries) if queries is not None else [Query(like or "", f"like {like}")]
     collection = index if isinstance(index, Collection) else open_index(index)
     model: dict[str, object] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)
-    texts = [query.text for query in records] if liked is None else collection.texts(liked)
+    texts = [query.text for query in records] if like is None else collection.texts([like])
 
     @cache
     def encoded() -> csr_array:
-        if liked is not None:
-            return collection.like(liked, **select(Pruning, options))
+        if like is not None:
+            return collection.like([like], **select(Pruning, options))
         encoder = collection.query_encoder(**select(QueryEncoding, options))
         with progress("search", total=len(texts)) as advance:
             found = encoder.encode(texts, advance)
@@ -168,7 +166,7 @@ def search(
     # A search without sparse vectors needs no model: it is loaded if an explanation or a passage needs it.
     fused = collection.weighting(options.get("hybrid", False), options.get("weights"))
     vectors = encoded() if "sparse" in fused else None
-    ranking = collection.search(texts, k, vectors=vectors, like=liked, **select(ListOptions, options))
+    ranking = collection.search(texts, k, vectors=vectors, **select(ListOptions, options))
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
     return Answers(collection, tuple(records), encoded, ranking, explain, wacky, like is not None)

@@ -85,22 +85,17 @@ class Collection(StoredDocuments):
 
     @checked
     def search(
-        self,
-        queries: Texts,
-        k: Count = 10,
-        *,
-        vectors: csr_array | None = None,
-        like: Sequence[str] | None = None,
-        **options: Unpack[SearchOptions],
+        self, queries: Texts, k: Count = 10, *, vectors: csr_array | None = None, **options: Unpack[SearchOptions]
     ) -> Ranking:
         """Return the ranking of the verb `vocable.search`.
 
         `vectors` are the sparse vectors of the queries [q, v]; by default the collection's model encodes them. The
-        spaces with `weights` are fused; with `hybrid` alone, all spaces with weight 1. With `like`, the ids of q
-        documents, these are no hits, and their stored vectors are the queries: BM25 has no part.
+        spaces with `weights` are fused; with `hybrid` alone, all spaces with weight 1. With `like`, that
+        document is no hit, and its stored vectors are the one query: BM25 has no part.
         """
         texts, filter = as_texts(queries, "queries"), options.get("filter")
         weights = self.weighting(options.get("hybrid", False), options.get("weights"))
+        like = None if (liked := options.get("like")) is None else [liked]
         if like is not None and not (weights := {name: weight for name, weight in weights.items() if name != "bm25"}):
             raise ArgumentError("weights: BM25 searches words: `like` needs sparse or dense vectors")
         reranking, sorting = select(RerankOptions, options), select(SortOptions, options)
@@ -176,7 +171,8 @@ class Collection(StoredDocuments):
 
         `options` prune otherwise. Raises `ArgumentError` for an unknown id.
         """
-        return prune(csr_array(self.document_vectors(ids)), **{"max_terms": LIKE_TERMS, **options})
+        limits: Pruning = {"max_terms": LIKE_TERMS, **options}
+        return prune(csr_array(self.document_vectors(ids)), **limits)
 
     def weighting(self, hybrid: bool, weights: str | Mapping[Space, float] | None) -> dict[Space, float]:
         """Return the non-zero weights of the spaces that a search fuses.

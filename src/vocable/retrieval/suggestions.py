@@ -31,7 +31,7 @@ def nearest(word: str, candidates: Sequence[tuple[str, int]]) -> str | None:
     if not candidates:
         return None
     edits = distances(word, [one for one, _ in candidates])
-    place = int(np.lexsort(([-count for _, count in candidates], edits))[0])
+    place = min(range(len(candidates)), key=lambda place: (edits[place], -candidates[place][1]))
     return candidates[place][0] if edits[place] <= edits_of(word) else None
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Self, Unpack
 
 import httpx
@@ -46,26 +45,17 @@ class Client:
         k: int = 10,
         *,
         vector: Sequence[SparseValue] | None = None,
-        like: str | None = None,
         explain: bool = False,
         reranked: bool | None = None,
         **options: Unpack[SearchOptions],
     ) -> list[Hit]:
-        """Return the hits of a text, of its `vector` as `embed` returns it, or of the document whose id is `like`.
+        """Return the hits of a text, of its `vector` as `embed` returns it, or of the option `like`.
 
         They are `reranked` if the service does that.
         """
         text = None if query is None else as_text(query, "query")
         values = None if vector is None else [one.model_dump() for one in vector]
-        body = {
-            "query": text,
-            "vector": values,
-            "like": like,
-            "k": k,
-            "explain": explain,
-            "rerank": reranked,
-            **options,
-        }
+        body = {"query": text, "vector": values, "k": k, "explain": explain, "rerank": reranked, **options}
         return [found.hit() for found in self.answer(body).hits]
 
     def answer(self, body: Mapping[str, object]) -> SearchAnswer:
@@ -127,9 +117,7 @@ class Client:
         return bytes(answer.content)
 
 
-def search_service(
-    url: str, queries: Iterable[Query], *, like: Sequence[str] | None = None, **settings: Any
-) -> Iterator[Answer]:
+def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Iterator[Answer]:
     """Search the index of a service with the settings of `vocable.search`; the token is read from VOCABLE_TOKEN.
 
     Raises `ArgumentError` for a setting of a local index, `ServiceError` if the service does not answer.
@@ -138,12 +126,11 @@ def search_service(
         raise ArgumentError(f"{local} is for an index on this machine: a service has its own")
     settings = {name: value for name, value in settings.items() if name not in LOCAL}
     with Client(url, token=os.environ.get(TOKEN_VARIABLE)) as client:
-        asked = [(Query(one, f"like {one}"), {"like": one}) for one in like or ()]
-        for query, text in chain(asked, ((query, {"query": query.text}) for query in queries)):
+        for query in queries:
             if not query.text:  # a blank line of stdin
                 yield Answer(query, ())
                 continue
-            found = client.answer({**text, **settings})
+            found = client.answer({"query": None if settings.get("like") else query.text, **settings})
             yield Answer(query, tuple(one.hit() for one in found.hits), found.suggestion)
 
 

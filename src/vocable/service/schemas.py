@@ -107,7 +107,6 @@ class SearchRequest(JSONBody):
 
     query: str | None = Field(default=None, description="The text.")
     vector: list[SparseValue] | None = Field(default=None, description="The vector, if the text is not to be encoded.")
-    like: Id | None = Field(default=None, description="Id of a document, in place of the text: find others like it.")
     k: int = Field(default=10, ge=1, description="Results.")
     explain: bool = Field(default=False, description="Return the terms that made the score of each hit.")
     rerank: bool | None = Field(

@@ -125,7 +125,7 @@ class Service:
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
         fused = self.collection.weighting(options.get("hybrid", False), options.get("weights"))
-        if request.like is not None:
+        if options.get("like") is not None:
             return await self._like(request, options)
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
         if request.query is None and (request.vector is None or needed):
@@ -139,8 +139,8 @@ class Service:
         else:
             [row] = await self.embed([query], Prompt("query", query_idf=options.get("query_idf")))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
-        [answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
-        return answer
+        found: list[Answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
+        return found[0]
 
     async def _like(self, request: SearchRequest, options: SearchOptions) -> Answer:
         if request.query is not None or request.vector is not None:
@@ -307,8 +307,8 @@ class Service:
     def _likened(self, items: list[tuple[SearchRequest, SearchOptions]]) -> list[Answer | Exception]:
         def answer(item: tuple[SearchRequest, SearchOptions]) -> Answer:
             one, options = item
-            marked = {"explain": one.explain, "wacky": self.wacky}
-            found: Answer = search(self.collection, None, one.k, like=one.like, **marked, **options)[0]
+            answers = search(self.collection, None, one.k, explain=one.explain, wacky=self.wacky, **options)
+            found: Answer = answers[0]
             return found
 
         return [_outcome(answer, one) for one in items]
