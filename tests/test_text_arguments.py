@@ -41,7 +41,7 @@ from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.explain import expand_vector, explain
+from vocable.retrieval.explain import expand_vector, explain_texts
 from vocable.retrieval.verbs import delete, index
 from vocable.retrieval.words import stemmed
 from vocable.training.pretraining.pretrain import pretrain
@@ -191,11 +191,11 @@ def test_records_are_taken_by_their_text(toy_model: SparseEncoder) -> None:
     records = [Document("d1", "reads", title="the old fox", fields={"year": 2000}), Query("q1", "a list")]
     expected = encode(toy_model, ["the old fox reads", "a list"])
     assert (encode(toy_model, records) != expected).nnz == 0
-    explained = explain(toy_model, records[1], records[0])
-    assert explained == explain(toy_model, "a list", "the old fox reads")
+    explained = explain_texts(toy_model, records[1], records[0])
+    assert explained == explain_texts(toy_model, "a list", "the old fox reads")
     for wrong in (None, 3, b"text", ("a", "b"), ["a list"]):
         with pytest.raises(ArgumentError, match=f"^query must be a text, not {type(wrong).__name__}$"):
-            explain(toy_model, wrong)  # type: ignore[arg-type]
+            explain_texts(toy_model, wrong)  # type: ignore[arg-type]
 
 
 def test_queries_keep_their_ids() -> None:

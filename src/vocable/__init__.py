@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from vocable.retrieval.bm25 import BM25Index as BM25Index
     from vocable.retrieval.check import check_engine as check_engine
     from vocable.retrieval.exact_index import ExactIndex as ExactIndex
-    from vocable.retrieval.explain import explain as explain
     from vocable.retrieval.export import export as export
     from vocable.retrieval.fusion import reciprocal_rank as reciprocal_rank
     from vocable.retrieval.fusion import weighted as weighted
+    from vocable.retrieval.standing import explain as explain
     from vocable.retrieval.verbs import add as add
     from vocable.retrieval.verbs import delete as delete
     from vocable.retrieval.verbs import index as index
@@ -97,9 +97,9 @@ _NAMES = {
     "retrieval.bm25": "BM25Index",
     "retrieval.check": "check_engine",
     "retrieval.exact_index": "ExactIndex",
-    "retrieval.explain": "explain",
     "retrieval.export": "export",
     "retrieval.fusion": "reciprocal_rank weighted",
+    "retrieval.standing": "explain",
     "retrieval.verbs": "add delete index open_index",
     "service.server": "serve",
     "threads": "tune_threads",

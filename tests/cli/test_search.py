@@ -22,7 +22,7 @@ from vocable.encoder.load import load
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.pruning import prune
-from vocable.retrieval.explain import Explanation, explain
+from vocable.retrieval.explain import Explanation, explain_texts
 from vocable.retrieval.verbs import open_index
 from vocable.vectors import read_vectors
 
@@ -242,7 +242,7 @@ def test_a_run_is_evaluated_as_its_model(
 def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     (tmp_path / "document.txt").write_text("a librarian reads books", encoding="utf-8")
     arguments = ["explain", model, "old books", f"@{tmp_path}/document.txt"]
-    expected = explain(load(model), "old books", "a librarian reads books")
+    expected = explain_texts(load(model), "old books", "a librarian reads books")
     assert json.loads(done(capsys, *arguments, "--json")) == json.loads(json.dumps(expected.to_json()))
     text = done(capsys, *arguments)
     assert expected.matches[0].term in text
@@ -255,10 +255,37 @@ def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path)
     assert missing == f"vocable: {tmp_path}/none.txt: no such file (a text that begins with @ names one)"
 
 
+def test_explain_says_why_a_document_is_no_hit(capsys: pytest.CaptureFixture[str], index: str) -> None:
+    hits = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--json"))["hits"]
+    found = json.loads(done(capsys, "explain", index, "the old fox", hits[9]["id"], "-k", 3, "--json"))
+    assert (found["rank"], found["score"], found["last_score"]) == (10, hits[9]["score"], hits[2]["score"])
+    text = done(capsys, "explain", index, "the old fox", hits[9]["id"], "-k", 3)
+    assert text.startswith(f"{hits[9]['id']} ")
+    assert "hit 10, with the score " in text
+    assert max(map(len, text.splitlines())) <= NARROW
+    assert refused(capsys, "explain", index, "fox", "nothing").endswith("there is no document 'nothing'")
+
+
+def test_documents_like_another(capsys: pytest.CaptureFixture[str], index: str) -> None:
+    text = done(capsys, "search", index, "--like", "d3", "-k", 2)
+    assert [line.split()[0] for line in text.splitlines() if line[:3].strip()] == ["1", "2"]
+    answer = json.loads(done(capsys, "search", index, "--like", "d3", "-k", 30, "--json"))
+    assert (answer["id"], answer["query"]) == ("d3", "like d3")
+    assert "d3" not in {hit["id"] for hit in answer["hits"]}
+    assert "one of the four" in refused(capsys, "search", index, "fox", "--like", "d3")
+    assert "there is no document 'd999'" in refused(capsys, "search", index, "--like", "d999")
+
+
+def test_unknown_words_get_a_suggestion(capsys: pytest.CaptureFixture[str], index: str) -> None:
+    assert done(capsys, "search", index, "a libarian", "-k", 1).endswith("\ndid you mean: a librarian\n")
+    assert json.loads(done(capsys, "search", index, "a libarian", "--json"))["suggestion"] == "a librarian"
+    assert "suggestion" not in json.loads(done(capsys, "search", index, "a librarian", "--json"))
+
+
 def test_explain_of_texts_that_share_nothing(
     capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vocable, "explain", lambda *texts, wacky: Explanation(0.0, ()))
+    monkeypatch.setattr(vocable, "explain", lambda *texts, wacky, k: Explanation(0.0, ()))
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 

@@ -16,7 +16,7 @@ from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError
-from vocable.retrieval.explain import explain
+from vocable.retrieval.explain import explain_texts
 
 # Pairs of architectures that share a toy tokenizer, and the width of the head.
 PAIRS = [("bert", "electra"), ("distilbert", "bert"), ("roberta", "mpnet"), ("albert", "deberta")]
@@ -56,7 +56,7 @@ def test_the_encoders_are_copies(backbones: dict[str, Path], toy_texts: list[str
 def test_a_score_is_explained_by_both(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     made = asymmetric(load(backbones["distilbert"], device="cpu"), load(backbones["bert"], device="cpu"))
     query, document = toy_texts[0], toy_texts[1]
-    found = explain(made, query, document)
+    found = explain_texts(made, query, document)
     score = encode(made, [query], "query") @ encode(made, [document], "document").T
     assert found.score == pytest.approx(float(score.sum()), rel=1e-5)
     tokens = set(made.tokenizer.tokenize(query))

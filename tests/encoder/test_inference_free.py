@@ -15,7 +15,7 @@ from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
-from vocable.retrieval.explain import explain
+from vocable.retrieval.explain import explain_texts
 
 
 def binary(model: SparseEncoder, queries: list[str]) -> np.ndarray:
@@ -89,7 +89,7 @@ def test_what_belongs_to_encoded_queries_is_left_behind(
 def test_a_score_is_explained_by_the_query_s_own_tokens(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
     made = make_inference_free(toy_model, toy_texts)
     query, document = "the fox", toy_texts[3]
-    found = explain(made, query, document)
+    found = explain_texts(made, query, document)
     weights = idf_of(made, toy_texts) * binary(made, [query])[0]
     expected = float(weights @ encode(made, [document]).toarray()[0])
     assert found.score == pytest.approx(expected, rel=1e-5)

@@ -26,7 +26,7 @@ from vocable.encoder.output_vocabulary import (
 )
 from vocable.encoder.own_terms import read_terms, write_terms
 from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.retrieval.explain import explain, text_terms
+from vocable.retrieval.explain import explain_texts, text_terms
 
 # What breaks careless files: quotes, dots, line ends of every kind, control characters, other scripts, marks of JSON.
 WORDS = ['"', "u.s.", "a\nb", "\r", "\x00", "\x85", "\u2028", "naïve", "слово", "言葉", "e\u0301", "é", "\\n", "[1]"]
@@ -105,7 +105,7 @@ def test_logits_and_vectors_are_those_of_the_layer(backbone: Path, toy_texts: li
     np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-4)
     order = np.argsort(-vectors[0])[: int((vectors[0] > 0).sum())]
     assert [term for term, _ in model.decode(model.encode(texts[0]))] == [WORDS[i] for i in order]
-    assert {match.term for match in explain(model, texts[0], texts[0]).matches} == {WORDS[i] for i in order}
+    assert {match.term for match in explain_texts(model, texts[0], texts[0]).matches} == {WORDS[i] for i in order}
 
 
 def test_copies_and_unfused_models_keep_their_terms(backbones: dict[str, Path], toy_texts: list[str]) -> None:

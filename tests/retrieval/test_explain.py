@@ -23,7 +23,7 @@ from vocable.retrieval.explain import (
     MatchedTerm,
     expand_text,
     expand_vector,
-    explain,
+    explain_texts,
     explain_vectors,
     text_terms,
 )
@@ -159,7 +159,7 @@ def test_expansion_has_the_heaviest_terms_and_the_number_of_all() -> None:
 
 def test_texts_are_explained_with_the_score_that_a_search_gives(toy_model: SparseEncoder) -> None:
     queries, documents = encode(toy_model, [QUERY], role="query"), encode(toy_model, [DOCUMENT])
-    found = explain(toy_model, QUERY, DOCUMENT)
+    found = explain_texts(toy_model, QUERY, DOCUMENT)
     [(_, score)] = ExactIndex(documents).search(queries, k=1).hits(0)
     assert found.score == pytest.approx(score, rel=1e-5)
     names, tokens = terms(toy_model), toy_model[0].tokenizer.tokenize
@@ -194,7 +194,7 @@ def test_inference_free_queries_are_explained_too(toy_model: SparseEncoder) -> N
         query_modules=[SparseStaticEmbedding(tokenizer, weight=weights)], document_modules=list(toy_model.children())
     )
     model = SparseEncoder(modules=[router], device="cpu").eval()
-    found = explain(model, QUERY, DOCUMENT)
+    found = explain_texts(model, QUERY, DOCUMENT)
     document = encode(model, [DOCUMENT]).toarray()[0]
     ids = {tokenizer.convert_tokens_to_ids(token) for token in tokenizer.tokenize(QUERY)}
     assert found.score == pytest.approx(sum((token + 1) / 100 * document[token] for token in ids), rel=1e-5)

@@ -28,7 +28,17 @@ def _checked_model(name: str) -> str:
     return name
 
 
+def _checked_place(name: str) -> str:
+    """Return the name of a model, checked, or the place of an index."""
+    from vocable.retrieval.protocols import holds_index
+
+    return name if holds_index(name) else _checked_model(name)
+
+
 Model: TypeAlias = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.", callback=_checked_model)]
+ModelOrIndex: TypeAlias = Annotated[
+    str, typer.Argument(metavar="MODEL", help="vocable-mini, a folder, a Hub id; or an index.", callback=_checked_place)
+]
 Texts: TypeAlias = Annotated[
     Sequence[str], typer.Argument(help="Sources of texts, such as a file, a folder or pydocs:.")
 ]

@@ -17,6 +17,7 @@ from vocable.cli.command import Outcome, command
 from vocable.cli.options import (
     Corpus,
     Model,
+    ModelOrIndex,
     Output,
     Place,
     Results,
@@ -29,7 +30,7 @@ from vocable.cli.options import (
     wacky_terms,
 )
 from vocable.errors import ArgumentError
-from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, SearchOptions
+from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, RankingOptions, SearchOptions
 from vocable.tables import line_width, shortened
 
 if TYPE_CHECKING:
@@ -253,24 +254,36 @@ def _shown(answers: Iterator[Any], several: bool) -> Iterator[_Shown]:
 
 @command("Search")
 def explain(
-    model: Model,
+    model: ModelOrIndex,
     query: Annotated[str, typer.Argument(help="A query, or @FILE.")],
-    document: Annotated[str | None, typer.Argument(help="The text of a document, or @FILE.")] = None,
+    document: Annotated[
+        str | None, typer.Argument(help="The text of a document, or @FILE; of an index, the id of a document.")
+    ] = None,
     wacky: Wacky = None,
     wacky_share: WackyShare = None,
+    k: Annotated[
+        Count | None, typer.Option("-k", "--k", help="Results of the search of an index, 10 by default.")
+    ] = None,
     device: Device = None,
+    **options: Unpack[RankingOptions],
 ) -> Outcome:
-    """Show which terms make a score.
+    """Show which terms make a score, or why a document of an index is no hit.
 
     Without a document: the terms that the model gives the query.
 
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
-    query, document = read_text(query), None if document is None else read_text(document)
     from vocable.encoder.load import load_encoder
+    from vocable.retrieval.protocols import holds_index
 
-    loaded = load_encoder(model, device)
-    return Outcome(vo.explain(loaded, query, document, wacky=wacky_terms(wacky, wacky_share, loaded)))
+    query = read_text(query)
+    if holds_index(model):
+        opened = vo.open_index(model, device=device)
+        marked = wacky_terms(wacky, wacky_share, opened.loaded_model) if wacky or wacky_share else None
+        return Outcome(vo.explain(opened, query, document, wacky=marked, k=k, **options))
+    loaded, document = load_encoder(model, device), None if document is None else read_text(document)
+    marked = wacky_terms(wacky, wacky_share, loaded)
+    return Outcome(vo.explain(loaded, query, document, wacky=marked, k=k, **options))
 
 
 @command("Search", resumable=True)

@@ -145,7 +145,7 @@ class Expansion(Tabular):
         return Table(counted(self.active, "active term") + shown, ["term", "weight", "from"], rows)
 
 
-def explain(
+def explain_texts(
     model: Model, query: Text, document: Text | None = None, wacky: Collection[str] | None = None
 ) -> Explanation | Expansion:
     """Encode a query and a document (title and text), and explain their score; without a document, expand the query.
@@ -168,7 +168,10 @@ def explain(
 def expand_text(
     model: Model, text: Text, role: Role = "document", k: int = 20, wacky: Collection[str] | None = None
 ) -> Expansion:
-    """Encode a text with a model from `vocable.load`, and return its k heaviest terms; `wacky` as in `explain`."""
+    """Encode a text with a model from `vocable.load`, and return its k heaviest terms.
+
+    `wacky` is as in `explain_texts`.
+    """
     text = as_text(text)
     return expand_vector(encode(model, [text], role=role), terms(model), text_terms(model, text), k, wacky)
 
@@ -191,7 +194,7 @@ def explain_vectors(
     """Explain the score of two vectors [1, v].
 
     `names` are the v terms by column, `query_tokens` and `document_tokens` the terms that occur in each text, `wacky`
-    as in `explain`. Raises `VectorsError` if a vector is not a single row of v columns.
+    as in `explain_texts`. Raises `VectorsError` if a vector is not a single row of v columns.
 
     >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
     >>> explained = explain_vectors(query, document, ["list", "array", "set"], ["list"], ["list", "set"])
