@@ -142,6 +142,32 @@ def test_typing_finds_documents_and_shows_terms(open_page: Open, address: str) -
     assert page.locator("#status").inner_text().startswith("10 documents. The first: ")
 
 
+def test_a_hit_leads_to_documents_like_it(open_page: Open, address: str) -> None:
+    page, answer = open_page(f"?q={QUERY}"), view(address)
+    wait_for(page, expected(answer))
+    page.locator(".hit").nth(1).locator(".like").click()
+    likened = httpx.post(f"{address}/view", json={"like": expected(answer)[1]}, timeout=60).json()
+    wait_for(page, expected(likened, "sparse"))
+    assert page.locator("#liked b").inner_text() == expected(answer)[1]
+    assert page.locator("#query").input_value() == ""
+    assert violations(page) == []
+    page.reload()
+    wait_for(page, expected(likened, "sparse"))
+    page.locator("#query").press_sequentially(QUERY, delay=20)
+    wait_for(page, expected(answer))
+    sync_api.expect(page.locator("#liked")).to_be_hidden()
+    page.go_back()
+    wait_for(page, expected(likened, "sparse"))
+
+
+def test_a_misspelt_word_gets_a_suggestion(open_page: Open, address: str) -> None:
+    page = open_page("?q=the+libarian")
+    page.locator("#suggestion button", has_text="the librarian").click()
+    wait_for(page, expected(view(address, query="the librarian")))
+    assert page.locator("#query").input_value() == "the librarian"
+    sync_api.expect(page.locator("#suggestion")).to_be_hidden()
+
+
 def test_an_answer_that_comes_late_is_thrown_away(open_page: Open, address: str) -> None:
     page, held = open_page(), []
 

@@ -89,6 +89,28 @@ def test_the_text_is_whole_and_its_marks_are_terms(client: Client, collection: C
     assert marks
 
 
+def test_documents_like_another_are_those_of_a_search(client: Client, collection: Collection) -> None:
+    answer = client("POST", "/view", json={"like": "d7", "k": 5}).json()
+    [expected] = search(collection, k=5, like="d7")
+    assert ranked(answer, "sparse") == [hit.document.id for hit in expected.hits]
+    scores = {one["id"]: one["scores"]["sparse"] for one in answer["documents"]}
+    assert scores == pytest.approx({hit.document.id: hit.score for hit in expected.hits}, rel=1e-4)
+    assert (answer["rankings"], "suggestion" in answer) == (["sparse"], False)
+    assert client("POST", "/view", json={"like": "d99"}).status_code == 422
+    assert client("POST", "/view", json={"like": "d7", "show": ["bm25"]}).status_code == 422
+    hits = client("POST", "/search", json={"like": "d7", "k": 5, "explain": True}).json()["hits"]
+    assert [hit["id"] for hit in hits] == [hit.document.id for hit in expected.hits]
+    assert all(hit["snippet"]["marks"] for hit in hits)
+    for wrong in ({"like": "d99"}, {"like": "d7", "query": "fox"}, {"like": "d7", "weights": "bm25=1"}):
+        assert client("POST", "/search", json=wrong).status_code == 422
+
+
+def test_unknown_words_get_a_suggestion(client: Client) -> None:
+    for path in ("/view", "/search"):
+        assert client("POST", path, json={"query": "a libarian"}).json()["suggestion"] == "a librarian"
+        assert "suggestion" not in client("POST", path, json={"query": "a librarian"}).json()
+
+
 def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> None:
     answer = viewed(client, max_terms=3)
     query = encode(collection.loaded_model, [TEXT], "query")

@@ -125,9 +125,10 @@ class ExplainRequest(JSONBody):
 
 @with_options(Pruning)
 class ViewRequest(JSONBody):
-    """A query, and the rankings to show for it."""
+    """A query, or a document in its place, and the rankings to show for it."""
 
-    query: str
+    query: str = ""
+    like: Id | None = Field(default=None, description="Id of a document, as in a search: it has the sparse ranking.")
     k: int = Field(default=10, ge=1, le=50, description="Documents of each ranking.")
     show: list[str] = Field(
         default=["sparse"],

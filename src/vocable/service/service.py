@@ -189,7 +189,7 @@ class Service:
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
-        [row] = await self.embed([request.query], Prompt("query"))
+        [row] = [None] if request.like is not None else await self.embed([request.query], Prompt("query"))
         found: list[View] = await self._run(self._view, [(request, row)])
         return found[0]
 
@@ -330,8 +330,13 @@ class Service:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
         return explain_vectors(vectors[[0]], stored, names, tokens, text_terms(self.model, document), self.wacky)
 
-    def _view(self, items: list[tuple[ViewRequest, Row]]) -> list[View]:
-        return [view(self.collection, request, self._matrix([row]), self.wacky, self.rerank) for request, row in items]
+    def _view(self, items: list[tuple[ViewRequest, Row | None]]) -> list[View | Exception]:
+        def see(item: tuple[ViewRequest, Row | None]) -> View:
+            request, row = item
+            vector = self.collection.like([request.like or ""]) if row is None else self._matrix([row])
+            return view(self.collection, request, vector, self.wacky, self.rerank)
+
+        return [_outcome(see, item) for item in items]
 
     def _postings(self, terms: list[str]) -> list[TermPostings | NotFoundError]:
         return [term_postings(self.collection, term) or NotFoundError(f"there is no term {term!r}") for term in terms]

@@ -80,7 +80,10 @@ class VectorCost:
 
 @dataclass(frozen=True)
 class View:
-    """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown."""
+    """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown.
+
+    `suggestion` is as in `Answer`.
+    """
 
     active: int
     kept: int
@@ -88,6 +91,7 @@ class View:
     rankings: list[str]
     costs: dict[str, VectorCost]
     documents: list[ViewedDocument]
+    suggestion: str | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,8 @@ def view(
     }
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
     ids = dict.fromkeys(one for name in show for one, (rank, _) in places[name].items() if rank <= request.k)
-    tokens, names = text_terms(collection.loaded_model, request.query), collection.terms
+    [asked] = [request.query] if request.like is None else collection.texts([request.like])
+    tokens, names = text_terms(collection.loaded_model, asked), collection.terms
     documents = []
     for document, shown, stored in _stored(collection, list(ids), kept):
         own = text_terms(collection.loaded_model, shown.full)
@@ -169,7 +174,8 @@ def view(
     expanded = expand_vector(vector, names, tokens, QUERY_TERMS, wacky)
     left = {names[column] for column in kept.indices.tolist()}
     terms = [ViewedTerm(**asdict(one), kept=one.term in left) for one in expanded.terms]
-    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents)
+    suggestion = None if request.like is not None else collection.suggestion(request.query)
+    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, suggestion)
 
 
 def _rankings(
@@ -181,11 +187,12 @@ def _rankings(
     rankings: dict[str, Ranking] = {}
     costs = {}
     for name, vector in vectors.items():
-        rankings[name], seconds = _timed(partial(collection.rank, vector, depth, filter=filter))
+        found, seconds = _timed(partial(collection.rank, vector, depth + (request.like is not None), filter=filter))
+        rankings[name] = found if request.like is None else found.without([request.like]).first(depth)
         read = None if index is None else int(index.document_frequency[vector.indices].sum())
         costs[name] = VectorCost(vector.nnz, 1000 * seconds, read)
     others = [space for space in collection.spaces if space != "sparse"]
-    if others:
+    if others and request.like is None:
         rankings |= collection.rankings([request.query], depth, others, filter=filter)
         spaces = dict(zip(collection.spaces, aligned([rankings[space] for space in collection.spaces]), strict=True))
         rankings[HYBRID] = fused(spaces, dict.fromkeys(spaces, 1.0), "weighted", depth)

@@ -67,13 +67,13 @@ export function effectOf(documents, k) {
 }
 
 /** One ranking: its heading, its k best documents, and what pruning lost. */
-export function columnOf({ title, documents, by, k, pruned, others, pick }) {
+export function columnOf({ title, documents, by, k, pruned, others, pick, like }) {
   const shown = documents.filter((one) => one.ranks[by] <= k).sort((a, b) => a.ranks[by] - b.ranks[by]);
   const lost = !pruned ? [] : documents.filter((one) => one.ranks.unpruned <= k && !(one.ranks.sparse <= k));
   const most = Math.max(...shown.flatMap((one) => one.matches.map((match) => match.share)), 0.01);
   const column = element("div", { class: "column", role: "group", "aria-label": title }, element("h3", {}, title));
   if (!shown.length) column.append(element("p", { class: "none" }, "No document."));
-  else column.append(element("ol", {}, ...shown.map((one) => hitOf(one, { by, k, most, pruned, others, pick }))));
+  else column.append(element("ol", {}, ...shown.map((one) => hitOf(one, { by, k, most, pruned, others, pick, like }))));
   if (lost.length) {
     const items = lost.sort((a, b) => a.ranks.unpruned - b.ranks.unpruned).map((one) => element("li", {},
       element("span", { class: "name" }, nameOf(one)), ` was ${one.ranks.unpruned}, now ${one.ranks.sparse ?? "not among the first 100"}`));
@@ -92,7 +92,7 @@ export function linkOf(name, value) {
   }
 }
 
-function hitOf(found, { by, k, most, pruned, others, pick }) {
+function hitOf(found, { by, k, most, pruned, others, pick, like }) {
   const one = { ...found, title: plain(found.title), text: plain(found.text) };
   const text = element("p", { class: "text", dir: "auto" });
   const cut = one.text.some((part) => part.hidden);
@@ -122,7 +122,7 @@ function hitOf(found, { by, k, most, pruned, others, pick }) {
     element("div", { class: "head" }, element("span", { class: "rank", "aria-hidden": "true" }, one.ranks[by]), title, pruned ? movedOf(one, k) : null,
       element("span", { class: "score" }, unseen("score "), one.scores[by].toFixed(2))),
     nameOf(one) === one.id ? null : element("p", { class: "id" }, one.id),
-    text, whole || null,
+    text, whole || null, element("button", { type: "button", class: "like", click: () => like(one.id) }, "More like this"),
     matchesOf(one, by, most),
     fields.length || ranks.length ? element("div", { class: "facts" }, ...fields, element("ul", { class: "ranks", "aria-label": "rank elsewhere" }, ...ranks)) : null));
 }

@@ -2,7 +2,7 @@
 
 import { keepToken, Refused, request } from "./client.js";
 import { columnOf, costsOf, count, effectOf, element, groupsOf, linkOf, nameOf, postingsOf, RANKINGS } from "./draw.js";
-import { change, setUsual, state, whenGone } from "./state.js";
+import { change, setUsual, START, state, whenGone } from "./state.js";
 
 const WAIT = 150; // milliseconds without a key, before a query is sent
 const SECOND = "second"; // the other model, in the list of what may stand beside
@@ -65,15 +65,19 @@ async function ask() {
   asking.abort();
   asking = new AbortController();
   const { signal } = asking;
-  $("hint").hidden = Boolean(state.q.trim());
-  document.title = state.q ? `${state.q} – vocable` : "vocable";
-  if (!state.q.trim() || !info) {
-    $("view").hidden = true;
+  if (state.like) Object.assign(state, { by: "sparse", beside: "" }); // other rankings need words
+  $("hint").hidden = Boolean(state.q.trim() || state.like);
+  $("liked").hidden = !state.like;
+  $("liked").querySelector("b").textContent = state.like;
+  document.title = state.q || state.like ? `${state.q || `like ${state.like}`} – vocable` : "vocable";
+  if (!(state.q.trim() || state.like) || !info) {
+    $("view").hidden = $("suggestion").hidden = true;
     $("ask").removeAttribute("aria-busy");
     return said("", "");
   }
   $("ask").setAttribute("aria-busy", "true");
-  const body = { query: state.q, k: state.k, show: [...new Set([state.by, ...(state.beside in RANKINGS ? [state.beside] : [])])] };
+  const body = { k: state.k, show: [...new Set([state.by, ...(state.beside in RANKINGS ? [state.beside] : [])])] };
+  Object.assign(body, state.like ? { like: state.like } : { query: state.q });
   if (state.filter.trim()) body.filter = state.filter;
   if (state.top) body.max_terms = state.top;
   if (state.min) body.min_weight = state.min;
@@ -116,7 +120,11 @@ function draw(view, other) {
   drawTerms();
   const pruned = "unpruned" in view.costs;
   const rankings = view.rankings.filter((name) => name in RANKINGS).map((name) => [name, RANKINGS[name]]);
-  const how = { k: state.k, pick };
+  const how = { k: state.k, pick, like };
+  $("by").hidden = rankings.length < 2;
+  $("beside-field").hidden = $("beside").options.length < 2 || Boolean(state.like);
+  $("suggestion").hidden = !view.suggestion;
+  $("suggestion").querySelector("button").textContent = view.suggestion ?? "";
   const columns = [{ ...how, title: RANKINGS[state.by], by: state.by, documents: view.documents, others: rankings }];
   if (other instanceof Refused) columns.push(null);
   else if (other) {
@@ -188,6 +196,18 @@ function pick(name, value) {
   ask();
 }
 
+/** Show documents like this one; the query gives way. */
+function like(id) {
+  change({ like: id, q: "", k: 10 });
+  show();
+}
+
+/** Ask for a query, in place of another or of a document. */
+function askFor(q, kind = "") {
+  change({ q, k: 10, ...(state.like && { like: "", by: START.by }) }, kind);
+  if (info && $(`by-${state.by}`)) $(`by-${state.by}`).checked = true;
+}
+
 async function openTerm() {
   const dialog = $("term");
   if (!state.term) return dialog.close();
@@ -227,12 +247,23 @@ $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   ask();
 });
-for (const [id, name] of [["query", "q"], ["filter", "filter"]]) {
-  $(id).addEventListener("input", (event) => {
-    change({ [name]: event.target.value, k: 10 }, id);
-    later();
-  });
-}
+$("query").addEventListener("input", (event) => {
+  askFor(event.target.value, "query");
+  later();
+});
+$("filter").addEventListener("input", (event) => {
+  change({ filter: event.target.value, k: 10 }, "filter");
+  later();
+});
+$("suggestion").querySelector("button").addEventListener("click", () => {
+  askFor(seen.suggestion);
+  show();
+});
+$("liked").querySelector("button").addEventListener("click", () => {
+  askFor("");
+  show();
+  $("query").focus();
+});
 $("top").addEventListener("input", (event) => {
   const top = Number(event.target.value);
   change({ top: top < seen.active ? top : 0 }, "top");

@@ -1,6 +1,6 @@
 // What is looked at, as the query string of the address: a link shows the same, and back goes back.
 
-const START = { q: "", filter: "", by: "", beside: "", k: 10, top: 0, min: 0, term: "" }; // top 0: all terms
+export const START = { q: "", like: "", filter: "", by: "", beside: "", k: 10, top: 0, min: 0, term: "" }; // top 0: all terms
 
 export const state = read();
 
