@@ -277,6 +277,12 @@ def test_commands(
     assert "limits.long_documents" in refused(capsys, *made, "maxpool", "-o", place)
     assert "6 unchanged; now 6 documents" in done(capsys, "add", place, source)
     found = json.loads(done(capsys, "search", place, QUERIES[0], "-k", "2", "--json"))
+    shown = " ".join(done(capsys, "search", place, QUERIES[0], "-k", "2").split())
+    for hit in found["hits"]:
+        part, best = hit["snippet"], hit["passage"]
+        assert best["start"] <= part["start"] < part["end"] <= best["end"]
+        assert hit["text"][part["start"] : part["end"]] == part["text"]
+        assert " ".join(part["text"].split()[:3]) in shown
     assert [hit["text"][hit["passage"]["start"] : hit["passage"]["end"]] for hit in found["hits"]] == [
         hit["passage"]["text"] for hit in found["hits"]
     ]

@@ -217,6 +217,7 @@ def test_of_a_long_document_the_best_passage_is_shown(
     [hit] = client("POST", "/search", json={"query": TEXT, "explain": True}).json()["hits"]
     assert (one["id"], one["cut"]) == ("long", True)
     assert "".join(piece["text"] for piece in one["text"]) == hit["passage"]["text"]
+    assert text[hit["snippet"]["start"] : hit["snippet"]["end"]] == hit["snippet"]["text"] in hit["passage"]["text"]
     assert one["sparse"] == pytest.approx(one["scores"]["sparse"], rel=1e-4)
     assert [match["term"] for match in one["matches"]] == [
         match["term"] for match in hit["explanation"]["matches"][: len(one["matches"])]

@@ -16,6 +16,7 @@ from vocable.data import Document
 from vocable.data.texts import Texts, as_texts
 from vocable.encoder.models import Model, describe
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.tokens import WORD_MARKS
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import (
     Count,
@@ -267,7 +268,8 @@ class Collection(StoredDocuments):
     def suggestion(self, text: str) -> str | None:
         """Return a query with each word that no document has replaced by the nearest of the collection; None without.
 
-        Only the words of BM25 are known, so a collection without it suggests nothing.
+        Only the words of BM25 are known, so a collection without it suggests nothing. A word that is a term of the
+        model is right, if the model is loaded already: no model is loaded for this.
         """
         places = [(start, end) for start, end in word_spans(text) if edits_of(text[start:end])]
         places = [(start, end) for start, end in places if not unspaced(text[start:end])]
@@ -276,8 +278,10 @@ class Collection(StoredDocuments):
         typed = [text[start:end] for start, end in places]
         unknown = (np.diff(self.lexical_queries(typed).indptr) == 0) & [bool(stems) for stems in stemmed(typed)]
         found, done = "", 0
+        known = set(self.terms) if unknown.any() and "loaded_model" in vars(self) else set[str]()
         for (start, end), word in ((places[at], typed[at]) for at in np.flatnonzero(unknown)):
-            if instead := self._nearest(word):
+            right = any(mark + word.lower() in known for mark in ("", *WORD_MARKS))
+            if not right and (instead := self._nearest(word)):
                 found, done = found + text[done:start] + instead, end
         return found + text[done:] if found else None
 
