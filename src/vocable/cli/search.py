@@ -183,7 +183,7 @@ def search(
     """
     like = options.get("like")
     if sum(map(bool, (queries, query, like))) != 1:
-        raise ArgumentError("give queries, - for stdin, --queries SOURCE or --like ID: one of the four")
+        raise ArgumentError("give queries, - for stdin, or --queries SOURCE: one of the three, or --like ID")
     if wacky is not None and not explain:
         raise ArgumentError("--wacky marks the terms that --explain shows: give both")
     if run is not None and (queries is None or explain):
@@ -267,9 +267,10 @@ def explain(
     device: Device = None,
     **options: Unpack[RankingOptions],
 ) -> Outcome:
-    """Show which terms make a score, or why a document of an index is no hit.
+    """Show which terms make a score or a rank.
 
-    Without a document: the terms that the model gives the query.
+    Without a document: the terms that the model gives the query. With an
+    index and the id of a document: its rank, and why it is no hit.
 
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
