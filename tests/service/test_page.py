@@ -148,7 +148,7 @@ def test_a_hit_leads_to_documents_like_it(open_page: Open, address: str) -> None
     page.locator(".hit").nth(1).locator(".like").click()
     likened = httpx.post(f"{address}/view", json={"like": expected(answer)[1]}, timeout=60).json()
     wait_for(page, expected(likened, "sparse"))
-    assert page.locator("#liked b").inner_text() == expected(answer)[1]
+    assert page.locator("#liked strong").inner_text() == expected(answer)[1]
     assert page.locator("#query").input_value() == ""
     assert violations(page) == []
     page.reload()

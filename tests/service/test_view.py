@@ -100,7 +100,7 @@ def test_documents_like_another_are_those_of_a_search(client: Client, collection
     assert client("POST", "/view", json={"like": "d7", "show": ["bm25"]}).status_code == 422
     hits = client("POST", "/search", json={"like": "d7", "k": 5, "explain": True}).json()["hits"]
     assert [hit["id"] for hit in hits] == [hit.document.id for hit in expected.hits]
-    assert all(hit["snippet"]["marks"] for hit in hits)
+    assert [hit["explanation"]["score"] for hit in hits] == pytest.approx([hit["score"] for hit in hits], rel=1e-4)
     for wrong in ({"like": "d99"}, {"like": "d7", "query": "fox"}, {"like": "d7", "weights": "bm25=1"}):
         assert client("POST", "/search", json=wrong).status_code == 422
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Collection as Container
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from scipy.sparse import csr_array
 
@@ -144,9 +144,7 @@ def search(
     like = options.get("like")
     if like is not None and (queries is not None or "query_idf" in options):
         raise ArgumentError("`like` stands in place of queries, and `query_idf` goes with them")
-    if like is None and queries is None:
-        raise ArgumentError("give queries, or `like`")
-    records = as_queries(queries) if queries is not None else [Query(like or "", f"like {like}")]
+    records = as_queries(cast(Texts, queries)) if like is None else [Query(like, f"like {like}")]
     collection = index if isinstance(index, Collection) else open_index(index)
     model: dict[str, object] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:

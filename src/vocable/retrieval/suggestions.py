@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-SHORTEST = 4  # letters of a word for which another one is suggested
+LEAST_LETTERS = 4  # letters of a word for which another one is suggested
 TWO_EDITS = 8  # letters of a word in which two edits are one mistake
 
 
@@ -19,7 +19,7 @@ def edits_of(word: str) -> int:
     >>> edits_of("fox"), edits_of("foxes"), edits_of("algorithm")
     (0, 1, 2)
     """
-    return 0 if len(word) < SHORTEST else 1 if len(word) < TWO_EDITS else 2
+    return 0 if len(word) < LEAST_LETTERS else 1 if len(word) < TWO_EDITS else 2
 
 
 def nearest(word: str, candidates: Sequence[tuple[str, int]]) -> str | None:

@@ -68,7 +68,7 @@ async function ask() {
   if (state.like) Object.assign(state, { by: "sparse", beside: "" }); // other rankings need words
   $("hint").hidden = Boolean(state.q.trim() || state.like);
   $("liked").hidden = !state.like;
-  $("liked").querySelector("b").textContent = state.like;
+  $("liked").querySelector("strong").textContent = state.like;
   document.title = state.q || state.like ? `${state.q || `like ${state.like}`} – vocable` : "vocable";
   if (!(state.q.trim() || state.like) || !info) {
     $("view").hidden = $("suggestion").hidden = true;
