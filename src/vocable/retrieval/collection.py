@@ -167,6 +167,17 @@ class Collection(StoredDocuments):
     def _sparse_query(self, query: str) -> csr_array:
         return self.query_encoder().encode([query])
 
+    def texts(self, ids: Sequence[str]) -> list[str]:
+        """Return the texts of documents, with their titles; `ArgumentError` for an unknown id."""
+        found = [*zip(ids, self.documents(ids), strict=True)]
+        if (missing := next((name for name, document in found if document is None), None)) is not None:
+            raise ArgumentError(f"{self.place}: there is no document {missing!r}")
+        return [document.full for _, document in found if document is not None]
+
+    def document_vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
+        """Return one stored vector [m, columns] of each document; `ArgumentError` for an unknown id."""
+        return self.store.vectors(ids, space)
+
     def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
         """Return the stored vectors [q, v] of documents as queries, pruned to the `LIKE_TERMS` largest weights.
 

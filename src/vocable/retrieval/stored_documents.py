@@ -171,20 +171,9 @@ class StoredDocuments:
         """Return the documents with these ids, None for an unknown id."""
         return self.store.documents(ids)
 
-    def texts(self, ids: Sequence[str]) -> list[str]:
-        """Return the texts of documents, with their titles; `ArgumentError` for an unknown id."""
-        found = [*zip(ids, self.documents(ids), strict=True)]
-        if (missing := next((name for name, document in found if document is None), None)) is not None:
-            raise ArgumentError(f"{self.place}: there is no document {missing!r}")
-        return [document.full for _, document in found if document is not None]
-
     def vectors(self, ids: Sequence[str]) -> csr_array:
         """Return the stored sparse vectors [m, v] of documents; `ArgumentError` for an unknown id."""
         return csr_array(self.store.vectors(ids))
-
-    def document_vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
-        """Return one stored vector [m, columns] of each document; `ArgumentError` for an unknown id."""
-        return self.store.vectors(ids, space)
 
     def stored(self) -> Iterator[csr_array]:
         """Iterate over all stored sparse vectors, in parts [m, v]."""
