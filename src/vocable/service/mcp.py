@@ -50,15 +50,16 @@ class ServiceTool(NamedTuple):
 
 
 async def _search(service: Service, request: SearchRequest) -> dict[str, object]:
-    return {"hits": [_found(hit) for hit in await service.search(request)]}
+    answer = await service.search(request)
+    instead = {} if answer.suggestion is None else {"suggestion": answer.suggestion}
+    return {"hits": [_found(hit) for hit in answer.hits], **instead}
 
 
 def _found(hit: Hit) -> dict[str, object]:
     """Return a hit with the beginning of its text, or of its best passage."""
     text = (hit.passage or hit.document).text
     values = hit.to_json() | {"text": text[:MAX_HIT_TEXT] + "…" * (len(text) > MAX_HIT_TEXT)}
-    values.pop("passage", None)
-    return values
+    return {name: value for name, value in values.items() if name not in ("passage", "snippet")}
 
 
 async def _explain(service: Service, request: ExplainRequest) -> object:
