@@ -1,6 +1,6 @@
 """Kill a study on toys before and after each of its stages, repeat it, and compare all cells with a whole run.
 
-python tests/torture/study_kills.py wacky_weights --only table-2 --only 'v2*' -o OUT
+python -m tests.studies.kills wacky_weights --only table-2 --only 'v2*' -o OUT
 """
 
 from __future__ import annotations
