@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from vocable.data import Document, read_corpus
-from vocable.data.texts import check_documents
+from vocable.data import Document, Query, read_corpus, read_examples
+from vocable.data.texts import as_queries, as_text, as_texts, check_documents
+from vocable.encoder.load import load
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 
 DEEP: Any = []
@@ -61,3 +66,29 @@ def test_what_cannot_be_seen_is_no_text_and_no_id(text: str, tmp_path: Path) -> 
     (tmp_path / "c.jsonl").write_text(json.dumps({"_id": "d", "text": text}))
     with pytest.raises(DataError, match=r"c\.jsonl:1: document 'd' has neither text nor title"):
         list(read_corpus(tmp_path / "c.jsonl"))
+
+
+@given(st.text())
+def test_texts_are_composed_where_they_come_in(text: str) -> None:
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    assert as_texts([decomposed]) == as_texts([composed]) == [composed]
+    assert as_text(Document("d", decomposed)) == composed.strip()
+    assert [query.text for query in as_queries([Query("q\u0301", decomposed)])] == [composed]
+
+
+def test_composed_and_decomposed_texts_have_one_vector(backbones: dict[str, Path]) -> None:
+    texts = ["Größe, naïve café", "école"]
+    for family in ("bert", "roberta"):
+        encoder = TextEncoder(load(backbones[family], device="cpu"))
+        one, other = (encoder.encode([unicodedata.normalize(form, text) for text in texts]) for form in ("NFC", "NFD"))
+        assert (one != other).nnz == 0
+
+
+def test_ids_and_documents_stay_as_they_are(tmp_path: Path) -> None:
+    decomposed = unicodedata.normalize("NFD", "größe")
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": decomposed, "text": decomposed}))
+    [document] = read_corpus(tmp_path / "corpus.jsonl")
+    assert (document.id, document.text) == (decomposed, decomposed)
+    (tmp_path / "pairs.jsonl").write_text(json.dumps({"query": decomposed, "positive": decomposed}))
+    [example] = read_examples(tmp_path / "pairs.jsonl")
+    assert (example.query, example.positive) == ("größe", "größe")

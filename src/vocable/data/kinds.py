@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from unicodedata import normalize
 
 from vocable.data.records import (
     Document,
@@ -206,10 +207,13 @@ def _example(row: Row) -> Example:
         if not isinstance(values, list | tuple):
             raise MalformedError(f'"{name}" is a {type(values).__name__}')
     query, positive = _text(row, EXAMPLE_QUERY, required=True), _text(row, ("positive",), required=True)
-    others = tuple(_text({"negative": negative}, ("negative",), required=True) for negative in negatives)
+    others = [_text({"negative": negative}, ("negative",), required=True) for negative in negatives]
     if scores and len(scores) != 1 + len(others):
         raise MalformedError(f"{len(scores)} scores for {1 + len(others)} texts, the positive and the negatives")
-    return Example(query, positive, others, scores=tuple(map(_number, scores)))
+    query, positive, *others = (
+        normalize("NFC", text) for text in (query, positive, *others)
+    )  # as `data.texts.as_text`
+    return Example(query, positive, tuple(others), scores=tuple(map(_number, scores)))
 
 
 def _number(value: object) -> float:

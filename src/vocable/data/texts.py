@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, TypeAlias
+from unicodedata import normalize
 
 from vocable.data.kinds import DOCUMENT
 from vocable.data.records import Document, MalformedError, Query, check_characters, check_document, check_id
@@ -16,13 +17,16 @@ Texts: TypeAlias = Iterable[Text]
 def as_text(text: object, name: str = "text") -> str:
     """Return the text of a str, query or document (with its title) as a str; `ArgumentError` for anything else.
 
+    This is where texts become NFC, Unicode's composed form: all that is encoded or counted passes through here, so that
+    "é" finds "e" with an accent of its own. Ids and stored documents stay as they are.
+
     >>> as_text(Document("d1", "A list.", title="Lists"))
     'Lists A list.'
     """
     parts = (text.title, text.text) if isinstance(text, Document) else text[1:] if isinstance(text, Query) else (text,)
     for part in parts:
         _str(part, name, "a text")
-    return str(text.full if isinstance(text, Document) else parts[-1])
+    return normalize("NFC", str(text.full if isinstance(text, Document) else parts[-1]))
 
 
 def as_texts(texts: object, name: str = "texts") -> list[str]:
