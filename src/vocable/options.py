@@ -96,10 +96,11 @@ class Encoding(Inference, Pruning, total=False):
 
 
 class IndexOptions(Encoding, total=False):
-    """Encoding of the documents of an index, and the weight of their titles."""
+    """Encoding of the documents of an index, the weight of their titles, and the language of their words."""
 
     title_weight: Annotated[int, Ge(1), Le(100), Doc("With BM25: how often the words of a title count; 1 by default.")]
     title_boost: Annotated[float, Ge(0), Le(100), Doc("Add this times the vector of its title to that of a document.")]
+    language: Annotated[str | None, Doc("Language of BM25's words, as german or de, or none; English by default.")]
 
 
 class QueryEncoding(Pruning, total=False):
@@ -171,6 +172,7 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
         Doc("With judgments: source of the queries, as TREC topics; enough for an index."),
     ]
     corpus: Annotated[str | PathLike[str] | None, Doc("With judgments and queries: source of the documents.")]
+    language: Annotated[str | None, Doc("Language of BM25's words, as german or de, or none; English by default.")]
     hybrid: Annotated[
         bool, Doc("Also evaluate each system fused with BM25, and the spaces of an index fused with each other.")
     ]

@@ -6,19 +6,19 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import vocable
 from vocable.data import Document
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.publishing.publication import publish
+from vocable.publishing.languages import language_script
+from vocable.publishing.publication import page_files, publish
 from vocable.retrieval.verbs import index
 
-PAGE = Path(vocable.__file__).parent / "publishing" / "page"
 HOSTILE = "fox <script>document.title='run'</script><img src=x onerror=\"document.title='run'\"> night"
 URLS = {
     "https://example.org/a?b=c#d": "https://example.org/a?b=c#d",
@@ -43,7 +43,7 @@ const run = async (given, page) => { SCRIPT };
 console.log(JSON.stringify(await run(given, page)));
 """
 
-Node = Callable[[str, Any], Any]
+Node = Callable[..., Any]
 
 
 def lookup_model(backbone: Path, texts: Sequence[str], folder: Path) -> str:
@@ -53,13 +53,20 @@ def lookup_model(backbone: Path, texts: Sequence[str], folder: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def run_node() -> Node:
-    """Run a script of node with the page's modules: its body, and the value `given` that it sees."""
+def run_node(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """Run a script of node with the page's modules in a language: its body, and the value `given` that it sees."""
     if (node := shutil.which("node")) is None:
         pytest.skip("there is no node")
 
-    def run(script: str, given: Any) -> Any:
-        code = NODE.replace("PAGE", str(PAGE)).replace("SCRIPT", script)
+    @cache
+    def page(language: str) -> Path:
+        folder = tmp_path_factory.mktemp("page")
+        for name, content in page_files("Toys", language_script(language)).items():
+            (folder / name).write_bytes(content)
+        return folder
+
+    def run(script: str, given: Any, language: str = "english") -> Any:
+        code = NODE.replace("PAGE", str(page(language))).replace("SCRIPT", script)
         command = [node, "--input-type=module", "-e", code]
         done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import unicodedata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.publishing.conftest import Node, write_corpus
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError
 from vocable.publishing.files import DATA
 from vocable.publishing.publication import publish
 from vocable.publishing.reader import PublishedSite
-from vocable.retrieval.verbs import open_index
+from vocable.retrieval.verbs import index, open_index
 
 QUERIES = ["the old fox", "Every compiler rewrites posting lists", "owl in Ålesund", "giraffe 3", "☃ unknown", ""]
 
@@ -105,3 +108,30 @@ def test_no_damaged_file_is_searched(site: Path, tmp_path: Path) -> None:
             errors += 1
         path.write_bytes(content)
     assert errors > len(files) / 2
+
+
+GERMAN = ["Die Häuser der Städte", "Ein Haus in der Stadt, ein Garten", "Der Fuchs schläft", "Größe und Gewicht"]
+SEARCHES = """
+const { Collection } = await page("collection.js");
+const found = await Collection.open(new URL(given.site));
+return Promise.all(given.queries.map(async (query) => (await found.search(query)).map(({ id, score }) => [id, score])));
+"""
+
+
+def test_a_site_in_another_language(model: str, tmp_path: Path, run_node: Node) -> None:
+    corpus = write_corpus([Document(str(row), text) for row, text in enumerate(GERMAN)], tmp_path / "corpus.jsonl")
+    options: dict[str, Any] = {"bm25": True, "device": "cpu"}
+    index(model, corpus, f"exact:{tmp_path / 'index'}", language="german", **options).close()
+    publish(tmp_path / "index", tmp_path / "site")
+    published = PublishedSite(tmp_path / "site")
+    assert published.manifest.language == "german"
+    assert [weight > 0 for _, weight in published.words("das Haus der Stadt")] == [True, True]
+    queries = ["das Haus der Stadt", "Füchse", unicodedata.normalize("NFD", "Größen")]
+    found = run_node(SEARCHES, {"site": (tmp_path / "site").as_uri() + "/", "queries": queries}, "german")
+    ranking = published.search(queries)
+    assert [[tuple(hit) for hit in hits] for hits in found] == [ranking.hits(row) for row in range(3)]
+    assert [hits[0][0] for hits in found[1:]] == ["2", "3"]
+    index(model, corpus, f"exact:{tmp_path / 'polish'}", language="polish", **options).close()
+    with pytest.raises(ArgumentError, match=r"polish.*--no-bm25"):
+        publish(tmp_path / "polish", tmp_path / "other")
+    assert publish(tmp_path / "polish", tmp_path / "other", bm25=False).words == 0

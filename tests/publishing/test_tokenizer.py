@@ -1,9 +1,10 @@
-"""tokenizer.js, words.js and stemmer.js under node: token for token the tokenizers library, word for word BM25's."""
+"""tokenizer.js, words.js and language.js under node: token for token the tokenizers library, word for word BM25's."""
 
 from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -19,10 +20,12 @@ from tests.publishing.conftest import Node
 from vocable.data import pydocs
 from vocable.encoder.load import load_encoder
 from vocable.encoder.protocol import Tokenization
-from vocable.errors import ModelError
+from vocable.errors import ArgumentError, ModelError
 from vocable.publishing.binary import Cursor
 from vocable.publishing.files import SiteFiles, read_file
+from vocable.publishing.languages import SNOWBALL, language_script
 from vocable.publishing.pieces import tokenizer_settings, write_pieces
+from vocable.publishing.publication import PAGE
 from vocable.retrieval.words import stemmed
 
 # The tokens of each text, by the files of the pieces as they are read in a browser: only the file of a word's range.
@@ -117,37 +120,49 @@ def test_tokens_of_another_vocabulary(tokenizers: dict[str, Any], tmp_path: Path
     compare(tokens_in_node(tokenization, texts, tmp_path, run_node), expected, texts)
 
 
-def test_words_are_those_of_bm25(run_node: Node) -> None:
-    texts = some_texts(4_000)
-    compare(run_node(STEMS, texts), stemmed(texts), texts)
+@pytest.mark.parametrize("language", ["english", "german", "chinese", "korean", "none"])
+def test_words_are_those_of_bm25(language: str, run_node: Node) -> None:
+    texts = some_texts(4_000 if language == "english" else 1_000)
+    compare(run_node(STEMS, texts, language), stemmed(texts, language), texts)
 
 
-def test_stems_are_those_of_snowball(run_node: Node) -> None:
-    """Each word of the built-in corpus, and made-up words of its beginnings and common endings."""
+@pytest.mark.parametrize(
+    "language", ["english", *sorted(path.stem for path in SNOWBALL.glob("*.js") if path.stem != "base")]
+)
+def test_stems_are_those_of_snowball(language: str, run_node: Node) -> None:
+    """Words of the built-in corpus, and made-up words of letters and endings of the language's rules."""
     rng = random.Random(1)
-    words = {word for one in pydocs.documents() for word in one.text.lower().split() if word.isidentifier()}
-    endings = ["ing", "ingly", "ed", "eed", "edly", "ational", "ization", "fulness", "ogist", "ously", "ies", "s", "y"]
-    endings += [
-        "ement",
-        "ative",
-        "alize",
-        "ness",
-        "li",
-        "e",
-        "ll",
-        "ying",
-        "sses",
-        "able",
-        "ance",
-        "est",
-        "logi",
-        "ion",
+    path = PAGE / "stemmer.js" if language == "english" else SNOWBALL / f"{language}.js"
+    endings = [one for one in re.findall(r'"(\w+)"', path.read_text(encoding="utf-8")) if one == one.lower()]
+    letters = sorted({*"".join(endings)})
+    beginnings = [
+        "gener",
+        "commun",
+        "arsen",
+        "past",
+        "univers",
+        "later",
+        "emerg",
+        "organ",
+        "inter",
+        "succ",
+        "proc",
+        "even",
     ]
-    starts = ["gener", "commun", "arsen", "past", "univers", "later", "emerg", "organ", "inter", "succ", "proc", "even"]
-    starts += sorted(word[: rng.randrange(1, 7)] for word in rng.sample(sorted(words), 400))
-    made = sorted(words | {rng.choice(starts) + rng.choice(endings) + rng.choice(["", *endings]) for _ in range(8_000)})
-    script = 'const { stem } = await page("stemmer.js"); return given.map(stem);'
-    compare(run_node(script, made), Stemmer.Stemmer("english").stemWords(made), made)
+    words = sorted({word for one in pydocs.documents() for word in one.text.lower().split() if word.isidentifier()})
+    starts = [word[: rng.randrange(1, 7)] for word in rng.sample(words, 2_000)]
+    starts += rng.choices(beginnings, k=1_000) if language == "english" else []
+    starts += ["".join(rng.choices(letters, k=rng.randrange(1, 7))) for _ in range(4_000)]
+    made = [start + rng.choice(endings) + rng.choice(["", *endings]) for start in starts]
+    made = [unicodedata.normalize("NFC", one) for one in [*words[:: 1 if language == "english" else 7], *made]]
+    script = 'const { stem } = await page("language.js"); return given.map(stem);'
+    compare(run_node(script, made, language), Stemmer.Stemmer(language).stemWords(made), made)
+
+
+def test_a_language_without_a_stemmer_for_browsers_is_refused() -> None:
+    for language in ("danish", "polish"):
+        with pytest.raises(ArgumentError, match=f"words of {language}.*--no-bm25"):
+            language_script(language)
 
 
 def test_another_tokenizer_is_refused(tokenizers: dict[str, Any]) -> None:

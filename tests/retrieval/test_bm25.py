@@ -51,7 +51,7 @@ def test_a_score_by_hand() -> None:
 
 
 def test_settings_matter() -> None:
-    plain = BM25Index(["the cats"], stemmer=None, stopwords=None)
+    plain = BM25Index(["the cats"], language="none")
     assert sorted(plain.vocabulary) == ["cats", "the"]
     assert sorted(BM25Index(["the cats"]).vocabulary) == ["cat"]
     flat = BM25Index(["cat", "cat dog bird fish"], b=0.0).search(["cat"], 2)
@@ -94,7 +94,7 @@ def test_a_loaded_index_gives_the_same_answers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.rows, other.rows)
     np.testing.assert_array_equal(one.scores, other.scores)
     assert loaded.ids == list("fedcba")
-    assert loaded.settings == {"k1": 0.9, "b": 0.4, "stemmer": "english", "stopwords": "en"}
+    assert loaded.settings == {"k1": 0.9, "b": 0.4, "language": "english"}
     assert loaded.vocabulary == index.vocabulary
 
 
@@ -116,10 +116,8 @@ def test_nothing_is_printed_unless_asked(capfd: pytest.CaptureFixture[str]) -> N
 def test_senseless_arguments_are_refused() -> None:
     with pytest.raises(ArgumentError, match="b lie between 0 and 1"):
         BM25Index(TEXTS, b=2)
-    with pytest.raises(ArgumentError, match=r"'klingon' is not a stemmer: choose from .*english"):
-        BM25Index(TEXTS, stemmer="klingon")
-    with pytest.raises(ArgumentError, match="'xx' is not a list of stop words"):
-        BM25Index(TEXTS, stopwords="xx")
+    with pytest.raises(ArgumentError, match=r"'xx' .*english"):
+        BM25Index(TEXTS, language="xx")
     with pytest.raises(VectorsError, match="1 ids for 6 documents"):
         BM25Index(TEXTS, ids=["a"])
     with pytest.raises(ArgumentError, match="k must be at least 1"):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.retrieval.engines.base import rows_of
+from vocable.retrieval.languages import languages
 from vocable.retrieval.statistics import Content, Statistics
 from vocable.retrieval.words import stemmed, words
 
@@ -148,7 +148,7 @@ FOUND = {"แม่น้ำ": 0, "किताब": 1, "図書館": 2, "도서�
 
 
 def test_texts_of_all_scripts_are_found(tmp_path: Path) -> None:
-    index, statistics = BM25Index(TEXTS), Statistics(tmp_path / "words.sqlite", 0, None, size=1, words=True)
+    index, statistics = BM25Index(TEXTS), Statistics(tmp_path / "words.sqlite", 0, None, size=1, language="english")
     rm3 = RM3(index, TEXTS, fb_docs=1)
     with statistics.changing(Content(csr_array((len(TEXTS), 1)), TEXTS)) as weights:
         pass
@@ -166,12 +166,12 @@ def test_texts_of_all_scripts_are_found(tmp_path: Path) -> None:
 
 def test_stop_words_and_stems_of_another_language() -> None:
     text = unicodedata.normalize("NFD", "La liberté était à nous, les libertés")
-    assert stemmed([text], "french", "fr") == [["libert", "libert"]]
-    assert stemmed(["The the cats"], None, None) == [["the", "the", "cats"]]
+    assert stemmed([text], "french") == [["libert", "libert"]]
+    assert stemmed(["The the cats"], "none") == [["the", "the", "cats"]]
     assert stemmed([]) == []
 
 
 def test_every_stemmer_leaves_something_of_every_word() -> None:
     texts = [text for text, _ in EXPECTED.values()]
-    for language in Stemmer.algorithms():
-        assert all(all(some) for some in stemmed(texts, language, None)), language
+    for language in languages():
+        assert all(all(some) for some in stemmed(texts, language)), language

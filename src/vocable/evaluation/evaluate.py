@@ -21,7 +21,7 @@ from vocable.encoder.models import Model, is_model, model_name
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.cost import TIMED_ANSWERS, Cost
 from vocable.evaluation.dataset import Dataset, load_dataset, load_files
-from vocable.evaluation.expanders import is_lexical, lexical_search
+from vocable.evaluation.expanders import BM25, is_lexical, lexical_search
 from vocable.evaluation.grid import (
     GRID_MEASURES,
     GridPoint,
@@ -137,6 +137,10 @@ def evaluate(
         if file is not None:
             check_file(file)
     lexical = bm25 or ((hybrid or bool(reranker)) and {*kinds.values()} != {"index"})
+    if options.get("language") is not None:
+        expanders = [name for name, kind in kinds.items() if kind == "lexical" and named[name] != BM25]
+        if expanders or not (lexical or "lexical" in kinds.values()):
+            raise ArgumentError("--language goes with plain BM25: with --bm25, --hybrid or the system bm25")
     judged = _judged(dataset, options, kinds, lexical=lexical)
     convention, ties = options.get("convention") or judged.convention, options.get("ties") or judged.ties
     judged = replace(judged, convention=convention, ties=ties)
@@ -147,7 +151,7 @@ def evaluate(
             encoded = _encoded(system, judged, name, options)
             points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH)
         if bm25:
-            by_words = retrieve_lexically(judged, time_queries=time_queries)
+            by_words = retrieve_lexically(judged, time_queries=time_queries, language=options.get("language"))
             points.append(GridPoint("BM25", None, evaluate_run("BM25", by_words, judged, measures)))
         found = SearchGrid(points)
         evaluations = [point.evaluation for point in found.points]
@@ -295,7 +299,10 @@ def _one_by_one(
 ) -> list[Evaluation]:
     """Evaluate every system, each followed by its reranking and its hybrid, and BM25 last."""
     hybrid, reranking = options.get("hybrid", False), select(RerankOptions, options)
-    lexical = retrieve_lexically(dataset, k=k, time_queries=time_queries) if bm25 or (hybrid and named) else None
+    search_words = partial(
+        retrieve_lexically, dataset, k=k, time_queries=time_queries, language=options.get("language")
+    )
+    lexical = search_words() if bm25 or (hybrid and named) else None
     ids, evaluations = [query.id for query in dataset.queries], []
     for name, system in named.items():
         kind, dense = _kind(system), None
@@ -310,8 +317,7 @@ def _one_by_one(
                 found = Retrieval(ranking, ids, Cost())
         else:
             if kind == "lexical":
-                make = lexical_search(str(system), options.get("device"))
-                found = retrieve_lexically(dataset, k=k, time_queries=time_queries, make=make)
+                found = search_words(make=lexical_search(str(system), options.get("device")))
             else:
                 encoded = _encoded(system, dataset, name, options)
                 found = retrieve(encoded, k=k, time_queries=time_queries)

@@ -47,6 +47,7 @@ from vocable.progress import progress
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.dense_index import DenseIndex, rounded
 from vocable.retrieval.exact_index import ExactIndex
+from vocable.retrieval.languages import ENGLISH
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.rerank import reranked
 from vocable.storage import StrPath
@@ -246,9 +247,9 @@ def stored_dataset(
 QueryWeights: TypeAlias = Callable[[Sequence[str]], csr_array]  # q texts -> weights of an index's words [q, v]
 
 
-def unexpanded(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, QueryWeights]:
+def unexpanded(documents: Sequence[str], ids: Sequence[str], language: str = ENGLISH) -> tuple[BM25Index, QueryWeights]:
     """Return plain BM25, without an expander."""
-    index = BM25Index(documents, ids)
+    index = BM25Index(documents, ids, language=language)
     return index, index.query_vectors
 
 
@@ -258,18 +259,21 @@ def retrieve_lexically(
     k: int = DEFAULT_DEPTH,
     time_queries: int = 0,
     make: Callable[[Sequence[str], Sequence[str]], tuple[BM25Index, QueryWeights]] = unexpanded,
+    language: str | None = None,
 ) -> Retrieval:
     """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
     `make` indexes the documents under their ids, and returns the function from queries to word weights, which counts
-    as the encoding of a timed answer. `time_queries` answers are timed, at most 20 with an expander.
+    as the encoding of a timed answer; `language` is that of plain BM25, English by default. `time_queries` answers are
+    timed, at most 20 with an expander.
     """
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", source=dataset.name)
     texts, documents = [query.text for query in judged.queries], [document.full for document in judged.documents]
     start = perf_counter()
-    index, weigh = make(documents, [document.id for document in judged.documents])
+    ids = [document.id for document in judged.documents]
+    index, weigh = make(documents, ids) if language is None else unexpanded(documents, ids, language)
     seconds = perf_counter() - start
     queries, shares = weigh(texts), index.document_frequency / len(index)
     times = _answer_costs(

@@ -17,6 +17,7 @@ from vocable.publishing.binary import Cursor, checksum
 from vocable.publishing.documents import FieldValues
 from vocable.publishing.pieces import PieceTables, TokenizerSettings
 from vocable.publishing.tables import FileTable
+from vocable.retrieval.languages import ENGLISH
 from vocable.storage import regular
 
 MANIFEST = "manifest.json"
@@ -41,7 +42,8 @@ class Manifest:
 
     `together` documents are in one file; `words` says whether there are BM25's postings; `blocks` is the file with the
     names of the later blocks, which only a copy of the whole needs; `nbytes` is the size of the data. `page` has the
-    name that each file of the page would have as a file of the data, which tells its checksum and size.
+    name that each file of the page would have as a file of the data, which tells its checksum and size. `language` is
+    that of the words.
     """
 
     title: str
@@ -55,6 +57,7 @@ class Manifest:
     blocks: str
     nbytes: int
     page: dict[str, str] = field(default_factory=dict)
+    language: str = ENGLISH
     format: int = SITE_FORMAT
 
 

@@ -24,6 +24,7 @@ from vocable.options import Count, checked
 from vocable.progress import track
 from vocable.publishing.documents import ADDRESS, Shown, together, write_documents, write_fields
 from vocable.publishing.files import DATA, SiteFiles, name_of, path_of
+from vocable.publishing.languages import has_script, language_script
 from vocable.publishing.manifest import (
     MANIFEST,
     Directory,
@@ -38,6 +39,7 @@ from vocable.publishing.postings import LARGEST_WEIGHT, Terms, rounded, write_po
 from vocable.publishing.tables import FileTable
 from vocable.retrieval.bm25_weights import count_words, term_frequency_weights
 from vocable.retrieval.collection import Collection
+from vocable.retrieval.languages import NO_LANGUAGE
 from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.verbs import open_index
 from vocable.retrieval.words import stemmed
@@ -103,7 +105,8 @@ def publish(
         characters: length of a document's text that is shown.
 
     Raises:
-        ArgumentError: the output is something else, or the index has passages.
+        ArgumentError: the output is something else, the index has passages, or a browser cannot find BM25's words of
+            its language.
         ModelError: the model's queries need an encoder, or its tokenizer is not BERT's.
         VectorsError: there is no index, or it is damaged or in use.
     """
@@ -158,6 +161,8 @@ class _Publication:
         self.collection, self.title, self.bm25, self.characters = collection, title, bm25, characters
         self.encoder = _lookup(collection)
         assert self.encoder.tokenization is not None
+        self.language = collection.language if bm25 or has_script(collection.language) else NO_LANGUAGE
+        self.script = language_script(self.language)
         self.tokenizer = tokenizer_settings(self.encoder.tokenization, collection.model)
         self.names: list[str] = []
 
@@ -167,7 +172,8 @@ class _Publication:
         files = SiteFiles(folder, before)
         assert self.encoder.tokenization is not None
         terms = self._terms(vectors)
-        words = _words([one.weighed(self.collection.title_weight) for one in documents]) if self.bm25 else None
+        texts = [one.weighed(self.collection.title_weight) for one in documents]
+        words = _words(texts, self.language) if self.bm25 else None
         directory = Directory(
             write_pieces(files, self.encoder.tokenization.vocabulary, set(terms.names)),
             write_postings(files, terms),
@@ -179,7 +185,7 @@ class _Publication:
         named = {name for table in directory.tables for name in table.names} | {field.file for field in fields}
         blocks = files.add(FileTable([], sorted(files.names.keys() - named)).to_bytes())
         name = files.add(directory.to_bytes())
-        page = page_files(self.title)
+        page = page_files(self.title, self.script)
         manifest = Manifest(
             self.title,
             len(documents),
@@ -192,6 +198,7 @@ class _Publication:
             blocks,
             files.nbytes,
             {name: name_of(content) for name, content in page.items()},
+            self.language,
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}
         written = files.written + sum(_write(folder, before, *one) for one in others.items())
@@ -248,9 +255,9 @@ def _lookup(collection: Collection) -> RoleEncoder:
     return encoder
 
 
-def _words(texts: Sequence[str]) -> Terms:
-    """Return the stemmed words of n texts, with their weights of BM25 as in `vocable.retrieval.statistics`."""
-    words = stemmed(texts, progress=True)
+def _words(texts: Sequence[str], language: str) -> Terms:
+    """Return the words of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`."""
+    words = stemmed(texts, language, progress=True)
     names = sorted(set().union(*words))
     counts = count_words(words, {name: column for column, name in enumerate(names)})
     lengths = np.array([len(some) for some in words], dtype=np.float64)
@@ -261,10 +268,10 @@ def _words(texts: Sequence[str]) -> Terms:
     return Terms(names, found, scales.tolist(), [1.0] * len(names))
 
 
-def page_files(title: str) -> dict[str, bytes]:
-    """Return the files of the page by name."""
+def page_files(title: str, script: bytes) -> dict[str, bytes]:
+    """Return the files of the page by name; `script` is the module of its language."""
     paths = sorted([*PAGE.iterdir(), SERVICE_PAGE / "markdown.js"], key=lambda path: path.name)
-    found = {path.name: path.read_bytes() for path in paths}
+    found = {path.name: path.read_bytes() for path in paths} | {"language.js": script}
     found["index.html"] = found["index.html"].replace(b"$TITLE", escape(title).encode())
     return found
 

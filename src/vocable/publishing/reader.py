@@ -148,7 +148,7 @@ class PublishedSite:
 
     def words(self, text: str) -> list[tuple[Postings, float]]:
         """Return the postings of the stemmed words of a query, in their order, with the weight of each in the query."""
-        [words] = stemmed([text])
+        [words] = stemmed([text], self.manifest.language)
         counts = sorted(Counter(words).items())
         found = [(one, count) for word, count in counts if (one := self._postings(self.directory.words, word))]
         return [(one, _float32(count * _float32(self._idf(one.documents)))) for one, count in found]

@@ -21,8 +21,9 @@ from vocable.options import Matching
 from vocable.pruning import prune
 from vocable.retrieval.bm25_weights import K1, B, count_words, inverse_document_frequency, term_frequency_weights
 from vocable.retrieval.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
+from vocable.retrieval.languages import CODES, NO_LANGUAGE, language_of
 from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.words import stemmed, stemmer_of
+from vocable.retrieval.words import stemmed
 from vocable.vectors import as_vectors
 
 
@@ -43,18 +44,17 @@ class BM25Index(ExactIndex):
         *,
         k1: float = K1,
         b: float = B,
-        stemmer: str | None = "english",
-        stopwords: str | None = "en",
+        language: str = "english",
         progress: bool = False,
     ) -> None:
-        """Index n `texts`; `stemmer` is one of Snowball's languages, `stopwords` one of the lists of bm25s (or None).
+        """Index n `texts` in a `language`, which stems words and drops stop words (docs/search.md), or "none".
 
-        `progress` shows a progress bar on stderr. Raises `VectorsError` if the number of ids is not n.
+        `progress` shows a progress bar on stderr. Raises `VectorsError` if the number of ids is not n, `ArgumentError`
+        for an unknown language.
         """
         if k1 < 0 or not 0 <= b <= 1:
             raise ArgumentError(f"k1 must not be negative and b lie between 0 and 1, not {k1} and {b}")
-        self.settings: dict[str, Any] = {"k1": k1, "b": b, "stemmer": stemmer, "stopwords": stopwords}
-        stemmer_of(stemmer)  # refuses an unknown language before any work
+        self.settings: dict[str, Any] = {"k1": k1, "b": b, "language": language_of(language).name}
         words = self.words(texts, progress)
         self.vocabulary = {word: column for column, word in enumerate(sorted(set().union(*words)))}
         counts, lengths = count_words(words, self.vocabulary), np.array([len(some) for some in words], dtype=np.float64)
@@ -100,15 +100,20 @@ class BM25Index(ExactIndex):
 
     def words(self, texts: Texts, progress: bool = False) -> list[list[str]]:
         """Return the stemmed words of each text, in order, including unknown ones."""
-        return stemmed(texts, self.settings["stemmer"], self.settings["stopwords"], progress)
+        return stemmed(texts, self.settings["language"], progress)
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
         index, settings = super().from_arrays(arrays, header, place), header.get("settings")
-        words = ("stemmer", "stopwords")
-        if not isinstance(settings, dict) or any(type(settings.get(word)) not in (str, type(None)) for word in words):
-            raise VectorsError(f"{place}: the index is damaged: its settings name no stemmer and stop words")
-        stemmer_of(settings.get("stemmer"))
+        if isinstance(settings, dict) and "stemmer" in settings:  # of an earlier version
+            stemmer, stop = settings.get("stemmer"), settings.get("stopwords")
+            old = (
+                NO_LANGUAGE if (stemmer, stop) == (None, None) else stemmer if CODES.get(str(stemmer)) == stop else None
+            )
+            settings = {name: settings.get(name) for name in ("k1", "b")} | {"language": old}
+        if not isinstance(settings, dict) or type(settings.get("language")) is not str:
+            raise VectorsError(f"{place}: the index is damaged: its settings name no language of its words")
+        language_of(settings["language"])
         index.settings = settings
         terms = strings_from_arrays("terms", arrays, place)
         index.vocabulary = {term: position for position, term in enumerate(terms)}

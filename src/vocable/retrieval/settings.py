@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from vocable.encoder.stream import StreamProgress
 from vocable.errors import VectorsError
 from vocable.options import DType, LongDocuments
+from vocable.retrieval.languages import ENGLISH
 from vocable.vectors import VectorsMeta
 
 
@@ -36,6 +37,7 @@ class CollectionSettings:
     meta: VectorsMeta
     limits: Limits
     bm25: bool
+    language: str = field(default=ENGLISH, kw_only=True)  # of the words
     dense: str | None  # model of the dense vectors
     dense_weights: str | None  # its checksum; None if it is the model of the sparse ones, which gives both in one pass
     inputs: str  # fingerprint of the corpus

@@ -52,15 +52,15 @@ class Statistics:
     not match the documents: a kill interrupted a change, or the file is damaged or was exchanged.
     """
 
-    def __init__(self, path: Path, documents: int, identity: int | None, *, size: int, words: bool) -> None:
+    def __init__(self, path: Path, documents: int, identity: int | None, *, size: int, language: str | None) -> None:
         """Open the statistics of a collection of a number of `documents`, or begin new ones.
 
-        `size` is v; `words` says whether words are counted for BM25.
+        `size` is v; `language` is that of the words, None if they are not counted for BM25.
 
         Raises:
             VectorsError: the file cannot be read or written.
         """
-        self._path, self._size, self._words = path, size, words
+        self._path, self._size, self._language = path, size, language
         with self._failing():
             try:
                 whole = self._open()
@@ -148,7 +148,7 @@ class Statistics:
         with self._failing():
             self._db.execute("UPDATE terms SET df = ?", (counts.astype("<i8").tobytes(),))
         self._set(documents=documents, entries=float(counts.sum()))
-        weights = self._change_words(added.texts, removed.texts if removed else ()) if self._words else None
+        weights = self._change_words(added.texts, removed.texts if removed else ()) if self._language else None
         try:
             yield weights
         except BaseException as error:
@@ -166,7 +166,7 @@ class Statistics:
 
     def _change_words(self, added: Sequence[str], removed: Sequence[str]) -> csr_array:
         """Count the words of texts, and return the vectors of the added ones."""
-        new, gone = stemmed(added), stemmed(removed)
+        new, gone = self._stemmed(added), self._stemmed(removed)
         df = Counter(chain.from_iterable(map(set, new)))
         df.subtract(Counter(chain.from_iterable(map(set, gone))))
         with self._failing():
@@ -200,11 +200,11 @@ class Statistics:
 
     def weights(self, texts: Sequence[str]) -> csr_array:
         """Return the vectors of m texts as documents, csr_array [m, columns]."""
-        return self._weights(stemmed(texts))
+        return self._weights(self._stemmed(texts))
 
     def query_vectors(self, texts: Sequence[str]) -> csr_array:
         """Return the vectors of q texts as queries, csr_array [q, columns], without words that no document has."""
-        words = stemmed(texts)
+        words = self._stemmed(texts)
         known = {word: (number, df) for word, number, df in self._known(chain.from_iterable(words)) if df > 0}
         counts = count_words(words, {word: number for word, (number, _) in known.items()}, UNBOUNDED)
         df = dict(known.values())
@@ -222,6 +222,10 @@ class Statistics:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def _stemmed(self, texts: Sequence[str]) -> list[list[str]]:
+        assert self._language is not None
+        return stemmed(texts, self._language)
 
     def _weights(self, words: Sequence[Sequence[str]]) -> csr_array:
         numbers = {word: number for word, number, _ in self._known(chain.from_iterable(words))}

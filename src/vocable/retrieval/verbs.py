@@ -25,6 +25,7 @@ from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
 from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import Store
+from vocable.retrieval.languages import ENGLISH, language_of
 from vocable.retrieval.making import Making, Parts, collection_of
 from vocable.retrieval.protocols import engine_of
 from vocable.retrieval.records import Changed
@@ -73,8 +74,8 @@ def index(
         replace: on a server, make the collection beside the one that is there, which is searched meanwhile, and swap
             them when it is whole.
         skip_bad: number of bad lines of the corpus to skip.
-        options: encoding of the documents, and the weight of their titles (`vocable.options.IndexOptions`), also for
-            `add`.
+        options: encoding of the documents, the weight of their titles, and the language of their words
+            (`vocable.options.IndexOptions`, docs/search.md), also for `add`.
 
     Raises:
         ArgumentError: an argument is out of range, there are no documents, or `output` is something else.
@@ -124,13 +125,15 @@ def build(
     engine, address = engine_of(output)
     device, runtime = options.get("device"), options.get("runtime")
     title_weight, title_boost = options.get("title_weight", 1), options.get("title_boost", 0.0)
-    encoding = select(Encoding, options)
+    language, encoding = options.get("language"), select(Encoding, options)
     limits = Limits(**{n: v for n, v in encoding.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
     if title_weight != 1 and not bm25:
         raise ArgumentError("title_weight goes with bm25, whose words it counts")
     if replace and engine.about.in_folder:
         raise ArgumentError("replace is for servers: index to another folder, and rename it")
+    if language is not None and not bm25:
+        raise ArgumentError("`language` goes with `bm25`: it is the language of its words")
     if dense is not None and no_dense:
         raise ArgumentError("dense and no_dense exclude each other")
     settings: dict[str, object] = {
@@ -178,6 +181,8 @@ def build(
         "dense_weights": None if dense_model is None else dense_checksum(dense_model),
         "limits": asdict(limits),
     }
+    if language is not None and (spoken := language_of(language).name) != ENGLISH:
+        settings["language"] = spoken
     making = Making(engine, output, settings, loaded, dense_model, dimensions, device)
     return making.replace(address, parts) if replace else making.make(address, parts)
 

@@ -12,14 +12,10 @@ from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-import Stemmer
-
 from vocable.data.texts import Texts, as_texts
-from vocable.errors import ArgumentError
 from vocable.progress import track
+from vocable.retrieval.languages import icu_words, language_of
 
-STOP = "a an and are as at be but by for if in into is it no not of on or such that the their then there these they"
-ENGLISH = frozenset([*STOP.split(), "this", "to", "was", "will", "with"])  # stop words, as in Lucene
 WORD, LETTERS = re.compile(r"\w\w+"), re.compile(r"\w+")
 # Texts with these characters need `_Patterns`. Latin, Greek, Cyrillic and most symbols have none of them.
 COMPLEX = "[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]"
@@ -43,6 +39,7 @@ UNSPACED = (
     (0x1AFF0, 0x1B16F),  # Kana supplement and extensions
     (0x20000, 0x323AF),  # Han extensions
 )
+HANGUL = re.compile("[\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff\uffa0-\uffdc]")
 MARKS = (0x300, 0x1FFFF)  # range that contains all combining marks except the supplementary variation selectors
 
 
@@ -56,35 +53,39 @@ class _Patterns(NamedTuple):
     part: re.Pattern[str]  # longest part of a run that is all in scripts without spaces, or all in others
 
 
-def stemmed(
-    texts: Texts, stemmer: str | None = "english", stopwords: str | None = "en", progress: bool = False
-) -> list[list[str]]:
+def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> list[list[str]]:
     """Return the stemmed words of each text, in order, without stop words and single letters.
 
     Words are lower-cased and in Unicode's composed form (NFC); combining marks belong to their letters. Scripts without
-    spaces and Korean yield overlapping pairs of characters; an isolated character is a word of its own.
+    spaces and Korean yield overlapping pairs of characters, or with `+icu` words, Korean excepted; an isolated
+    character is a word of its own.
 
     >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
     [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]
+    >>> stemmed(["Die Katzen saßen."], "german")
+    [['katz', 'sass']]
     """
-    texts, cut, dropped = as_texts(texts), stemmer_of(stemmer), stop_words(stopwords)
+    spoken = language_of(language)
+    texts = as_texts(texts)
     found = [
-        [word for word in words(text) if word not in dropped] for text in (track(texts, "words") if progress else texts)
+        [word for word in words(text, icu=spoken.icu) if word not in spoken.stop]
+        for text in (track(texts, "words") if progress else texts)
     ]
-    if cut is None:
-        return found
     distinct = list(dict.fromkeys(chain.from_iterable(found)))
-    stems = dict(zip(distinct, cut.stemWords(distinct), strict=True))
+    stems = dict(zip(distinct, spoken.stems(distinct), strict=True))
     return [[stems[word] for word in some] for some in found]
 
 
-def words(text: str, *, letters: bool = False) -> list[str]:
+def words(text: str, *, letters: bool = False, icu: bool = False, cased: bool = False) -> list[str]:
     """Return the words of a text, in order, unstemmed and with stop words; `letters` keeps single letters.
+
+    `cased` leaves upper case, and `icu` takes words of ICU's dictionaries in place of pairs of characters, but for
+    Korean.
 
     >>> words("Der Süden Chinas: 中国南方, ภาษาไทย")
     ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
     """
-    text = text.lower()
+    text = text if cased else text.lower()
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # lower-cased Turkish İ, as in Lucene
     if text.isascii() or not re.search(COMPLEX, text):
@@ -95,10 +96,10 @@ def words(text: str, *, letters: bool = False) -> list[str]:
         return (patterns.run if letters else patterns.word).findall(text)
     found = list[str]()
     for part in chain.from_iterable(map(patterns.part.findall, patterns.run.findall(text))):
-        characters = patterns.unspaced.findall(part)
-        if len(characters) > 1:
-            found += map("".join, pairwise(characters))
-        elif letters or characters or len(part) > 1:
+        if patterns.unspaced.match(part):
+            for some in icu_words(part) if icu else [part]:
+                found += [some] if icu and not HANGUL.match(some) else _pairs(patterns.unspaced.findall(some))
+        elif letters or len(part) > 1:
             found.append(part)
     return found
 
@@ -119,6 +120,10 @@ def word_spans(text: str) -> list[tuple[int, int]]:
             pairs = [(first, last) for (first, _), (_, last) in pairwise(letters)] or [(0, len(part[0]))]
             spans += [(at + first, at + last) for first, last in pairs]
     return spans
+
+
+def _pairs(characters: list[str]) -> list[str]:
+    return list(map("".join, pairwise(characters))) if len(characters) > 1 else characters
 
 
 def unspaced(word: str) -> bool:
@@ -152,28 +157,6 @@ def spaced_pieces(text: str) -> list[str]:
         first = 0 if pieces[0] or len(pieces) == 1 else 1
         found += [f" {pieces[first]}", *pieces[first + 1 :]]
     return found
-
-
-def stemmer_of(language: str | None) -> Stemmer.Stemmer | None:
-    """Return Snowball's stemmer of a language, None for None; raises `ArgumentError` for an unknown language."""
-    if language is None:
-        return None
-    try:
-        return Stemmer.Stemmer(language)
-    except KeyError as error:
-        raise ArgumentError(f"{language!r} is not a stemmer: choose from {', '.join(Stemmer.algorithms())}") from error
-
-
-@lru_cache
-def stop_words(language: str | None) -> frozenset[str]:
-    if language == "en":
-        return ENGLISH
-    from bm25s.tokenization import Tokenizer  # imports numba, which not every search needs
-
-    try:
-        return frozenset(Tokenizer(stopwords=language).stopwords)
-    except ValueError as error:
-        raise ArgumentError(f"{language!r} is not a list of stop words: {error}") from error
 
 
 @lru_cache(maxsize=1)

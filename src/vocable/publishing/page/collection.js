@@ -36,6 +36,7 @@ export class Collection {
    * field. Without BM25's words, or `hybrid` false, the scores are the model's alone.
    */
   async search(text, { k = 10, passes = {}, hybrid = this.words, signal } = {}) {
+    text = text.normalize("NFC");
     const [terms, words, allowed] = await Promise.all([
       this.#terms(text, signal), hybrid ? this.#words(text, signal) : [], this.#allowed(passes, signal)]);
     const depth = hybrid ? Math.max(k, DEPTH) : k;

@@ -1,9 +1,7 @@
 // Words of a text as BM25 counts them (vocable/retrieval/words.py): in any script, stemmed, without stop words.
 
-import { stem } from "./stemmer.js";
+import { stem, STOP } from "./language.js";
 
-const STOP = new Set(("a an and are as at be but by for if in into is it no not of on or such that the their then there " +
-  "these they this to was will with").split(" "));
 // Scripts without spaces between words, and Korean, are cut into pairs of letters.
 const UNSPACED = "(?=[\\p{Lo}\\p{Lm}\\p{Nl}])[\\u0e00-\\u0eff\\u1000-\\u109f\\u1100-\\u11ff\\u1780-\\u17ff\\u1950-\\u19df" +
   "\\u1a20-\\u1aaf\\u3000-\\u31ff\\u3400-\\u9fff\\ua960-\\ua97f\\ua9e0-\\ua9ff\\uaa60-\\uaadf\\uac00-\\ud7ff\\uf900-\\ufaff" +

@@ -36,6 +36,7 @@ from vocable.retrieval.engines.base import FolderStore, Vectors
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
 from vocable.retrieval.filters import Filter, matches
+from vocable.retrieval.languages import ENGLISH
 from vocable.retrieval.protocols import About, Space
 from vocable.retrieval.ranking import Ranking
 from vocable.storage import ANOTHER, regular
@@ -154,7 +155,8 @@ class ExactStore(FolderStore):
         if self.settings.get("bm25"):
             table = self._read_texts(self.folder / TEXTS_FILE, known=False)
             texts = [one.weighed(self.settings.get("title_weight", 1)) for one in documents_of(table)]
-            BM25Index(texts, table.column("id").to_pylist()).save(self.folder / "bm25")
+            language = str(self.settings.get("language", ENGLISH))
+            BM25Index(texts, table.column("id").to_pylist(), language=language).save(self.folder / "bm25")
         if "dense" in self.spaces:
             made = [DenseIndex.load((parts / name).with_suffix(".dense")) for name in self.files]
             numbers = np.concatenate([one.numbers for one in made])

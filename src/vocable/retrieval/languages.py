@@ -1,0 +1,95 @@
+"""Languages of BM25's words: Snowball's stemmers, bm25s' stop words, and ICU's dictionaries of words.
+
+A language is named in English or by its ISO 639 code. In scripts without spaces words are pairs of characters, or with
+`+icu` those of ICU's dictionaries.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import NamedTuple
+
+import Stemmer
+
+from vocable.errors import ArgumentError, require_extra
+
+NAMES = (
+    "arabic=ar armenian=hy basque=eu burmese=my catalan=ca chinese=zh czech=cs danish=da dutch=nl english=en "
+    "esperanto=eo estonian=et finnish=fi french=fr german=de greek=el hindi=hi hungarian=hu indonesian=id "
+    "irish=ga italian=it japanese=ja khmer=km korean=ko lao=lo lithuanian=lt nepali=ne norwegian=no persian=fa "
+    "polish=pl portuguese=pt romanian=ro russian=ru serbian=sr sesotho=st spanish=es swedish=sv tamil=ta "
+    "thai=th turkish=tr yiddish=yi"
+)
+CODES = dict(pair.split("=") for pair in NAMES.split())  # ISO 639
+# English words in texts of these languages are stemmed.
+UNSPACED_LANGUAGES = {"burmese", "chinese", "japanese", "khmer", "korean", "lao", "thai"}
+WITH_STOP_WORDS = {"da", "de", "en", "es", "fr", "it", "ko", "nl", "no", "pt", "ru", "sv", "tr", "zh"}
+STOP = "a an and are as at be but by for if in into is it no not of on or such that the their then there these they"
+ENGLISH_STOP_WORDS = frozenset([*STOP.split(), "this", "to", "was", "will", "with"])  # as in Lucene
+ENGLISH, NO_LANGUAGE, ICU = "english", "none", "+icu"
+
+
+class Language(NamedTuple):
+    """The treatment of words: Snowball's `stemmer`, stop words, and ICU's words where no spaces part them."""
+
+    name: str
+    stemmer: str | None
+    stop: frozenset[str]
+    icu: bool
+
+    def stems(self, words: list[str]) -> list[str]:
+        """Return the stem of each word."""
+        return words if self.stemmer is None else Stemmer.Stemmer(self.stemmer).stemWords(words)
+
+
+def languages() -> list[str]:
+    """Return the names of the languages that the installed Snowball knows, of those without spaces, and `none`."""
+    return [*(name for name in CODES if name in UNSPACED_LANGUAGES or name in Stemmer.algorithms()), NO_LANGUAGE]
+
+
+@lru_cache
+def language_of(name: str) -> Language:
+    """Return the language of a name or code, as `german`, `de`, `japanese+icu`, or `none` for neither stems nor stop
+    words.
+
+    Raises:
+        ArgumentError: there is no such language.
+        MissingExtraError: icu4py is not installed.
+
+    >>> language_of("de").name, sorted(language_of("zh+ICU").stop)[-1], language_of("none").stems(["cats"])
+    ('german', '麽', ['cats'])
+    """
+    given = str(name).strip().lower()
+    asked, icu = given.removesuffix(ICU), given.endswith(ICU)
+    found = next((one for one in languages() if asked in (one, CODES.get(one))), None)
+    if found is None:
+        near = get_close_matches(asked, [*languages(), *CODES.values()], 3)
+        known = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(languages())}"
+        raise ArgumentError(f"language: {name!r} has no stemmer or stop words: {known}")
+    if icu:
+        require_extra("icu4py.breakers", "icu")
+    full = found + ICU * icu
+    if found == NO_LANGUAGE:
+        return Language(full, None, frozenset(), icu)
+    own = ENGLISH if found in UNSPACED_LANGUAGES else found
+    return Language(full, own, stop_words(CODES[found]) | stop_words(CODES[own]), icu)
+
+
+@lru_cache
+def stop_words(code: str) -> frozenset[str]:
+    """Return the stop words of a language's code, none for a language without."""
+    if code == "en":
+        return ENGLISH_STOP_WORDS
+    from bm25s.tokenization import Tokenizer  # imports numba, which not every search needs
+
+    return frozenset(Tokenizer(stopwords=code).stopwords if code in WITH_STOP_WORDS else ())
+
+
+def icu_words(text: str) -> list[str]:
+    """Return the words of a text in scripts without spaces, by ICU's dictionaries.
+
+    >>> icu_words("ภาษาไทย")  # doctest: +SKIP
+    ['ภาษา', 'ไทย']
+    """
+    return list(map(str, require_extra("icu4py.breakers", "icu").WordBreaker(text, "en")))
