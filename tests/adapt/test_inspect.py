@@ -123,6 +123,14 @@ def test_an_object_needs_its_tokenizer(backbones: dict[str, Path]) -> None:
         inspect(load_checkpoint(backbones["bert"])[0])
 
 
+def test_texts_in_another_language_are_the_first_finding(backbones: dict[str, Path]) -> None:
+    thai = ["ภาษาไทยเป็นภาษาที่ใช้ในประเทศ", "กดปุ่มสีแดงสองครั้งแล้วเครื่องจะหยุดทันที"]  # a probe of pairs of characters
+    found = inspect(backbones["bert"], texts=thai)
+    assert found.vocabulary.foreign.endswith("100% unknown")
+    assert "multilingual backbone" in found.findings[0].text
+    assert found.findings[0].command is None
+
+
 def test_a_target_that_is_not_there_is_one_line(backbones: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="none: no such model folder") as caught:
         inspect(backbones["bert"], target=tmp_path / "none")

@@ -33,8 +33,10 @@ from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import Step, provenance
 from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.special_terms import has_bias
+from vocable.encoder.torch_model import HostTokenization
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import CountOrZero, checked
+from vocable.retrieval.coverage import Coverage, foreign
 from vocable.tables import line_width, short, text_width
 
 BUILT_IN_TEXTS = "pydocs:"  # always available; English about programming, no substitute for the texts to be searched
@@ -77,6 +79,7 @@ class TokenizerFigures:
     accents: bool  # kept, not stripped
     redundancy: float  # share of tokens that repeat the form of another one
     tokens_per_word: float  # on the probe texts
+    foreign: str = ""  # figures of probe texts in another language
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class Inspection:
         the norm of the head which of two repairs it needs.
         """
         head, rate, found = self.head, self.start.pooled_rate, dict[str, float]()
+        if self.vocabulary.foreign:
+            found["foreign"] = self.vocabulary.tokens_per_word
         if not head.own_terms:  # otherwise the tokenizer only reads
             if self.vocabulary.cased and RULES["redundant"].beyond(self.vocabulary.redundancy):
                 found["redundant"] = self.vocabulary.redundancy
@@ -230,7 +235,7 @@ def inspect(
         label = str(target) if isinstance(target, str | Path) else other.name_or_path or "TARGET"
         overlap = VocabularyOverlap(label, alignment.overlap, alignment.classes)
     probe = probe_texts(texts)
-    start = measure_start(mlm, tokenizer, probe)
+    start, coverage = measure_start(mlm, tokenizer, probe), Coverage.of(probe, HostTokenization(tokenizer))
     return Inspection(
         name=name or mlm.name_or_path or "MODEL",
         architecture=type(mlm).__name__,
@@ -242,6 +247,7 @@ def inspect(
             accents=tells_apart(tokenizer, ACCENTS),
             redundancy=redundancy(tokenizer),
             tokens_per_word=fragmentation(tokenizer, probe).tokens_per_word,
+            foreign=foreign(coverage.tokens_per_word, coverage.unknown_share),
         ),
         overlap=overlap,
         start=start,

@@ -218,6 +218,11 @@ class TextEncoder:
         return self._encoder.looked_up
 
     @property
+    def tokenization(self) -> Tokenization | None:
+        """The tokenizer of the texts; None of a model without tokens."""
+        return self._encoder.tokenization
+
+    @property
     def _tokenization(self) -> Tokenization:
         assert self._encoder.tokenization is not None
         return self._encoder.tokenization

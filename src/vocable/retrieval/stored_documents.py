@@ -26,7 +26,7 @@ from vocable.encoder.encode import EncodedCorpus
 from vocable.encoder.load import load_encoder
 from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.stream import StreamProgress, in_parts
-from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import (
     ArgumentError,
     ModelError,
@@ -38,6 +38,7 @@ from vocable.errors import (
 )
 from vocable.progress import progress
 from vocable.pruning import prune
+from vocable.retrieval.coverage import SAMPLED_TEXTS, Coverage, warn_of_language
 from vocable.retrieval.engines.base import Store, Vectors
 from vocable.retrieval.filters import names_of
 from vocable.retrieval.protocols import Space
@@ -69,7 +70,7 @@ class StoredDocuments:
         self.allow_changed_model, self.device = allow_changed_model, device
         settings = check_settings(store.settings, self.place)
         self.model, self.source, self.weights = settings.model, settings.source, settings.weights
-        self.base_url = settings.base_url
+        self.base_url, self.language = settings.base_url, settings.language
         self.title_weight, self.title_boost = settings.title_weight, settings.title_boost
         self.meta, self.limits, self.dense, self.dtype = (
             settings.meta,
@@ -84,8 +85,8 @@ class StoredDocuments:
         self.statistics: Statistics | None = None
         if store.folder is not None and store.about.changes:
             counts = self._searched_count(), settings.statistics
-            words = settings.bm25 and not store.about.weighs_words
-            self.statistics = Statistics(store.folder / STATISTICS_FILE, *counts, size=self.meta.size, words=words)
+            words = self.language if settings.bm25 and not store.about.weighs_words else None
+            self.statistics = Statistics(store.folder / STATISTICS_FILE, *counts, size=self.meta.size, language=words)
             if self.statistics.recover:
                 self._recount()
             elif settings.whole and self.statistics.drifted > DRIFT:
@@ -218,7 +219,7 @@ class StoredDocuments:
         except UnavailableError as error:
             error.args = (f"{error}; {counted(done.texts, 'document')} written: the same command resumes",)
             raise
-        warn_of_unknown(done.unknown, done.windows or done.texts)
+        warn_of_language(self.model, Coverage(*done.coverage))
 
     def _fill_on(self, parts: Iterable[tuple[Sequence[Document], csr_array | None]], done: StreamProgress) -> None:
         """Write further parts of a corpus, and count them in `done`."""
@@ -233,7 +234,16 @@ class StoredDocuments:
                 done.truncated, done.windows = done.truncated + counts.truncated, done.windows + counts.windows
                 done.empty, done.unknown = done.empty + counts.empty, done.unknown + counts.unknown
                 done.seconds += time.perf_counter() - started
+                if stored is None:
+                    done.coverage = self._coverage(part).plus(Coverage(*done.coverage))
                 self.store.configure(self.store.settings | {"progress": asdict(done)})
+
+    def _coverage(self, documents: Sequence[Document]) -> Coverage:
+        """Return the coverage of evenly spread documents by the vocabulary of the model, if it has tokens."""
+        if (tokenization := self.document_encoder.tokenization) is None:
+            return Coverage()
+        texts = [document.full for document in documents[:: -(-len(documents) // SAMPLED_TEXTS)]]
+        return Coverage.of(texts, tokenization)
 
     def counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""

@@ -18,9 +18,11 @@ from vocable.data import Document
 from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.torch_model import HostTokenization
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import spread
-from vocable.retrieval.words import spaced_pieces, unspaced, words
+from vocable.retrieval.coverage import Coverage, foreign
+from vocable.retrieval.words import spaced_pieces
 from vocable.tables import Table, Tabled, counted
 from vocable.training.micro_batches import embedded
 from vocable.tuning.examples import made_examples
@@ -30,10 +32,8 @@ from vocable.tuning.settings import (
     ENCODED,
     FEWEST_SEARCHED,
     FEWEST_STEPS,
-    LARGEST_UNKNOWN,
     LEAST_STEPS,
     MOST_SEARCHED,
-    MOST_TOKENS_PER_WORD,
     ONE_IN,
     QUERY_LENGTH,
     QUESTIONS_PER_STEP,
@@ -66,23 +66,20 @@ def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrain
     """Measure how well the vocabulary knows the words of evenly spread documents."""
     sample = [documents[row] for row in spread(len(documents), VOCABULARY_TEXTS)]
     texts = [document.full for document in sample]
-    found = [word for text in texts for word in words(text, letters=True) if any(map(str.isalpha, word))]
-    pieces = [piece for word in found for piece in tokenizer.tokenize(word)]
-    count = sum(len(word) if unspaced(word) else 1 for word in found)  # pairs of characters, where no space parts words
+    found = Coverage.of(texts, HostTokenization(tokenizer))
     return Reading(
         documents=len(documents) + repeated,
         repeated=repeated,
         words=median(len(spaced_pieces(text)) for text in texts),
-        tokens_per_word=len(pieces) / max(1, count),
-        unknown=sum(piece == tokenizer.unk_token for piece in pieces) / max(1, len(pieces)),
+        tokens_per_word=found.tokens_per_word,
+        unknown=found.unknown_share,
         questions=len(made_examples(sample, Rarity(texts), 0, sys.maxsize)) / len(sample),
     )
 
 
 def check_vocabulary(name: str, reading: Reading) -> None:
     """Raise `ModelError` if the documents are in another language than the vocabulary."""
-    if reading.unknown > LARGEST_UNKNOWN or reading.tokens_per_word > MOST_TOKENS_PER_WORD:
-        figures = f"{reading.tokens_per_word:.1f} tokens per word, {reading.unknown:.0%} unknown"
+    if figures := foreign(reading.tokens_per_word, reading.unknown):
         raise ModelError(
             f"{name}: its vocabulary is not that of these documents ({figures}): tune a model of their language, or "
             "give this one another vocabulary first (vocable train-vocabulary, vocable transfer)"

@@ -6,8 +6,6 @@ from vocable.tuning.questions import Kind
 
 # Refusals
 FEWEST_DOCUMENTS = 300  # fewer leave an exam that can show nothing
-MOST_TOKENS_PER_WORD = 1.8  # English has 1.1 to 1.4 in an English vocabulary, Spanish 2.0, German 2.5
-LARGEST_UNKNOWN = 0.1  # share of unknown tokens
 
 # Plan
 RESERVE = 0.85  # share of the minutes that is planned

@@ -1,0 +1,82 @@
+"""Coverage of the words of texts by a model's vocabulary, which shows texts in a language that it was not made for."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from vocable.encoder.protocol import Tokenization
+from vocable.retrieval.words import unspaced, words
+
+logger = logging.getLogger(__name__)
+
+SAMPLED_TEXTS = 32  # of a part of a corpus
+MOST_TOKENS_PER_WORD = 1.8  # English has 1.1 to 1.4 in an English vocabulary, Spanish 2.0, German 2.5
+LARGEST_UNKNOWN = 0.1  # share of unknown tokens
+ANOTHER_VOCABULARY = (
+    "index with a multilingual model by its name, rely on --bm25 with their --language, or give the model another "
+    "vocabulary (vocable train-vocabulary, vocable transfer)"
+)
+LETTERS_ONLY = re.compile(r"[^\W\d_]+")  # the parts of names in programs
+
+
+class Coverage(NamedTuple):
+    """Counts of the words of texts and of their tokens; in scripts without spaces, each character is a word."""
+
+    words: int = 0
+    tokens: int = 0
+    unknown: int = 0  # tokens
+
+    @classmethod
+    def of(cls, texts: Iterable[str], tokenization: Tokenization) -> Coverage:
+        """Cut the words of texts, without digits, into tokens, each word by itself."""
+        counts = Counter(
+            part
+            for text in texts
+            for word in words(text, letters=True, cased=True)
+            for part in (LETTERS_ONLY.findall(word) if word.isascii() else [word])
+            if any(map(str.isalpha, part))
+        )
+        ids = tokenization.ids([f" {word}" for word in counts]) if counts else []
+        unknown = -1 if tokenization.unknown is None else tokenization.unknown
+        pairs = [*zip(counts.items(), ids, strict=True)]
+        return cls(
+            sum(count * (len(word) if unspaced(word) else 1) for word, count in counts.items()),
+            sum(count * len(some) for (_, count), some in pairs),
+            sum(count * some.count(unknown) for (_, count), some in pairs),
+        )
+
+    def plus(self, other: Coverage) -> Coverage:
+        """Return the counts of both."""
+        return Coverage(*(one + more for one, more in zip(self, other, strict=True)))
+
+    @property
+    def tokens_per_word(self) -> float:
+        """Tokens per word, 0 without words."""
+        return self.tokens / max(1, self.words)
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of the tokens that are unknown."""
+        return self.unknown / max(1, self.tokens)
+
+
+def foreign(tokens_per_word: float, unknown_share: float) -> str:
+    """Return the figures of texts that are in another language than the vocabulary, "" for others.
+
+    >>> foreign(2.31, 0.0), foreign(1.43, 0.01)
+    ('2.3 tokens per word, 0% unknown', '')
+    """
+    figures = f"{tokens_per_word:.1f} tokens per word, {unknown_share:.0%} unknown"
+    return figures if unknown_share > LARGEST_UNKNOWN or tokens_per_word > MOST_TOKENS_PER_WORD else ""
+
+
+def warn_of_language(model: str, coverage: Coverage) -> None:
+    """Warn of texts in another language than a model's vocabulary, and say what to do."""
+    if figures := foreign(coverage.tokens_per_word, coverage.unknown_share):
+        logger.warning(
+            "%s: its vocabulary does not know the words of these texts (%s): %s", model, figures, ANOTHER_VOCABULARY
+        )
