@@ -39,6 +39,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "docs/guides/search-my-documents.md",
+    "docs/guides/other-languages.md",
     "docs/guides/train-a-retriever.md",
     "docs/guides/ask-why-it-works.md",
     "README.md",
