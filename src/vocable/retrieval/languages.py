@@ -31,7 +31,10 @@ ENGLISH, NO_LANGUAGE, ICU = "english", "none", "+icu"
 
 
 class Language(NamedTuple):
-    """The treatment of words: Snowball's `stemmer`, stop words, and ICU's words where no spaces part them."""
+    """The treatment of words: Snowball's `stemmer`, stop words, and ICU's words where no spaces part them.
+
+    `none` has neither stems nor stop words.
+    """
 
     name: str
     stemmer: str | None
@@ -50,8 +53,7 @@ def languages() -> list[str]:
 
 @lru_cache
 def language_of(name: str) -> Language:
-    """Return the language of a name or code, as `german`, `de`, `japanese+icu`, or `none` for neither stems nor stop
-    words.
+    """Return the language of a name or code, as `german`, `de`, `japanese+icu` or `none`.
 
     Raises:
         ArgumentError: there is no such language.
