@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,9 +36,12 @@ def test_counts_by_hand() -> None:
         def ids(self, texts: Sequence[str]) -> list[list[int]]:
             return [ids.get(text, [0]) for text in texts]
 
-    found = Coverage.of(["The The max_size2 7 ☃", "Knopf กด"], Tokens())  # type: ignore[arg-type]
+    tokens: Any = Tokens()
+    found = Coverage.of(texts := ["The The max_size2 7 ☃", "Knopf กด"], tokens)
     assert found == Coverage(words=2 + 2 + 1 + 2, tokens=2 + 2 + 2 + 1, unknown=1)
-    assert found.plus(found) == Coverage(14, 14, 2)
+    assert found.with_sample(texts, tokens) == Coverage(14, 14, 2)
+    assert Coverage().with_sample(["The"] * 100, tokens) == Coverage(25, 25)  # one in four
+    assert found.with_sample(texts, None) == found
     assert (Coverage().tokens_per_word, Coverage().unknown_share) == (0, 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from vocable.encoder.protocol import Tokenization
@@ -49,8 +49,11 @@ class Coverage(NamedTuple):
             sum(count * some.count(unknown) for (_, count), some in pairs),
         )
 
-    def plus(self, other: Coverage) -> Coverage:
-        """Return the counts of both."""
+    def with_sample(self, texts: Sequence[str], tokenization: Tokenization | None) -> Coverage:
+        """Return the counts with those of evenly spread texts, unchanged without a tokenizer."""
+        if tokenization is None:
+            return self
+        other = Coverage.of(texts[:: -(-len(texts) // SAMPLED_TEXTS)], tokenization)
         return Coverage(*(one + more for one, more in zip(self, other, strict=True)))
 
     @property

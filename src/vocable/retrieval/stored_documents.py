@@ -38,7 +38,7 @@ from vocable.errors import (
 )
 from vocable.progress import progress
 from vocable.pruning import prune
-from vocable.retrieval.coverage import SAMPLED_TEXTS, Coverage, warn_of_language
+from vocable.retrieval.coverage import Coverage, warn_of_language
 from vocable.retrieval.engines.base import Store, Vectors
 from vocable.retrieval.filters import names_of
 from vocable.retrieval.protocols import Space
@@ -72,12 +72,8 @@ class StoredDocuments:
         self.model, self.source, self.weights = settings.model, settings.source, settings.weights
         self.base_url, self.language = settings.base_url, settings.language
         self.title_weight, self.title_boost = settings.title_weight, settings.title_boost
-        self.meta, self.limits, self.dense, self.dtype = (
-            settings.meta,
-            settings.limits,
-            settings.dense,
-            settings.limits.dtype,
-        )
+        self.meta, self.limits, self.dense = settings.meta, settings.limits, settings.dense
+        self.dtype = settings.limits.dtype
         has = {"sparse": True, "bm25": settings.bm25, "dense": self.dense is not None}
         # The model gives both vectors in one pass: there is no other model whose checksum could change.
         self.dense_inside = self.dense is not None and settings.dense_weights is None
@@ -235,15 +231,9 @@ class StoredDocuments:
                 done.empty, done.unknown = done.empty + counts.empty, done.unknown + counts.unknown
                 done.seconds += time.perf_counter() - started
                 if stored is None:
-                    done.coverage = self._coverage(part).plus(Coverage(*done.coverage))
+                    read = [document.full for document in part], self.document_encoder.tokenization
+                    done.coverage = Coverage(*done.coverage).with_sample(*read)
                 self.store.configure(self.store.settings | {"progress": asdict(done)})
-
-    def _coverage(self, documents: Sequence[Document]) -> Coverage:
-        """Return the coverage of evenly spread documents by the vocabulary of the model, if it has tokens."""
-        if (tokenization := self.document_encoder.tokenization) is None:
-            return Coverage()
-        texts = [document.full for document in documents[:: -(-len(documents) // SAMPLED_TEXTS)]]
-        return Coverage.of(texts, tokenization)
 
     def counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""
