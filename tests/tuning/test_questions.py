@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data import Document
-from vocable.retrieval.words import stop_words, words
+from vocable.retrieval.languages import stop_words
+from vocable.retrieval.words import words
 from vocable.tuning.questions import (
     KEPT_WORDS,
     KEYWORDS,
