@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vocable.retrieval.highlights import EXCERPT, MARKED_CHARACTERS, Mark, excerpt, parts, snippet, word_marks
-from vocable.retrieval.words import ENGLISH, stemmed, stop_words, word_spans, words
+from vocable.retrieval.languages import ENGLISH_STOP_WORDS, stop_words
+from vocable.retrieval.words import stemmed, word_spans, words
 
 WORDS = ["fox", "foxes", "Reads", "the", "naïve", "東京都", "हिन्दी", "x", "isn't"]
 TEXTS = st.lists(st.sampled_from([*WORDS, "nothing", "about", "ต้นไม้"]), max_size=120).map(" ".join)
@@ -80,4 +81,9 @@ def test_parts_are_the_text_and_a_snippet_its_part(before: str, text: str) -> No
 def test_english_stop_words_are_those_of_bm25s() -> None:
     from bm25s.tokenization import Tokenizer
 
-    assert frozenset(Tokenizer(stopwords="english").stopwords) == ENGLISH == stop_words("en") == stop_words("english")
+    assert (
+        frozenset(Tokenizer(stopwords="english").stopwords)
+        == ENGLISH_STOP_WORDS
+        == stop_words("en")
+        == stop_words("english")
+    )

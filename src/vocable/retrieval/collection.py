@@ -287,7 +287,9 @@ class Collection(StoredDocuments):
         if "bm25" not in self.spaces or not places:
             return None
         typed = [text[start:end] for start, end in places]
-        unknown = (np.diff(self.lexical_queries(typed).indptr) == 0) & [bool(stems) for stems in stemmed(typed)]
+        unknown = (np.diff(self.lexical_queries(typed).indptr) == 0) & [
+            bool(stems) for stems in stemmed(typed, self.language)
+        ]
         found, done = "", 0
         known = set(self.terms) if unknown.any() and "loaded_model" in vars(self) else set[str]()
         for (start, end), word in ((places[at], typed[at]) for at in np.flatnonzero(unknown)):
@@ -298,7 +300,7 @@ class Collection(StoredDocuments):
 
     def _nearest(self, word: str) -> str | None:
         """Return the word of a document that is nearest to an unknown one by its stem."""
-        [[stem]], edits = stemmed([word]), edits_of(word)
+        [[stem]], edits = stemmed([word], self.language), edits_of(word)
         words: Any = self.statistics or self.store
         stem = nearest(stem, words.words_like(stem[:2], len(stem) - edits, len(stem) + edits)) or ""
         best = self.rank(self.lexical_queries([stem]), 1, space="bm25").hits(0) if stem else []
