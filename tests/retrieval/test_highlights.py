@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vocable.retrieval.highlights import EXCERPT, MARKED_CHARACTERS, Mark, excerpt, parts, snippet, word_marks
-from vocable.retrieval.languages import ENGLISH_STOP_WORDS, stop_words
+from vocable.retrieval.languages import ENGLISH_STOP_WORDS, language_of, stop_words
 from vocable.retrieval.words import stemmed, word_spans, words
 
 WORDS = ["fox", "foxes", "Reads", "the", "naïve", "東京都", "हिन्दी", "x", "isn't"]
@@ -85,5 +85,5 @@ def test_english_stop_words_are_those_of_bm25s() -> None:
         frozenset(Tokenizer(stopwords="english").stopwords)
         == ENGLISH_STOP_WORDS
         == stop_words("en")
-        == stop_words("english")
+        == language_of("english").stop
     )
