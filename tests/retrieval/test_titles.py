@@ -78,7 +78,7 @@ def test_the_vector_of_a_title_is_added(
 
 def test_refused(model: str, some: list[Document], tmp_path: Path) -> None:
     source = corpus(tmp_path / "corpus.jsonl", some)
-    with pytest.raises(ArgumentError, match="title_weight goes with bm25"):
+    with pytest.raises(ArgumentError, match="`title_weight` goes with `bm25`"):
         index(model, source, tmp_path / "index", title_weight=3)
     with pytest.raises(ArgumentError, match="title_weight must be at least 1"):
         index(model, source, tmp_path / "index", bm25=True, title_weight=0)

@@ -48,7 +48,6 @@ def index(
     model: Annotated[str, typer.Argument(help="vocable-mini, a folder, a Hub id, or output of vocable encode.")],
     corpus: Corpus,
     output: Annotated[str, typer.Option("-o", "--output", metavar="PLACE", help=PLACES)],
-    bm25: Annotated[bool, Doc("Also index the words of the documents, for hybrid search.")] = False,
     dense: Annotated[
         str | None, Doc("Also encode with this model of sentence-transformers; by default, MODEL's own dense vectors.")
     ] = None,
@@ -79,7 +78,6 @@ def index(
         [model, *vectors] if vectors else model,
         corpus,
         output,
-        bm25=bm25,
         dense=dense,
         no_dense=no_dense,
         engine_options=engine_options,
@@ -88,7 +86,7 @@ def index(
         skip_bad=skip_bad,
         **options,
     )
-    hybrid = " --hybrid" if bm25 or dense else ""
+    hybrid = " --hybrid" if options.get("bm25") or dense else ""
     return Outcome(made, [output], f'vocable search {output} "your question"{hybrid}')
 
 

@@ -47,7 +47,6 @@ def index(
     corpus: str | PathLike[str],
     output: str | PathLike[str],
     *,
-    bm25: bool = False,
     dense: str | None = None,
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
@@ -65,7 +64,6 @@ def index(
         output: a folder, for a collection that can change; exact:FOLDER for a read-only one, the fastest; or an engine
             and its address, as qdrant+http://host:6333/name (docs/search.md lists them). If the same call has made it
             already, it is opened.
-        bm25: also index the words of the documents, for hybrid search.
         dense: also encode with this model of sentence-transformers, for hybrid search; by default with `model` itself,
             if it gives dense vectors in the same pass.
         no_dense: leave out the dense vectors of `model`.
@@ -74,7 +72,7 @@ def index(
         replace: on a server, make the collection beside the one that is there, which is searched meanwhile, and swap
             them when it is whole.
         skip_bad: number of bad lines of the corpus to skip.
-        options: encoding of the documents, the weight of their titles, and the language of their words
+        options: encoding of the documents, their words for BM25, and the weight of their titles
             (`vocable.options.IndexOptions`, docs/search.md), also for `add`.
 
     Raises:
@@ -89,7 +87,6 @@ def index(
     if base_url is not None:
         documents = _with_urls(documents, source, base_url)
     parts = {
-        "bm25": bm25,
         "dense": dense,
         "no_dense": no_dense,
         "engine_options": engine_options,
@@ -110,7 +107,6 @@ def build(
     *,
     name: str | None = None,
     source: str = "",
-    bm25: bool = False,
     dense: str | None = None,
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
@@ -124,16 +120,14 @@ def build(
     """
     engine, address = engine_of(output)
     device, runtime = options.get("device"), options.get("runtime")
-    title_weight, title_boost = options.get("title_weight", 1), options.get("title_boost", 0.0)
-    language, encoding = options.get("language"), select(Encoding, options)
+    bm25, title_weight, language = options.get("bm25", False), options.get("title_weight", 1), options.get("language")
+    title_boost, encoding = options.get("title_boost", 0.0), select(Encoding, options)
     limits = Limits(**{n: v for n, v in encoding.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
-    if title_weight != 1 and not bm25:
-        raise ArgumentError("title_weight goes with bm25, whose words it counts")
+    if not bm25 and (title_weight != 1 or language is not None):
+        raise ArgumentError(f"`{'title_weight' if title_weight != 1 else 'language'}` goes with `bm25`")
     if replace and engine.about.in_folder:
         raise ArgumentError("replace is for servers: index to another folder, and rename it")
-    if language is not None and not bm25:
-        raise ArgumentError("`language` goes with `bm25`: it is the language of its words")
     if dense is not None and no_dense:
         raise ArgumentError("dense and no_dense exclude each other")
     settings: dict[str, object] = {
