@@ -206,6 +206,7 @@ def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[s
     console = Console(file=StringIO(), width=width)
     found = text.wrap(console, width)
     if len(found) > lines:
+        found[lines - 1].rstrip()
         found[lines - 1].append(" …")
         found[lines - 1].truncate(width, overflow="ellipsis")
     bold = has_colours()

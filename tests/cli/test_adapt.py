@@ -194,7 +194,7 @@ def test_words_of_a_file_keep_their_characters(
     expanded, index = tmp_path / "expanded", tmp_path / "index"
     done(capsys, "expand-vocabulary", backbones["roberta"], "--words", tmp_path / "words.jsonl", "-o", expanded)
     assert read_terms(expanded / "output_vocabulary.jsonl") == words
-    done(capsys, "index", expanded, corpus, "-o", index)
+    done(capsys, "index", expanded, corpus, "-o", index, warning="does not know the words")
     found = json.loads(done(capsys, "search", index, "The fox", "--explain", "--json"))["hits"]
     assert {match["term"] for hit in found for match in hit["explanation"]["matches"]} <= set(words)
     values = json.loads(done(capsys, "explain", expanded, "U.S. fox", "--json"))["terms"]
@@ -424,7 +424,7 @@ def test_one_command_makes_it_and_every_verb_takes_it(
     pair = json.loads(done(capsys, "explain", made, query, query, "--json"))
     score = float(stock.similarity(stock.encode_query([query]), stock.encode_document([query])))
     assert pair["score"] == pytest.approx(score, rel=1e-2)  # documents may be encoded in bfloat16
-    done(capsys, "index", made, place, "-o", index)
+    done(capsys, "index", made, place, "-o", index, warning="does not know the words")
     hits = json.loads(done(capsys, "search", index, query, "-k", 3, "--json"))
     assert len(hits["hits"]) == 3
     [measured] = json.loads(done(capsys, "evaluate", made, "--dataset", place, "-m", "nDCG@10", "--json"))["systems"]

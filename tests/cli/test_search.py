@@ -148,7 +148,7 @@ def test_a_hit_shows_the_best_part_of_its_text(
     long = "Nothing is said about it here. " * 40
     text = f"{long}An\x1b[31mOLD fox\n\n reads \x1b[1mbooks. {long}"
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "long", "title": "The fox", "text": text}) + "\n")
-    done(capsys, "index", model, tmp_path / "corpus.jsonl", "-o", tmp_path / "index")
+    done(capsys, "index", model, tmp_path / "corpus.jsonl", "-o", tmp_path / "index", warning="does not know the words")
     command = ["search", tmp_path / "index", "the old foxes"]
     [hit] = json.loads(done(capsys, *command, "--json"))["hits"]
     part = hit["snippet"]

@@ -13,6 +13,7 @@ from typer.main import get_command
 from tests.cli.command_line import done, refused
 from vocable.cli import main, program
 from vocable.cli.command import COMMANDS
+from vocable.service.schemas import SearchAnswer
 
 READING = {
     *("ablate", "add", "analyze-logits", "calibrate", "check-engine", "encode", "evaluate", "expand-vocabulary"),
@@ -141,9 +142,9 @@ def test_a_service_is_not_asked_a_blank_line(
 
         def __exit__(self, *_: object) -> None: ...
 
-        def search(self, query: str, **_: object) -> list[Any]:
-            asked.append(query)
-            return []
+        def answer(self, body: dict[str, Any]) -> SearchAnswer:
+            asked.append(body["query"])
+            return SearchAnswer(hits=[])
 
     monkeypatch.setattr("vocable.service.client.Client", Service)
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"old fox\n\nnew fox\n")))

@@ -115,9 +115,9 @@ class Inspection:
         the norm of the head which of two repairs it needs.
         """
         head, rate, found = self.head, self.start.pooled_rate, dict[str, float]()
-        if self.vocabulary.foreign:
-            found["foreign"] = self.vocabulary.tokens_per_word
         if not head.own_terms:  # otherwise the tokenizer only reads
+            if self.vocabulary.foreign:
+                found["foreign"] = self.vocabulary.tokens_per_word
             if self.vocabulary.cased and RULES["redundant"].beyond(self.vocabulary.redundancy):
                 found["redundant"] = self.vocabulary.redundancy
             if self.overlap is not None and self.overlap.share < RULES["overlap"].threshold:

@@ -59,8 +59,8 @@ def language_of(name: str) -> Language:
         ArgumentError: there is no such language.
         MissingExtraError: icu4py is not installed.
 
-    >>> language_of("de").name, sorted(language_of("zh+ICU").stop)[-1], language_of("none").stems(["cats"])
-    ('german', '麽', ['cats'])
+    >>> language_of("DE").name, "und" in language_of("german").stop, language_of("none").stems(["cats"])
+    ('german', True, ['cats'])
     """
     given = str(name).strip().lower()
     asked, icu = given.removesuffix(ICU), given.endswith(ICU)
