@@ -207,7 +207,17 @@ def test_the_unfinished_work_of_another_call_is_removed(
 
 
 def test_a_folder_is_not_replaced(corpora: tuple[Corpus, ...], tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="replace is for servers"):
+    with pytest.raises(ArgumentError, match=r"replace is for servers.*vocable add .*folder CORPUS --replace"):
         corpora[0].index(str(tmp_path / "folder"), replace=True)
     with pytest.raises(ArgumentError, match="replace is for servers"):
         corpora[0].index(f"milvus:{tmp_path / 'lite.db'}", replace=True)
+
+
+def test_a_corpus_without_documents_leaves_the_name_free(corpora: tuple[Corpus, ...], tmp_path: Path) -> None:
+    empty, place = tmp_path / "empty.jsonl", tmp_path / "folder"
+    empty.write_text("")
+    with pytest.raises(ArgumentError, match="no documents"):
+        vo.index("vocable-mini", empty, place)
+    assert [*tmp_path.iterdir()] == [empty]
+    corpora[0].index(str(place))
+    assert found(str(place)) == corpora[0].ids

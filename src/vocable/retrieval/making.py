@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.protocol import EncodingModel
 from vocable.encoder.stream import StreamProgress
-from vocable.errors import ArgumentError, UnavailableError, VectorsError
+from vocable.errors import ArgumentError, UnavailableError, VectorsError, VocableError
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import Store
 from vocable.retrieval.passages import PassageCollection
@@ -99,9 +99,12 @@ class Making:
         if not store.settings["whole"]:
             try:
                 collection.fill(parts)
-            except BaseException:
+            except BaseException as error:
                 if store.folder is None:  # a folder is closed when it is let go
                     store.close()
+                elif isinstance(error, VocableError) and not store.settings["progress"]["parts"]:
+                    store.close()
+                    shutil.rmtree(store.folder)  # nothing to resume: `resumable` removes the rest
                 raise
         return collection
 

@@ -127,7 +127,8 @@ def build(
     if not bm25 and (title_weight != 1 or language is not None):
         raise ArgumentError(f"`{'title_weight' if title_weight != 1 else 'language'}` goes with `bm25`")
     if replace and engine.about.in_folder:
-        raise ArgumentError("replace is for servers: index to another folder, and rename it")
+        instead = f"index to another folder and rename it, or `vocable add {address} CORPUS --replace`"
+        raise ArgumentError(f"replace is for servers: {instead}")
     if dense is not None and no_dense:
         raise ArgumentError("dense and no_dense exclude each other")
     settings: dict[str, object] = {
