@@ -157,6 +157,10 @@ class SearchOptions(ListOptions, QueryEncoding, total=False):
     """Settings of a search."""
 
 
+class StandingOptions(RankingOptions, QueryEncoding, total=False):
+    """Settings of a search that give a document its score and rank."""
+
+
 class SelectionOptions(Inference, RerankOptions, total=False):
     """Inference of models, and a reranking to measure, too."""
 

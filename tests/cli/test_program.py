@@ -196,9 +196,11 @@ def test_arguments_in_the_wrong_order_are_told_apart(capsys: pytest.CaptureFixtu
 
 def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["explain", f"{tmp_path}/none", "a query"]) == 2
-    assert error_line(capsys) == f"vocable: {tmp_path}/none: no such model folder"
+    assert error_line(capsys) == f"vocable: {tmp_path}/none: no such model folder; there is no index either"
     assert main(["explain", "no-such-model", "a query"]) == 2
-    assert error_line(capsys).startswith("vocable: no-such-model: no such model folder, and ")
+    line = error_line(capsys)
+    assert line.startswith("vocable: no-such-model: no such model folder, and ")
+    assert line.endswith("; there is no index either")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(

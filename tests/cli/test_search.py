@@ -264,6 +264,20 @@ def test_explain_says_why_a_document_is_no_hit(capsys: pytest.CaptureFixture[str
     assert "hit 10, with the score " in text
     assert max(map(len, text.splitlines())) <= NARROW
     assert refused(capsys, "explain", index, "fox", "nothing").endswith("there is no document 'nothing'")
+    assert refused(capsys, "explain", index, "fox", "-k", 3).endswith("go with the id of a document")
+
+
+def test_explain_takes_the_options_of_a_query(capsys: pytest.CaptureFixture[str], index: str, model: str) -> None:
+    pruned = ["--max-terms", 2, "--query-idf", 1.5, "--allow-changed-model", "--json"]
+    hit = json.loads(done(capsys, "search", index, "the old fox", *pruned))["hits"][-1]
+    found = json.loads(done(capsys, "explain", index, "the old fox", hit["id"], *pruned))
+    assert (found["rank"], found["score"]) == (hit["rank"], hit["score"])
+    asked = json.loads(done(capsys, "explain", index, "the old fox", *pruned))
+    assert asked["active"] == 2
+    for match in found["explanation"]["matches"]:
+        assert match["query_weight"] in [term["weight"] for term in asked["terms"]]
+    refusal = refused(capsys, "explain", model, "the old fox", "--allow-changed-model")
+    assert refusal == "vocable: --allow-changed-model goes with an index"
 
 
 def test_documents_like_another(capsys: pytest.CaptureFixture[str], index: str) -> None:

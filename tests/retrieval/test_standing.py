@@ -13,7 +13,7 @@ import pytest
 from vocable.errors import ArgumentError
 from vocable.retrieval.answers import search
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain import Explanation, expand_text, explain_texts
+from vocable.retrieval.explain import Expansion, Explanation, expand_text, explain_texts
 from vocable.retrieval.standing import Standing, explain
 from vocable.retrieval.verbs import index
 
@@ -39,7 +39,11 @@ def standing(collection: Collection, name: str, **options: Any) -> Standing:
     return found
 
 
-@pytest.mark.parametrize("way", [{}, {"hybrid": True}, {"weights": "bm25=1"}, {"filter": "lang=en"}], ids=str)
+WAYS: list[dict[str, Any]] = [{}, {"hybrid": True}, {"weights": "bm25=1"}, {"filter": "lang=en"}]
+PRUNED: dict[str, Any] = {"max_terms": 3, "query_idf": 1.0}
+
+
+@pytest.mark.parametrize("way", [*WAYS, PRUNED], ids=str)
 def test_ranks_and_scores_are_those_of_the_search(
     collection: Collection, way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +103,8 @@ def test_unknown_documents_and_options_without_an_index_are_refused(collection: 
         explain(collection, QUERY, "d1", filter="kind=1")
     with pytest.raises(ArgumentError, match="go with an index"):
         explain(collection.loaded_model, QUERY, "a fox", k=3)
+    with pytest.raises(ArgumentError, match="go with the id of a document"):
+        explain(collection, QUERY, hybrid=True)
 
 
 def test_texts_are_explained_as_before(collection: Collection) -> None:
@@ -107,3 +113,13 @@ def test_texts_are_explained_as_before(collection: Collection) -> None:
     assert isinstance(found, Explanation)
     assert found == explain_texts(model, QUERY, "a fox")
     assert explain(collection, QUERY) == expand_text(model, QUERY, "query")
+
+
+@pytest.mark.parametrize("options", [{"query_idf": 0.75}, PRUNED], ids=str)
+def test_terms_of_a_query_are_those_of_its_search(collection: Collection, options: dict[str, Any]) -> None:
+    found, vector = explain(collection, QUERY, **options), search(collection, [QUERY], 1, **options).vectors
+    assert isinstance(found, Expansion)
+    weights = {collection.terms[i]: float(w) for i, w in zip(vector.indices, vector.data, strict=True)}
+    assert found.active == len(weights)
+    assert {term.term: term.weight for term in found.terms}.items() <= weights.items()
+    assert found != expand_text(collection.loaded_model, QUERY, "query")

@@ -29,8 +29,8 @@ from vocable.cli.options import (
     read_text,
     wacky_terms,
 )
-from vocable.errors import ArgumentError
-from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, RankingOptions, SearchOptions
+from vocable.errors import ArgumentError, ModelError
+from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, SearchOptions, StandingOptions
 from vocable.tables import line_width, shortened
 
 if TYPE_CHECKING:
@@ -262,13 +262,17 @@ def explain(
     k: Annotated[
         Count | None, typer.Option("-k", "--k", help="Results of the search of an index, 10 by default.")
     ] = None,
+    allow_changed_model: Annotated[
+        bool, Doc("Explain even if the weights of the model have changed since the index was made.")
+    ] = False,
     device: Device = None,
-    **options: Unpack[RankingOptions],
+    **options: Unpack[StandingOptions],
 ) -> Outcome:
     """Show which terms make a score or a rank.
 
     Without a document: the terms that the model gives the query. With an
-    index and the id of a document: its rank, and why it is no hit.
+    index: the terms that a search uses, IDF included; with the id of a
+    document, too: its rank, and why it is no hit.
 
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
@@ -277,10 +281,18 @@ def explain(
 
     query = read_text(query)
     if holds_index(model):
-        opened = vo.open_index(model, device=device)
+        opened = vo.open_index(model, allow_changed_model=allow_changed_model, device=device)
         marked = wacky_terms(wacky, wacky_share, opened.loaded_model) if wacky or wacky_share else None
         return Outcome(vo.explain(opened, query, document, wacky=marked, k=k, **options))
-    loaded, document = load_encoder(model, device), None if document is None else read_text(document)
+    if allow_changed_model:
+        raise ArgumentError("--allow-changed-model goes with an index")
+    document = None if document is None else read_text(document)
+    try:
+        loaded = load_encoder(model, device)
+    except ModelError as error:
+        if Path(model).exists():
+            raise
+        raise ModelError(f"{error}; there is no index either") from error
     marked = wacky_terms(wacky, wacky_share, loaded)
     return Outcome(vo.explain(loaded, query, document, wacky=marked, k=k, **options))
 

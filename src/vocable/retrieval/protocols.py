@@ -81,7 +81,8 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
         return engine, text
     if found["name"] in ("http", "https"):
         raise ArgumentError(
-            f"{text}: a service is searched by its address; change its documents there by PUT and DELETE"
+            f"{text}: a service is searched by its address, its hits are explained by vocable search --explain, and "
+            "documents change there by PUT and DELETE; all else needs the index itself"
         )
     if (engine := engine_named(found["name"])) is None:
         raise ArgumentError(f"{text.partition('//')[0]}: the engines are {', '.join(engines())}")

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from vocable.data.texts import Text, as_text
 from vocable.encoder.models import Model
 from vocable.errors import ArgumentError
-from vocable.options import Count, RankingOptions, checked
+from vocable.options import Count, QueryEncoding, StandingOptions, checked, select
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import (
     Expansion,
@@ -35,7 +35,7 @@ from vocable.retrieval.verbs import open_index
 from vocable.tables import text_width, visible
 from vocable.vectors import selected
 
-LISTED = 20  # terms that one side has alone
+LISTED = 20  # terms of a query, and terms that one side has alone
 DEEPEST = 10_000  # hits in which a document is looked for: a server returns no more
 
 
@@ -100,7 +100,7 @@ def explain(
     wacky: Container[str] | None = None,
     *,
     k: Count | None = None,
-    **options: Unpack[RankingOptions],
+    **options: Unpack[StandingOptions],
 ) -> Explanation | Expansion | Standing:
     """Explain the score of two texts, or the standing of a document of an index; without a document, expand the query.
 
@@ -110,10 +110,11 @@ def explain(
         document: a text or a record; of an index, the id of a document.
         wacky: terms whose expansions are marked, as `vocable.wackiness.measure.read_wacky_terms` reads them.
         k: results of the search in an index, 10 by default.
-        options: settings of that search (`vocable.options.RankingOptions`).
+        options: settings of that search (`vocable.options.StandingOptions`); without a document, those of the query
+            (`vocable.options.QueryEncoding`).
 
     Raises:
-        ArgumentError: no such document, or options of a search without an index.
+        ArgumentError: no such document, or options of a search without an index or a document.
     """
     if isinstance(model, str | PathLike) and holds_index(model):
         with open_index(model) as opened:
@@ -123,12 +124,16 @@ def explain(
             raise ArgumentError("`k` and the options of a search go with an index")
         return explain_texts(cast(Model, model), query, document, wacky)
     if document is None:
-        return explain_texts(model.loaded_model, query, None, wacky)
+        asked = select(QueryEncoding, options)
+        if k is not None or options.keys() - asked.keys():
+            raise ArgumentError("`k` and the options of a ranking go with the id of a document")
+        text, encoder = as_text(query, "query"), model.query_encoder(**asked)
+        return expand_vector(encoder.encode([text]), model.terms, text_terms(model.loaded_model, text), LISTED, wacky)
     return _standing(model, as_text(query, "query"), as_text(document, "document"), k or 10, wacky, options)
 
 
 def _standing(
-    collection: Collection, query: str, name: str, k: int, wacky: Container[str] | None, options: RankingOptions
+    collection: Collection, query: str, name: str, k: int, wacky: Container[str] | None, options: StandingOptions
 ) -> Standing:
     [document] = collection.documents([name])
     if document is None:
@@ -138,8 +143,9 @@ def _standing(
         collection.check_filter(parsed := parse_filter(filter))
         passes = matches(parsed, document.fields)
     if passes is False:
-        options = cast(RankingOptions, {one: value for one, value in options.items() if one != "filter"})
-    vector, hits = collection.query_encoder().encode([query]), list[tuple[str, float]]()
+        options = cast(StandingOptions, {one: value for one, value in options.items() if one != "filter"})
+    encoder = collection.query_encoder(**select(QueryEncoding, options))
+    vector, hits = encoder.encode([query]), list[tuple[str, float]]()
     depth = min(max(k, MIN_DEPTH), DEEPEST)
     while len(hits) < depth and not any(one == name for one, _ in hits):
         before, hits = len(hits), collection.search([query], depth, vectors=vector, **options).hits(0)
