@@ -226,8 +226,13 @@ def test_stored_documents_give_queries_their_idf(
     weights = idf(np.bincount(shard.matrix.indices, minlength=exact.queries.shape[1]), len(shard.ids)) ** 0.5
     expected = exact.queries[0] * weights
     assert row.as_dict() == pytest.approx({int(i): expected[i] for i in np.flatnonzero(expected)}, rel=1e-5)
-    Embedder(exact.model, query_idf=0.5)
-    assert "query_idf 0.5 of the model is not applied without `documents`" in caplog.text
+    embedder = Embedder(exact.model, query_idf=0.5)
+    embedder.documents(QUERIES[:1])
+    assert not caplog.records
+    for query in QUERIES[:2]:
+        embedder.queries([query])
+    [record] = caplog.records
+    assert "without IDF (query_idf 0.5): give documents=VECTORS, or query_idf=0" in record.getMessage()
     with pytest.raises(VectorsError):
         Embedder(exact.model, documents=tmp_path / "none")
 

@@ -55,9 +55,9 @@ def test_scores_are_those_of_the_rounded_vectors(
 
 
 def test_a_models_idf_that_is_not_applied_is_said(toy_model: SparseEncoder, caplog: pytest.LogCaptureFixture) -> None:
-    QueryEncoder(toy_model)
+    QueryEncoder(toy_model).encode("the lazy dog")
     assert not caplog.records
-    QueryEncoder(toy_model, query_idf=0.5)
+    QueryEncoder(toy_model, query_idf=0.5).encode("the lazy dog")
     assert "query_idf 0.5" in caplog.text
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from vocable.data import pydocs
 from vocable.encoder.load import load_encoder
-from vocable.retrieval.coverage import Coverage, foreign
+from vocable.retrieval.coverage import GUIDE, Coverage, foreign
 from vocable.retrieval.verbs import index
 
 ENGLISH = "Press the red button twice, says Wojciech Szczęsny. The machine stops at once, and the lamp goes out."
@@ -38,8 +38,8 @@ def test_counts_by_hand() -> None:
 
     tokens: Any = Tokens()
     found = Coverage.of(texts := ["The The max_size2 7 ☃", "Knopf กด"], tokens)
-    assert found == Coverage(words=2 + 2 + 1 + 2, tokens=2 + 2 + 2 + 1, unknown=1)
-    assert found.with_sample(texts, tokens) == Coverage(14, 14, 2)
+    assert found == Coverage(words=2 + 2 + 1 + 2, tokens=2 + 2 + 2 + 1, unknown=1, characters=2)
+    assert found.with_sample(texts, tokens) == Coverage(14, 14, 2, 4)
     assert Coverage().with_sample(["The"] * 100, tokens) == Coverage(25, 25)  # one in four
     assert found.with_sample(texts, None) == found
     assert (Coverage().tokens_per_word, Coverage().unknown_share) == (0, 0)
@@ -76,4 +76,6 @@ def test_an_index_warns_in_one_line(
     assert len(said) == warned
     for line in said:
         assert line.startswith("vocable-mini: ")
-        assert all(word in line for word in ("tokens per word", "multilingual", "--bm25", "--language", "transfer"))
+        unit = "character" if texts == [THAI] else "word"
+        assert all(word in line for word in (f"tokens per {unit}", "multilingual", "--bm25", "--language", GUIDE))
+        assert len(line) < 220

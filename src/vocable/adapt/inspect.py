@@ -22,7 +22,7 @@ from vocable.adapt.alignment import Matched, align
 from vocable.adapt.rescale import best_factor
 from vocable.adapt.stages import stage
 from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, row_norms
-from vocable.adapt.train_vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
+from vocable.adapt.train_vocabulary import ACCENTS, CASES, redundancy, tells_apart
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import route, static_embedding
 from vocable.encoder.fuse import plain_decoder, splade_modules
@@ -78,7 +78,8 @@ class TokenizerFigures:
     cased: bool
     accents: bool  # kept, not stripped
     redundancy: float  # share of tokens that repeat the form of another one
-    tokens_per_word: float  # on the probe texts
+    tokens_per_word: float  # on the probe texts, as `Coverage` counts them
+    unit: str = "word"  # or character, in scripts without spaces
     foreign: str = ""  # figures of probe texts in another language
 
 
@@ -246,8 +247,9 @@ def inspect(
             cased=tells_apart(tokenizer, CASES),
             accents=tells_apart(tokenizer, ACCENTS),
             redundancy=redundancy(tokenizer),
-            tokens_per_word=fragmentation(tokenizer, probe).tokens_per_word,
-            foreign=foreign(coverage.tokens_per_word, coverage.unknown_share),
+            tokens_per_word=coverage.tokens_per_word,
+            unit=coverage.unit,
+            foreign=foreign(coverage.tokens_per_word, coverage.unknown_share, coverage.unit),
         ),
         overlap=overlap,
         start=start,
@@ -298,7 +300,8 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     head, vocabulary, start = found.head, found.vocabulary, found.start
     ties = "own terms" if head.own_terms else "tied to the input embeddings" if head.tied else "not tied"
     for i, step in enumerate(found.provenance):
-        figures = [f"{k} {value}" for k, value in step.items() if k != "verb" and isinstance(value, str | int | float)]
+        shown = {k: f"{value:.4g}" if isinstance(value, float) else value for k, value in step.items() if k != "verb"}
+        figures = [f"{k} {value}" for k, value in shown.items() if isinstance(value, str | int)]
         yield ("" if i else "provenance"), ", ".join([step["verb"], *figures])
     yield "kind", found.kind
     yield "parameters", f"{found.parameters:,}"
@@ -308,7 +311,7 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     case, accents = "cased" if vocabulary.cased else "uncased", "kept" if vocabulary.accents else "stripped"
     yield "vocabulary", f"{vocabulary.size:,} tokens, {case}, accents {accents}"
     yield "", f"{vocabulary.redundancy:.1%} of them repeat the form of another one"
-    yield "", f"{vocabulary.tokens_per_word:.2f} tokens per word on the probe texts"
+    yield "", f"{vocabulary.tokens_per_word:.2f} tokens per {vocabulary.unit} on the probe texts"
     if found.overlap is not None:
         yield "overlap", f"{found.overlap.share:.1%} of {found.overlap.target}"
         shares = [f"{kind} {c.matched / c.total:.0%}" for kind, c in found.overlap.classes.items() if c.total]

@@ -44,7 +44,7 @@ class StreamProgress:
     windows: int = 0  # of the texts that were read in windows
     seconds: float = 0.0  # of encoding and writing
     last_id: str = ""
-    coverage: tuple[int, int, int] = (0, 0, 0)  # `vocable.retrieval.coverage` of a sample of the texts
+    coverage: tuple[int, ...] = ()  # `vocable.retrieval.coverage` of a sample of the texts
 
 
 def encode_stream(

@@ -10,11 +10,12 @@ from typing import Annotated, Any, NamedTuple, Unpack
 import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from typing_extensions import Doc
 
 from vocable.data.texts import Texts
 from vocable.encoder.load import load_encoder
-from vocable.encoder.models import Model, describe
+from vocable.encoder.models import Model, describe, model_name
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.options import Encoding, checked, select
 from vocable.retrieval.engines.base import rows_of
@@ -74,7 +75,7 @@ class Embedder:
         return self._rows(self.encoder, texts)
 
     def queries(self, texts: Texts) -> list[SparseRow]:
-        """Return the vectors of queries in order."""
+        """Return the vectors of queries in order; the first call warns of a model's IDF that is not applied."""
         return self._rows(self.query_encoder, texts)
 
     def _rows(self, encoder: TextEncoder, texts: Texts) -> list[SparseRow]:
@@ -82,15 +83,28 @@ class Embedder:
             return [SparseRow(*row) for row in rows_of(encoder.encode(texts))]
 
 
+class _WithoutIDF(TextEncoder):
+    """An encoder of queries that does not know the documents, and says so once if the model wants their IDF."""
+
+    _said = False
+
+    def weighed(self, vectors: csr_array) -> csr_array:
+        """Return the vectors as they are."""
+        if self.query_idf and not self._said:
+            self._said = True
+            said = "%s: queries are encoded without IDF (query_idf %g): give documents=VECTORS, or query_idf=0 where "
+            logger.warning(said + "the store applies it", model_name(self.model), self.query_idf)
+        return vectors
+
+
 def query_encoder(model: Model, documents: Sources | None, **options: Any) -> TextEncoder:
     """Return the encoder of queries with options of `TextEncoder`, which knows the IDF of stored `documents`.
 
-    Without them the model's `query_idf` is not applied, and a warning is logged. Raises `VectorsError` if they cannot
-    be read, or have another vocabulary.
+    Without them the model's `query_idf` is not applied, and a warning is logged with the first query. Raises
+    `VectorsError` if they cannot be read, or have another vocabulary.
     """
+    if documents is None:
+        return _WithoutIDF(model, "query", **options)
     encoder = TextEncoder(model, "query", **options)
-    if documents is not None:
-        encoder.know_collection(*term_counts(documents, describe(encoder, "the model")))
-    elif power := encoder.query_idf:
-        logger.warning("query_idf %g of the model is not applied without `documents`, the stored vectors", power)
+    encoder.know_collection(*term_counts(documents, describe(encoder, "the model")))
     return encoder

@@ -27,7 +27,7 @@ class QueryEncoder:
         model: from `vocable.load`.
         scale: the scale of the export.
         documents: the exported vectors; a model's `query_idf` is applied with the IDF of the terms in them. Without
-            them it is not applied, and a warning is logged.
+            them it is not applied, and a warning is logged with the first query.
         options: `max_terms`, `min_weight`, `mass`, `query_idf`, `dtype` and `max_length`, as of `TextEncoder`.
 
     Raises:

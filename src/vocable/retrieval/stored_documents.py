@@ -215,7 +215,7 @@ class StoredDocuments:
         except UnavailableError as error:
             error.args = (f"{error}; {counted(done.texts, 'document')} written: the same command resumes",)
             raise
-        warn_of_language(self.model, Coverage(*done.coverage))
+        warn_of_language(self.model, Coverage(*done.coverage), "bm25" in self.spaces)
 
     def _fill_on(self, parts: Iterable[tuple[Sequence[Document], csr_array | None]], done: StreamProgress) -> None:
         """Write further parts of a corpus, and count them in `done`."""

@@ -57,9 +57,10 @@ class Reading:
     documents: int
     repeated: int  # documents with the words of an earlier one, or without words
     words: float  # of a document, median
-    tokens_per_word: float  # of a character, in scripts without spaces
+    tokens_per_word: float
     unknown: float  # share of the tokens
     questions: float  # that a document gives, mean
+    unit: str = "word"  # or character, in scripts without spaces
 
 
 def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrainedTokenizerBase) -> Reading:
@@ -72,6 +73,7 @@ def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrain
         repeated=repeated,
         words=median(len(spaced_pieces(text)) for text in texts),
         tokens_per_word=found.tokens_per_word,
+        unit=found.unit,
         unknown=found.unknown_share,
         questions=len(made_examples(sample, Rarity(texts), 0, sys.maxsize)) / len(sample),
     )
@@ -79,7 +81,7 @@ def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrain
 
 def check_vocabulary(name: str, reading: Reading) -> None:
     """Raise `ModelError` if the documents are in another language than the vocabulary."""
-    if figures := foreign(reading.tokens_per_word, reading.unknown):
+    if figures := foreign(reading.tokens_per_word, reading.unknown, reading.unit):
         raise ModelError(
             f"{name}: its vocabulary is not that of these documents ({figures}): tune a model of their language, or "
             "give this one another vocabulary first (vocable train-vocabulary, vocable transfer)"
