@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,27 @@ def test_words_that_no_document_has_get_a_suggestion(
 ) -> None:
     assert collection.suggestion(query) == suggestion
     assert search(collection, [query])[0].to_json().get("suggestion") == suggestion
+
+
+@pytest.mark.parametrize("kind", ["", "exact:"])
+def test_suggestions_are_words_as_they_are_written(kind: str, backbones: dict[str, Path], tmp_path: Path) -> None:
+    texts = ["Expansion and a dimension.", "The quantization of integers", "An explanation", "Compressed documents"]
+    texts += ["compression " * 3, "Documentation is compressed", "the system integration"]
+    rows = (json.dumps({"_id": str(number), "text": text}) for number, text in enumerate(texts))
+    (tmp_path / "corpus.jsonl").write_text("\n".join(rows), "utf-8")
+    made = index(
+        str(backbones["bert"]), tmp_path / "corpus.jsonl", f"{kind}{tmp_path / 'index'}", bm25=True, device="cpu"
+    )
+    for typed, suggestion in {
+        "expantion dimention": "expansion dimension",
+        "quantizaton": "quantization",  # its stem is four edits from that of the right word
+        "explanaton": "explanation",
+        "integratoin": "integration",
+        "Compresion": "compression",
+        "documantation": "documentation",
+        "expands": None,  # its stem is one edit from another, the word itself three
+        "qantizaton": "quantization",
+        "integrats": None,
+    }.items():
+        assert made.suggestion(typed) == suggestion
+    made.close()

@@ -30,6 +30,9 @@ def alignment(one: str, other: str) -> int:
 @given(LETTERS, st.lists(LETTERS, min_size=1, max_size=6))
 def test_distances_are_those_of_the_recursion(word: str, words: list[str]) -> None:
     assert distances(word, words).tolist() == [alignment(word, one) for one in words]
+    beginnings = [word[:end] for end in range(len(word) + 1)]
+    nearest = [min(alignment(beginning, one) for beginning in beginnings) for one in words]
+    assert distances(word, words, beginnings=True).tolist() == nearest
 
 
 @given(

@@ -88,9 +88,9 @@ class BM25Index(ExactIndex):
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(as_texts(queries, "queries"))
         return super().search(vectors, k, allowed=allowed, threads=threads, **matching)
 
-    def query_vectors(self, texts: Texts) -> csr_array:
-        """Count the known words of q texts, csr_array [q, v]."""
-        return count_words(self.words(texts), self.vocabulary)
+    def query_vectors(self, texts: Texts, *, stems: bool = False) -> csr_array:
+        """Count the known words of q texts, csr_array [q, v]; with `stems` each text is one stem."""
+        return count_words([[one] for one in as_texts(texts)] if stems else self.words(texts), self.vocabulary)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of these lengths that begin with one of `initials`, with their document frequencies."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -34,14 +34,14 @@ from vocable.pruning import prune
 from vocable.retrieval.engines.base import Vectors
 from vocable.retrieval.filters import Filter, check_field, check_fields, parse_filter
 from vocable.retrieval.fusion import MIN_DEPTH, aligned, fused, fusion_depth, parse_weights
-from vocable.retrieval.highlights import word_marks
+from vocable.retrieval.highlights import MARKED_CHARACTERS
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking, ranking_of
 from vocable.retrieval.rerank import rerank_depth, reranked
 from vocable.retrieval.sorting import sort_depth, sorted_by
 from vocable.retrieval.stored_documents import StoredDocuments, normalized
-from vocable.retrieval.suggestions import edits_of, nearest
-from vocable.retrieval.words import stemmed, unspaced, word_spans
+from vocable.retrieval.suggestions import DOCUMENTS_READ, edits_of, likely_stems, nearest
+from vocable.retrieval.words import stemmed, unspaced, word_spans, words
 
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
@@ -299,23 +299,29 @@ class Collection(StoredDocuments):
         return found + text[done:] if found else None
 
     def _nearest(self, word: str) -> str | None:
-        """Return the word of a document that is nearest to an unknown one by its stem."""
-        [[stem]], edits = stemmed([word], self.language), edits_of(word)
-        words: Any = self.statistics or self.store
-        stem = nearest(stem, words.words_like(stem[:2], len(stem) - edits, len(stem) + edits)) or ""
-        best = self.rank(self.lexical_queries([stem]), 1, space="bm25").hits(0) if stem else []
-        for one in self.documents([name for name, _ in best]):  # stems are no words to read
-            spelled = [] if one is None else [one.full[mark.start : mark.end] for mark in word_marks(one.full, {stem})]
-            if spelled:
-                return nearest(word.lower(), [(one.lower(), 1) for one in spelled]) or spelled[0].lower()
-        return stem or None
+        """Return the word, in lower case, that is nearest to an unknown one in the documents of the likely stems.
+
+        Stems are no words to read, and an index has no other: words are taken from the text of documents.
+        """
+        [[stem]], [typed] = stemmed([word], self.language), words(word)
+        edits, lexicon = edits_of(typed), cast(Any, self.statistics or self.store)
+        counts = dict(lexicon.words_like(typed[:2], max(3, len(typed) // 2 - 1), len(typed) + edits))
+        if not (stems := likely_stems(typed, stem, counts)):
+            return None
+        best = self.rank(lexicon.query_vectors(stems, stems=True), DOCUMENTS_READ, space="bm25")
+        names = dict.fromkeys(name for number in range(len(stems)) for name, _ in best.hits(number))
+        texts = (one.full[:MARKED_CHARACTERS] for one in self.documents([*names]) if one is not None)
+        written = {one for text in texts for one in words(text)}
+        near = sorted(one for one in written if one[0] in typed[:2] and abs(len(one) - len(typed)) <= edits)
+        pairs = zip(near, stemmed(near, self.language), strict=True)
+        return nearest(typed, [(one, counts.get(some[0], 0)) for one, some in pairs if some])  # without stop words
 
     def lexical_queries(self, queries: Sequence[str]) -> csr_array:
         """Return the vectors [q, columns] of texts as queries in the space bm25."""
         if "bm25" not in self.spaces:
             raise ArgumentError(f"{self.place}: it was made without bm25 vectors")
-        words: Any = self.statistics or self.store
-        found: csr_array = words.query_vectors(queries)
+        lexicon: Any = self.statistics or self.store
+        found: csr_array = lexicon.query_vectors(queries)
         return found
 
     def dense_queries(self, queries: Sequence[str]) -> np.ndarray:

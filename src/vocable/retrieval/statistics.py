@@ -202,9 +202,9 @@ class Statistics:
         """Return the vectors of m texts as documents, csr_array [m, columns]."""
         return self._weights(self._stemmed(texts))
 
-    def query_vectors(self, texts: Sequence[str]) -> csr_array:
-        """Return the vectors of q texts as queries, csr_array [q, columns], without words that no document has."""
-        words = self._stemmed(texts)
+    def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
+        """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""
+        words = [[one] for one in texts] if stems else self._stemmed(texts)
         known = {word: (number, df) for word, number, df in self._known(chain.from_iterable(words)) if df > 0}
         counts = count_words(words, {word: number for word, (number, _) in known.items()}, UNBOUNDED)
         df = dict(known.values())

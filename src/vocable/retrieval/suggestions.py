@@ -5,12 +5,14 @@ Letters: w words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 LEAST_LETTERS = 4  # letters of a word for which another one is suggested
 TWO_EDITS = 8  # letters of a word in which two edits are one mistake
+STEMS = 4  # stems whose documents are read for the words as they are written
+DOCUMENTS_READ = 16  # of each stem
 
 
 def edits_of(word: str) -> int:
@@ -35,8 +37,30 @@ def nearest(word: str, candidates: Sequence[tuple[str, int]]) -> str | None:
     return candidates[place][0] if edits[place] <= edits_of(word) else None
 
 
-def distances(word: str, words: Sequence[str]) -> np.ndarray:
-    """Return the edit distance from a word to each of w words, int [w].
+def likely_stems(word: str, stem: str, counts: Mapping[str, int]) -> list[str]:
+    """Return the stems that an unknown word may have been meant to have, at most `STEMS`, likely ones first.
+
+    A mistake in an ending keeps the stemmer from cutting it off. So a stem is compared with the unknown word's own
+    `stem` and with the nearest beginning of the word. Of equally near stems those nearer to the whole word come first,
+    then those with larger `counts`.
+
+    >>> likely_stems("quantizaton", "quantizaton", {"quantiz": 9, "quantiti": 5, "quick": 7})
+    ['quantiz', 'quantiti']
+    """
+    stems = list(counts)
+    if not stems:
+        return []
+    edits = np.minimum(distances(stem, stems), distances(word, stems, beginnings=True))
+    places = np.flatnonzero(edits <= edits_of(word))
+    whole = distances(word, [stems[place] for place in places])
+    near = [
+        (edits[place], more, -counts[stems[place]], stems[place]) for place, more in zip(places, whole, strict=True)
+    ]
+    return [one for *_, one in sorted(near)[:STEMS]]
+
+
+def distances(word: str, words: Sequence[str], beginnings: bool = False) -> np.ndarray:
+    """Return the edit distance from a word, or with `beginnings` the nearest of its beginnings, to w words, int [w].
 
     An edit inserts, deletes or replaces a letter, or swaps two neighbours (optimal string alignment).
 
@@ -48,6 +72,7 @@ def distances(word: str, words: Sequence[str]) -> np.ndarray:
     letters = np.array(words, dtype=f"U{longest}").view(np.uint32).reshape(w, longest).T.copy()  # [letters, words]
     codes = [ord(one) for one in word]
     before = last = np.repeat(np.arange(longest + 1, dtype=np.int16)[:, None], w, axis=1)
+    least = lengths
     for i, code in enumerate(codes):
         row, same = np.full_like(last, i + 1), letters == code
         for j in range(longest):
@@ -56,5 +81,6 @@ def distances(word: str, words: Sequence[str]) -> np.ndarray:
                 swapped = same[j - 1] & (letters[j] == codes[i - 1])
                 row[j + 1] = np.where(swapped, np.minimum(row[j + 1], before[j - 1] + 1), row[j + 1])
         before, last = last, row
-    found: np.ndarray = last[lengths, np.arange(w)]
+        least = np.minimum(least, row[lengths, np.arange(w)])
+    found: np.ndarray = least if beginnings else last[lengths, np.arange(w)]
     return found

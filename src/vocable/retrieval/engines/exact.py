@@ -206,10 +206,10 @@ class ExactStore(FolderStore):
             return self._dense().search(np.asarray(queries), k, allowed=allowed)
         return self._index(space).search(csr_array(queries), k, allowed=allowed, **matching)
 
-    def query_vectors(self, texts: Sequence[str]) -> csr_array:
-        """Return the vectors [q, words] of texts as queries in the space bm25."""
+    def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
+        """Return the vectors [q, words] of texts, or of single stems, as queries in the space bm25."""
         assert self.words is not None
-        return self.words.query_vectors(texts)
+        return self.words.query_vectors(texts, stems=stems)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of documents, as `BM25Index` does."""
