@@ -100,4 +100,5 @@ def require_extra(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtraError(f"{module} is not installed: pip install 'vocable[{extra}]'") from error
+        package = module.partition(".")[0]
+        raise MissingExtraError(f"{package} is not installed: pip install 'vocable[{extra}]'") from error

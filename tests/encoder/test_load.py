@@ -131,6 +131,15 @@ def test_a_damaged_configuration_is_refused_by_name(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_name_near_a_built_in_one_is_hinted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", offline)
+    with pytest.raises(ModelError, match=r"^vocable-mni: .*\(did you mean vocable-mini\?\)"):
+        load("vocable-mni")
+
+
 @pytest.mark.parametrize("name", ["no/such-model", "/no/such/folder", "not a name at all", ""])
 def test_what_is_not_there_is_refused_without_a_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a host was asked for"))

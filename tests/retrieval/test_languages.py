@@ -39,12 +39,10 @@ EXPECTED = {
 ICU_WORDS = {
     "chinese": ("我们在北京大学学习设置", "我们 在 北京 大学 学习 设置"),
     "japanese": ("東京都でファイルを保存する", "東京 都 で ファイル を 保存 する"),
-    "korean": ("파일을 저장", "파일 일을 저장"),  # pairs of characters stay: ICU leaves particles on words
     "thai": ("ภาษาไทยเป็นภาษา", "ภาษา ไทย เป็น ภาษา"),
     "lao": ("ພາສາລາວ", "ພາສາ ລາວ"),
     "khmer": ("ភាសាខ្មែរ", "ភាសាខ្មែរ"),
     "burmese": ("မြန်မာဘာသာ", "မြန်မာဘာသာ"),
-    "english": ("The cats 東京", "cat 東京"),
 }
 
 
@@ -76,7 +74,7 @@ def test_icu_words_in_place_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_icu(monkeypatch: pytest.MonkeyPatch) -> None:
     language_of.cache_clear()
     monkeypatch.setitem(sys.modules, "icu4py.breakers", None)
-    with pytest.raises(MissingExtraError, match=r"vocable\[icu\]"):
+    with pytest.raises(MissingExtraError, match=r"^icu4py is not installed.*vocable\[icu\]"):
         BM25Index(["東京都"], language="japanese+icu")
 
 
@@ -95,10 +93,30 @@ def test_stems_are_those_of_snowball(language: str, texts: list[str]) -> None:
     assert stemmed(texts, language) == [[stemmer.stemWord(one) for one in some if one not in dropped] for some in plain]
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("germn", "german"), ("jp", "japanese|ja"), ("klingon", "english")])
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("germn", r"german \(de\)"),
+        ("deutsch", r"german \(de\)"),
+        ("jp", r"japanese \(ja\)"),
+        ("klingon", "english.*icu.*none"),
+    ],
+)
 def test_an_unknown_language_names_near_ones(wrong: str, near: str) -> None:
-    with pytest.raises(ArgumentError, match=f"'{wrong}.*({near})"):
+    with pytest.raises(ArgumentError, match=f"unknown language '{wrong}.*({near})"):
         language_of(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["korean+icu", "ko+icu", "english+icu", "none+icu"])
+def test_icu_is_refused_where_it_does_not_part_words(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "icu4py.breakers", None)  # is not looked for
+    with pytest.raises(ArgumentError, match=r"has no \+icu \(.*thai"):
+        language_of(wrong)
+
+
+@pytest.mark.parametrize("code", ["de-DE", "de_AT", "DE"])
+def test_a_region_is_left_out(code: str) -> None:
+    assert language_of(code).name == "german"
 
 
 DOCUMENTS = [Document("1", "Die Katzen schlafen."), Document("2", "Der Hund bellt."), Document("3", "Die Stadt.")]

@@ -147,6 +147,10 @@ def test_refused(
     refuse(str(backbones["bert"]), ModelError, "not a cross encoder: its configuration says sparse")
     several = make_cross_encoder(tokenizers["wordpiece"], tmp_path / "several", labels=3)
     refuse(str(several), ModelError, "3 labels")
+    for place, text in (("nonsense.json", "text"), ("nonsense/config.json", "{}")):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(text)
+        refuse(str(tmp_path / place.removesuffix("/config.json")), ModelError, r"nonsense\S* is not a cross encoder: ")
     refuse(str(tmp_path / "nowhere"), ModelError, "nowhere: no such model folder")
     pickled = make_cross_encoder(tokenizers["wordpiece"], tmp_path / "pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")

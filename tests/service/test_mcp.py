@@ -32,7 +32,9 @@ QUERY = "posting lists at night"
 LIMITS = ("--max-characters", 200, "--max-k", 20)
 MISTAKES = [  # tool, arguments, what the error says
     ("serch", {"query": "a"}, "there is no tool 'serch', but search, explain, get_document"),
-    ("search", {}, "query is missing"),
+    ("search", {}, "query is missing: give a question or keywords"),
+    ("search", {"query": " "}, "query is missing"),
+    ("explain", {"query": ""}, "query is missing"),
     ("search", {"query": 1}, "query: Input should be a valid string"),
     ("search", {"query": "a", "k": "many"}, "k: Input should be a valid integer"),
     ("search", {"query": "a", "k": 0}, "k: Input should be greater than or equal to 1"),
@@ -99,6 +101,7 @@ async def use(client: Any, process: Process | None) -> None:
     for tool in tools.values():
         assert "'index' (40 documents; fields: lang, n)" in tool.description
         assert tool.annotations.read_only_hint
+        assert all(len(one["description"].split()) > 3 for one in tool.input_schema["properties"].values())
     assert list(tools["search"].input_schema["properties"])[:3] == ["query", "k", "offset"]
     asked = {"query": QUERY, "k": 4, "offset": 1, "filter": "lang=de", "hybrid": True}
     hits = value(await client.call_tool("search", asked))["hits"]

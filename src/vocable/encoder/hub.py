@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from difflib import get_close_matches
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,7 +155,8 @@ def _check_hub(name: str) -> None:
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
-    missing = f"{name}: no such model folder"
+    near = get_close_matches(name, (BUILT_IN_MODEL, BY_LOOKUP), 1, 0.8)
+    missing = f"{name}: no such model folder" + (f" (did you mean {near[0]}?)" if near else "")
     try:
         if try_to_load_from_cache(name, "config.json") is None:
             HfApi().model_info(name, timeout=10)

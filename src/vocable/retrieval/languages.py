@@ -22,6 +22,10 @@ NAMES = (
     "thai=th turkish=tr yiddish=yi"
 )
 CODES = dict(pair.split("=") for pair in NAMES.split())  # ISO 639
+OTHER_NAMES = (
+    "deutsch=german español=spanish français=french italiano=italian nederlands=dutch português=portuguese "
+    "svenska=swedish dansk=danish norsk=norwegian türkçe=turkish polski=polish jp=japanese cn=chinese kr=korean"
+)
 # English words in texts of these languages are stemmed.
 UNSPACED_LANGUAGES = {"burmese", "chinese", "japanese", "khmer", "korean", "lao", "thai"}
 WITH_STOP_WORDS = {"da", "de", "en", "es", "fr", "it", "ko", "nl", "no", "pt", "ru", "sv", "tr", "zh"}
@@ -53,10 +57,10 @@ def languages() -> list[str]:
 
 @lru_cache
 def language_of(name: str) -> Language:
-    """Return the language of a name or code, as `german`, `de`, `japanese+icu` or `none`.
+    """Return the language of a name or code, as `german`, `de`, `de-AT`, `japanese+icu` or `none`.
 
     Raises:
-        ArgumentError: there is no such language.
+        ArgumentError: there is no such language, or ICU has no words for it.
         MissingExtraError: icu4py is not installed.
 
     >>> language_of("DE").name, "und" in language_of("german").stop, language_of("none").stems(["cats"])
@@ -64,11 +68,13 @@ def language_of(name: str) -> Language:
     """
     given = str(name).strip().lower()
     asked, icu = given.removesuffix(ICU), given.endswith(ICU)
-    found = next((one for one in languages() if asked in (one, CODES.get(one))), None)
+    code = asked.replace("_", "-").partition("-")[0]  # without a region
+    found = next((one for one in languages() if asked == one or code == CODES.get(one)), None)
     if found is None:
-        near = get_close_matches(asked, [*languages(), *CODES.values()], 3)
-        known = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(languages())}"
-        raise ArgumentError(f"language: {name!r} has no stemmer or stop words: {known}")
+        raise ArgumentError(f"language: unknown language {name!r}: {_near(asked)}")
+    if icu and found not in (parted := UNSPACED_LANGUAGES - {"korean"}):
+        reason = "ICU leaves particles on Korean words" if found == "korean" else "its words need no dictionary"
+        raise ArgumentError(f"language: {found} has no {ICU} ({reason}), but {', '.join(sorted(parted))}")
     if icu:
         require_extra("icu4py.breakers", "icu")
     full = found + ICU * icu
@@ -76,6 +82,17 @@ def language_of(name: str) -> Language:
         return Language(full, None, frozenset(), icu)
     own = ENGLISH if found in UNSPACED_LANGUAGES else found
     return Language(full, own, stop_words(CODES[found]) | stop_words(CODES[own]), icu)
+
+
+def _near(asked: str) -> str:
+    """Return the hint about an unknown language."""
+    other = dict(pair.split("=") for pair in OTHER_NAMES.split()).get(asked)
+    near = [other] if other else get_close_matches(asked, [*languages(), *CODES.values()], 3)
+    names = {name: f"{name} ({CODES[name]})" if name in CODES else name for name in languages()}
+    meant = dict.fromkeys(next(names[one] for one in names if some in (one, CODES.get(one))) for some in near)
+    if meant:
+        return f"did you mean {' or '.join(meant)}?"
+    return "give a name or code, as english (en) or german (de), japanese+icu, or none; docs/search.md lists all"
 
 
 @lru_cache

@@ -48,7 +48,11 @@ def load_cross_encoder(name: str, device: str | None = None) -> CrossEncoder:
     library = require_extra("sentence_transformers", "train")
     from vocable.encoder.opening import model_kind, open_model
 
-    if (kind := model_kind(name)) != "cross":
+    try:
+        kind = model_kind(name)
+    except ModelError as error:
+        raise ModelError(f"{name} is not a cross encoder: {str(error).removeprefix(f'{name}: ')}") from error
+    if kind != "cross":
         raise ModelError(f"{name} is not a cross encoder: its configuration says {kind}")
     model: CrossEncoder = open_model(name, library.CrossEncoder, device)
     if model.num_labels != 1:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, ValidationError
 
 from vocable import __version__
-from vocable.errors import VocableError, require_extra
+from vocable.errors import ArgumentError, VocableError, require_extra
 from vocable.retrieval.explain import json_values
 from vocable.retrieval.records import Hit
 from vocable.service.batching import OverloadedError
@@ -116,6 +116,8 @@ async def call(service: Service, name: str, arguments: dict[str, Any]) -> tuple[
         if (tool := TOOLS.get(name)) is None:
             raise NotFoundError(f"there is no tool {shortened(name, 80)!r}, but {', '.join(TOOLS)}")
         request = tool.request.model_validate(arguments)
+        if isinstance(request, SearchRequest | ExplainRequest) and not (request.query or "").strip():
+            raise ArgumentError("query is missing: give a question or keywords")
         async with asyncio.timeout(seconds):
             return json_values(await tool.call(service, request)), False
     except ValidationError as error:

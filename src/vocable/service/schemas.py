@@ -105,9 +105,9 @@ class EmbedSparseRequest(JSONBody):
 class SearchRequest(JSONBody):
     """A text, its vector, or both: then the vector is searched, and the text is used where a text is needed."""
 
-    query: str | None = Field(default=None, description="The text.")
+    query: str | None = Field(default=None, description="A question or keywords.")
     vector: list[SparseValue] | None = Field(default=None, description="The vector, if the text is not to be encoded.")
-    k: int = Field(default=10, ge=1, description="Results.")
+    k: int = Field(default=10, ge=1, description="Number of hits to return, best first.")
     explain: bool = Field(default=False, description="Return the terms that made the score of each hit.")
     rerank: bool | None = Field(
         default=None, description="Rerank with the cross encoder of the service; by default if it has one."
@@ -117,10 +117,12 @@ class SearchRequest(JSONBody):
 class ExplainRequest(JSONBody):
     """A query and a text, or a query and a document of the index; with neither, the query's own terms are returned."""
 
-    query: str
-    document: str | None = Field(default=None, description="A text, with its title.")
-    id: Id | None = Field(default=None, description="Id of a document in the index.")
-    k: int = Field(default=20, ge=1, lt=2**31, description="Terms, if the query is alone.")
+    query: str = Field(description="A question or keywords, as in a search.")
+    document: str | None = Field(
+        default=None, description="A text of your own, its title first, to score in place of `id`."
+    )
+    id: Id | None = Field(default=None, description="Id of a document in the index, as a search returns it.")
+    k: int = Field(default=20, ge=1, lt=2**31, description="Number of terms to return of a query that is alone.")
 
 
 @with_options(Pruning)
