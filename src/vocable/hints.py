@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from types import NoneType, UnionType
@@ -94,3 +94,19 @@ def _joined(alternatives: Sequence[Values], optional: bool) -> Values:
     limits = tuple(limit for one in alternatives for limit in one.limits)
     items = next((one.items for one in alternatives if one.items), None)
     return Values(words, number, limits, items, optional or any(one.optional for one in alternatives))
+
+
+def goes_with(main: str, *others: str) -> Callable[[Mapping[str, object]], None]:
+    """Return the rule that raises `ArgumentError` if one of the `others` is given without the option `main`.
+
+    >>> goes_with("sort", "sort_hits")({"sort_hits": 5})
+    Traceback (most recent call last):
+    vocable.errors.ArgumentError: `sort_hits` goes with `sort`
+    """
+
+    def rule(options: Mapping[str, object]) -> None:
+        given = (name for name in others if options.get(name) is not None)
+        if not options.get(main) and (name := next(given, None)):
+            raise ArgumentError(f"`{name}` goes with `{main}`")
+
+    return rule

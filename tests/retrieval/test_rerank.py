@@ -155,6 +155,8 @@ def test_refused(
     pickled = make_cross_encoder(tokenizers["wordpiece"], tmp_path / "pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     refuse(str(pickled), ModelError, "safetensors only")
+    with pytest.raises(ArgumentError, match="`rerank_ms` goes with `rerank`"):
+        opened.search(["fox"], rerank_ms=5.0)
     with pytest.raises(ArgumentError, match="rerank_depth must be at least 1"):
         opened.search(QUERIES, rerank=str(several), rerank_depth=0)
 

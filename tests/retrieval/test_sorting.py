@@ -89,8 +89,17 @@ def test_hits_below_the_least_score_are_not_sorted(opened: Collection) -> None:
 def test_refused(opened: Collection) -> None:
     with pytest.raises(ArgumentError, match="sort: no document has the field 'valeu': did you mean value"):
         opened.search(QUERY, sort="-valeu")
-    with pytest.raises(ArgumentError, match="sort_hits must be at least 120"):
-        opened.search(QUERY, 20, sort="n", offset=100)
+    with pytest.raises(ArgumentError, match="`sort_hits` goes with `sort`"):
+        opened.search(QUERY, sort_hits=5)
+
+
+def test_pages_end_with_the_hits_that_are_sorted(opened: Collection) -> None:
+    whole = opened.search(QUERY, 10, sort="n", sort_hits=5).hits(0)
+    assert len(whole) == 5
+    assert sorted(whole) == sorted(opened.search(QUERY, 5).hits(0))
+    assert opened.search(QUERY, 10, sort="n", sort_hits=5, offset=3).hits(0) == whole[3:]
+    assert opened.search(QUERY, 10, sort="n", sort_hits=5, offset=9).hits(0) == []
+    assert opened.search(QUERY, 20, sort="n", offset=100).hits(0) == []
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-5, 5), st.floats(-5, 5)), max_size=12), st.booleans())

@@ -180,6 +180,8 @@ def search(
     Example: vocable search python-docs "copy a file" --explain
     """
     like = options.get("like")
+    if like and (queries or query):
+        raise ArgumentError("--like takes the place of a query: give one of them")
     if sum(map(bool, (queries, query, like))) != 1:
         raise ArgumentError("give queries, - for stdin, or --queries SOURCE: one of the three, or --like ID")
     if wacky is not None and not explain:

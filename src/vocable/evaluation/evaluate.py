@@ -57,7 +57,7 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.fusion import fused
 from vocable.retrieval.protocols import holds_index
 from vocable.retrieval.ranking import Ranking, read_trec
-from vocable.retrieval.rerank import load_cross_encoder
+from vocable.retrieval.rerank import check_reranking, load_cross_encoder
 from vocable.retrieval.verbs import open_index
 from vocable.storage import check_file, replacing
 from vocable.tables import masked
@@ -116,6 +116,7 @@ def evaluate(
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
     reranking = select(RerankOptions, options)
+    check_reranking(reranking)
     if grid is not None and (hybrid or per_query is not None or {"run", "lexical"} & {*kinds.values()}):
         raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
     if grid is not None and reranking.get("rerank"):

@@ -34,7 +34,7 @@ from vocable.html import RESULTS
 from vocable.options import CountOrZero, RerankOptions, SelectionOptions, checked
 from vocable.options import select as select_options
 from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.rerank import load_cross_encoder, rerank_depth
+from vocable.retrieval.rerank import check_reranking, load_cross_encoder, rerank_depth
 from vocable.retrieval.stored_documents import dense_checksum
 from vocable.storage import finish, finished, read_record, resumable, write_record
 
@@ -89,6 +89,7 @@ def select(
     named, measures = named_systems(systems), list(measures or SELECTION_MEASURES)
     settings = list(dict.fromkeys([Setting(), *parse_grid(grid or SELECTION_GRID)]))
     reranking = select_options(RerankOptions, options)
+    check_reranking(reranking)
     if depth := rerank_depth(reranking):
         load_cross_encoder(str(reranking.get("rerank")), options.get("device"))  # before the first model encodes
         settings = list(dict.fromkeys([*settings, Setting(rerank=depth)]))

@@ -37,7 +37,7 @@ from vocable.retrieval.fusion import MIN_DEPTH, aligned, fused, fusion_depth, pa
 from vocable.retrieval.highlights import MARKED_CHARACTERS
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking, ranking_of
-from vocable.retrieval.rerank import rerank_depth, reranked
+from vocable.retrieval.rerank import check_reranking, rerank_depth, reranked
 from vocable.retrieval.sorting import sort_depth, sorted_by
 from vocable.retrieval.stored_documents import StoredDocuments, normalized
 from vocable.retrieval.suggestions import DOCUMENTS_READ, edits_of, likely_stems, nearest
@@ -101,9 +101,11 @@ class Collection(StoredDocuments):
             raise ArgumentError("weights: BM25 searches words: `like` needs sparse or dense vectors")
         reranking, sorting = select(RerankOptions, options), select(SortOptions, options)
         offset, deepest = options.get("offset", 0), max(MIN_DEPTH, rerank_depth(reranking))
+        check_reranking(reranking)
         self.check_sort(sorting)
-        wanted = sort_depth(sorting, offset + k) or offset + k
-        if len(weights) > 1 and offset and min(wanted, len(self)) > deepest:  # pages would be of different fusions
+        wanted = sort_depth(sorting) or offset + k
+        paged = offset and not sorting.get("sort")  # sorted pages are all of the same hits
+        if len(weights) > 1 and paged and min(wanted, len(self)) > deepest:  # pages would be of different fusions
             limit = f"offset + k must be at most {deepest} in a fused search, not {wanted}"
             raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
         first = min(max(wanted, rerank_depth(reranking)), max(1, len(self)))

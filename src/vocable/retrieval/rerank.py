@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from vocable.encoder.hub import check_model
 from vocable.errors import ModelError, require_extra
+from vocable.hints import goes_with
 from vocable.options import RerankOptions
 from vocable.progress import track
 from vocable.retrieval.ranking import Ranking, falling
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 RERANK_DEPTH, RERANK_BATCH = 100, 32  # of reranking, by default
 
 TextsOf: TypeAlias = Callable[[int, Sequence[str]], Sequence[str]]  # number of a query, ids of documents -> texts
+
+
+check_reranking = goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms")
 
 
 def rerank_depth(options: RerankOptions) -> int:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from vocable.errors import ArgumentError
-from vocable.options import SortOptions
+from vocable.hints import goes_with
+from vocable.options import RECORD_RULES, SortOptions
 from vocable.retrieval.filters import time_of, values_of_field
 from vocable.retrieval.ranking import Ranking
 
@@ -20,16 +20,12 @@ FieldsOf: TypeAlias = Callable[[Sequence[str]], Sequence[Mapping[str, object]]] 
 Key: TypeAlias = tuple[int, float | str, str]
 
 
-def sort_depth(options: SortOptions, last: int) -> int:
-    """Return the number of best hits that are sorted, 0 without a field; `ArgumentError` if `last`, the last hit that
-    is wanted, is beyond them.
-    """
-    if not options.get("sort"):
-        return 0
-    depth = options.get("sort_hits", SORTED_HITS)
-    if last > depth:
-        raise ArgumentError(f"sort_hits must be at least {last}, the hits that are wanted, not {depth}")
-    return depth
+RECORD_RULES[SortOptions] = goes_with("sort", "sort_hits")
+
+
+def sort_depth(options: SortOptions) -> int:
+    """Return the number of best hits that are sorted, 0 without a field."""
+    return options.get("sort_hits", SORTED_HITS) if options.get("sort") else 0
 
 
 def sorted_by(ranking: Ranking, field: str, fields_of: FieldsOf) -> Ranking:

@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc, TypedDict
 
 from vocable.errors import ArgumentError
+from vocable.hints import goes_with
 from vocable.options import RECORD_RULES, Device, RerankOptions
 
 TOKEN_VARIABLE = "VOCABLE_TOKEN"  # environment variable that the service and its clients read
@@ -52,6 +53,7 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
 
 
 def _check_service(options: Mapping[str, object]) -> None:
+    goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms")(options)
     if options.get("wacky_share") is not None and options.get("wacky") is None:
         raise ArgumentError("`wacky_share` goes with `wacky`")
     of_http = (name for name in ("allow_host", "browser", "compare_with") if options.get(name))

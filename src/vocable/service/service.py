@@ -26,7 +26,7 @@ from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.retrieval.filters import Comparison, Filter, Not, parse_filter
 from vocable.retrieval.records import Answer, Changed
-from vocable.retrieval.rerank import RERANK_BATCH, RERANK_DEPTH
+from vocable.retrieval.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
 from vocable.service import ServiceLimits
 from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics
@@ -158,13 +158,17 @@ class Service:
         }
         if request.rerank and not found["rerank"]:
             raise ArgumentError("rerank: the service has no cross encoder: serve with --rerank MODEL")
-        for name in ("rerank_depth", "rerank_batch_size", "rerank_ms"):
+        limits = ("rerank_depth", "rerank_batch_size", "rerank_ms")
+        for name in limits:
             asked, most = getattr(request, name), found.get(name)
             if None not in (asked, most) and asked > most:
                 raise ArgumentError(f"{name} must be at most {most:g}, not {asked:g}")
             found[name] = most if asked is None else asked
         if request.rerank is False or request.query is None:
             found["rerank"] = None
+        if not found["rerank"]:
+            check_reranking({name: getattr(request, name) for name in limits})
+            return {}
         return check(RerankOptions, found)
 
     def check_filter(self, text: str | None) -> None:
