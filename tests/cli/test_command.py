@@ -32,7 +32,7 @@ LOADED = {
 ONLY_COMMAND = {
     "index": {"vectors"},  # further shards; in Python `model` is a list
     "search": {"query", "wacky_share"},  # texts beside the source `queries`; a share of the scores in `wacky`
-    "explain": {"wacky_share", "device"},
+    "explain": {"wacky_share", "allow_changed_model", "device"},  # in Python, of `load` and `open_index`
     "prune": {"wacky", "wackiest", "texts", "model"},  # one function in Python: `then`
     "transfer": {"neighbours"},  # a function of its own
     "train": {"override"},  # repeated on the command line, `overrides` in Python

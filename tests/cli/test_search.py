@@ -213,6 +213,10 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
     alone = done(capsys, "search", index, "fox", "-k", 30)
     found, own = explained.split()[2], explained.partition("the model's own score, ")[2].partition(":")[0]
     assert any(line.split()[1:3] == [own, found] for line in alone.splitlines() if line[:3].strip())
+    assert " parts: sparse 1 + bm25 0 (words: none)\n" in explained
+    found = done(capsys, "search", index, "the librarian", "--hybrid", "--explain", "-k", 1)
+    assert re.search(r"^ +parts: sparse [\d.]+ \+ bm25 [\d.]+ \(words: librarian\)$", found, re.MULTILINE)
+    assert "parts: " not in done(capsys, "search", index, "fox", "--explain")
     lexical = ["search", index, "fox", "--json", "--weights"]
     assert done(capsys, *lexical, "bm25=2") == done(capsys, *lexical, "bm25=1,sparse=0")
     ranks = done(capsys, "search", index, "fox", "--hybrid", "--fusion", "reciprocal-rank", "--json", "-k", 1)

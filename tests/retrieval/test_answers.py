@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,26 @@ def test_hits_below_a_score_are_left_out(collection: Collection, way: dict[str, 
         ]
     above = float(np.nextafter(np.float32(whole[0].hits[0].score), np.float32(np.inf)))
     assert search(collection, QUERIES[:1], 5, min_score=above, **way)[0].hits == ()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [*WAYS[1:3], WAYS[4], {"weights": "sparse=2,bm25=0.5", "sort": "lang", "offset": 2, "min_score": 0.1}],
+    ids=str,
+)
+def test_parts_sum_up_to_the_score(collection: Collection, way: dict[str, Any]) -> None:
+    for query, answer in zip(QUERIES, search(collection, QUERIES, 9, explain=True, **way), strict=True):
+        assert answer.hits
+        for hit in answer.hits:
+            assert hit.parts is not None
+            assert hit.parts.words is not None
+            assert sum(hit.parts.kinds.values()) == pytest.approx(hit.score, rel=1e-5)
+            assert hit.to_json()["parts"] == {"kinds": hit.parts.kinds, "words": list(hit.parts.words)}
+            there = set(re.findall(r"\w+", hit.document.full.lower()))
+            assert {*query.split()} & there - {"the", "at"} <= {*hit.parts.words} <= {*query.split()} - {"the", "at"}
+            assert hit.parts.words or not hit.parts.kinds["bm25"]
+    assert search(collection, QUERIES, 1, **way)[0].hits[0].parts is None
+    assert search(collection, QUERIES, 1, explain=True)[0].hits[0].parts is None
 
 
 def test_a_run_begins_after_the_offset(collection: Collection, tmp_path: Path) -> None:

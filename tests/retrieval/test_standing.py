@@ -48,11 +48,13 @@ def test_ranks_and_scores_are_those_of_the_search(
     collection: Collection, way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vocable.retrieval.standing.MIN_DEPTH", 3)  # deeper searches follow
-    [answer] = search(collection, [QUERY], 40, **way)
+    [answer] = search(collection, [QUERY], 40, explain=True, **way)
     for hit in answer.hits[:: len(answer.hits) // 4]:
         found = standing(collection, hit.document.id, k=2, **way)
         assert (found.rank, found.score, found.passes) == (hit.rank, hit.score, True if "filter" in way else None)
         assert found.last_score == answer.hits[1].score
+        assert found.parts == hit.parts
+        assert (f"parts: {hit.parts}" in " ".join(str(found).split())) == (hit.parts is not None)
         shown = str(found)
         assert shown.startswith(f"{hit.document.id} {hit.document.title}: hit {hit.rank}, with the score ")
         assert ("; hit 2 has " in shown) == (hit.rank > 2)

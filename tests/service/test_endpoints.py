@@ -18,6 +18,7 @@ from vocable.encoder.encode import encode
 from vocable.retrieval.answers import search
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import index, open_index
+from vocable.service.schemas import SearchAnswer
 
 Serve = Callable[..., Client]
 TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
@@ -97,6 +98,8 @@ def test_a_search_finds_what_the_function_finds(
     for answer, wanted in zip(answers, expected.to_json(), strict=True):
         assert answer.status_code == 200
         same_hits(answer.json()["hits"], wanted["hits"])
+        read = [found.hit().to_json() for found in SearchAnswer.model_validate(answer.json()).hits]
+        assert [hit.get("parts") for hit in read] == [hit.get("parts") for hit in answer.json()["hits"]]
 
 
 def same_hits(found: list[dict[str, object]], expected: list[dict[str, object]]) -> None:

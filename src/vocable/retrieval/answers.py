@@ -71,7 +71,9 @@ class Answers(Sequence[Answer]):
             best = None if one is document else passage(one)
             why = None if stored is None else self._explained(number, one, stored[[place]])
             part = self._snippet(document.title, one.text, words, why, 0 if best is None else best.start)
-            hits.append(Hit(self.ranking.offset + place + 1, score, document, why, best, part, firsts.get(document.id)))
+            parts = self.collection.score_parts(self.ranking, number, query.text, document) if self.explained else None
+            rank, first = self.ranking.offset + place + 1, firsts.get(document.id)
+            hits.append(Hit(rank, score, document, why, best, part, first, parts))
         return Answer(query, tuple(hits), None if self.like else self.collection.suggestion(query.text))
 
     def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:

@@ -6,6 +6,7 @@ Letters: q queries, v output vocabulary, d dimensions of dense vectors, k result
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Unpack, cast
 
@@ -33,7 +34,7 @@ from vocable.options import (
 from vocable.pruning import prune
 from vocable.retrieval.engines.base import Vectors
 from vocable.retrieval.filters import Filter, check_field, check_fields, parse_filter
-from vocable.retrieval.fusion import MIN_DEPTH, aligned, fused, fusion_depth, parse_weights
+from vocable.retrieval.fusion import MIN_DEPTH, ScoreParts, aligned, fused_with_parts, fusion_depth, parse_weights
 from vocable.retrieval.highlights import MARKED_CHARACTERS
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking, ranking_of
@@ -127,15 +128,30 @@ class Collection(StoredDocuments):
         )
         if like is not None:
             found = {space: ranking.without(like).first(depth) for space, ranking in found.items()}
-        ranking, *others = found.values()
-        if others:
-            ranking = fused(found, weights, options.get("fusion", "weighted"), first)
+        if len(weights) > 1:
+            ranking = fused_with_parts(found, weights, options.get("fusion", "weighted"), first)
+        else:
+            [ranking] = found.values()
+            ranking = replace(ranking, parts=None if "sparse" in found else found)
         if reranking.get("rerank"):
             ranking, _ = self.reranked(ranking, texts, vectors, **reranking)
         ranking = ranking.first(wanted).after(0, options.get("min_score"))
         if field := sorting.get("sort"):
             ranking = sorted_by(ranking, field, self._fields)
         return ranking.after(offset).first(k)
+
+    def score_parts(self, ranking: Ranking, number: int, query: str, document: Document) -> ScoreParts | None:
+        """Return the parts of the score of a hit of one query; None for a score of sparse vectors alone."""
+        if ranking.parts is None:
+            return None
+        found, words = {kind: dict(one.hits(number)) for kind, one in ranking.parts.items()}, None
+        if "bm25" in found:
+            there, typed = set(stemmed([document.full], self.language)[0]), [query[a:b] for a, b in word_spans(query)]
+            stems = stemmed(typed, self.language)
+            words = tuple(
+                dict.fromkeys(word for word, own in zip(typed, stems, strict=True) if there.intersection(own))
+            )
+        return ScoreParts({kind: hits.get(document.id, 0.0) for kind, hits in found.items()}, words)
 
     def check_sort(self, options: SortOptions) -> None:
         """Raise `ArgumentError` for an order by a field that no document has."""

@@ -6,6 +6,7 @@ Shapes: q queries, k results. The rankings have the same queries and documents: 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +19,19 @@ MAX_FUSION_WEIGHT = 1_000_000  # the smallest weight above 0 is its reciprocal
 # Hits of each ranking that enter a fusion, at least. Scores are scaled over them, so searches and evaluations need the
 # same number. With 1,000 hits nDCG@10 differs by noise only (docs/benchmarks.md), but a store reads ten times as many.
 MIN_DEPTH = 100
+RANK_CONSTANT = 60  # of a fusion by rank
+
+
+@dataclass(frozen=True)
+class ScoreParts:
+    """The parts of a score by kind of vectors, which sum up to it, and the `words` of the query that BM25 found."""
+
+    kinds: dict[str, float]
+    words: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        found = "" if self.words is None else f" (words: {', '.join(self.words) or 'none'})"
+        return " + ".join(f"{kind} {part:.4g}{found if kind == 'bm25' else ''}" for kind, part in self.kinds.items())
 
 
 def fusion_depth(k: int) -> int:
@@ -52,12 +66,17 @@ def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> 
 
 def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:
     """Return the k best documents by a fusion of the first `fusion_depth(k)` hits of each ranking with a weight."""
-    first, factors = [rankings[name].first(fusion_depth(k)) for name in weights], list(weights.values())
-    if fusion == "weighted":
-        return weighted(first, factors, k)
-    if fusion == "reciprocal-rank":
-        return reciprocal_rank(first, depth=k, weights=factors)
-    raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")
+    return replace(fused_with_parts(rankings, weights, fusion, k), parts=None)
+
+
+def fused_with_parts(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:
+    """Return the ranking of `fused` with its `parts`."""
+    first = [rankings[name].first(fusion_depth(k)) for name in weights]
+    if fusion not in ("weighted", "reciprocal-rank"):
+        raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")
+    parts = (_scaled if fusion == "weighted" else _reciprocal)(first, list(weights.values()))
+    by_name = {name: replace(one, scores=part) for name, one, part in zip(weights, first, parts, strict=True)}
+    return replace(_fused(first, parts, k), parts=by_name)
 
 
 def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
@@ -81,7 +100,10 @@ def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
 
 @checked
 def reciprocal_rank(
-    rankings: Sequence[Ranking], k: CountOrZero = 60, depth: Count | None = None, weights: Sequence[float] | None = None
+    rankings: Sequence[Ranking],
+    k: CountOrZero = RANK_CONSTANT,
+    depth: Count | None = None,
+    weights: Sequence[float] | None = None,
 ) -> Ranking:
     """Fuse by reciprocal rank (Cormack et al. 2009): a document scores the sum of 1 / (k + rank), ranks from 1.
 
@@ -93,12 +115,16 @@ def reciprocal_rank(
     >>> reciprocal_rank([lexical, sparse], k=1).hits(0)
     [('0', 0.8333333134651184), ('2', 0.75), ('1', 0.3333333432674408)]
     """
-    factors = check_weights([1] * len(rankings) if weights is None else weights, len(rankings))
-    parts = [
+    return _fused(rankings, _reciprocal(rankings, [1] * len(rankings) if weights is None else weights, k), depth)
+
+
+def _reciprocal(rankings: Sequence[Ranking], weights: Sequence[float], k: int = RANK_CONSTANT) -> list[np.ndarray]:
+    """Return the summands [q, k] of each ranking."""
+    factors = check_weights(weights, len(rankings))
+    return [
         np.broadcast_to(weight / (k + 1 + np.arange(r.rows.shape[1])), r.rows.shape)
         for weight, r in zip(factors, rankings, strict=True)
     ]
-    return _fused(rankings, parts, depth)
 
 
 @checked
@@ -113,8 +139,13 @@ def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: Count
     >>> weighted([lexical, sparse], [1, 2]).hits(0)
     [('2', 2.0), ('0', 1.0), ('1', 0.5)]
     """
+    return _fused(rankings, _scaled(rankings, weights), depth)
+
+
+def _scaled(rankings: Sequence[Ranking], weights: Sequence[float]) -> list[np.ndarray]:
+    """Return the summands [q, k] of each ranking."""
     factors = check_weights(weights, len(rankings))
-    return _fused(rankings, [weight * _normalized(r) for weight, r in zip(factors, rankings, strict=True)], depth)
+    return [weight * _normalized(r) for weight, r in zip(factors, rankings, strict=True)]
 
 
 def check_weights(weights: Sequence[float], count: int) -> Sequence[float]:

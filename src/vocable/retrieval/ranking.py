@@ -28,7 +28,8 @@ class Ranking:
 
     `rows` int32 [q, k] are row numbers of documents, -1 if a query has fewer hits; `scores` float32 [q, k] are 0 there.
     `ids` are the n document ids by row, if the index has ids. `offset` is the number of better documents left out.
-    After a reranking, `first_scores` are the scores before it.
+    After a reranking, `first_scores` are the scores before it. `parts` are rankings by kind of vectors whose scores, by
+    document, sum up to the score (before a reranking); a document that one does not have has 0 there.
     """
 
     rows: np.ndarray
@@ -36,6 +37,7 @@ class Ranking:
     ids: Sequence[str] | None = None
     offset: int = 0
     first_scores: np.ndarray | None = None
+    parts: Mapping[str, Ranking] | None = None
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or self.rows.shape != self.scores.shape:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from vocable.data import Document, Query
 from vocable.retrieval import notebook
 from vocable.retrieval.explain import Explanation, json_values
+from vocable.retrieval.fusion import ScoreParts
 from vocable.retrieval.highlights import Snippet, excerpt, parts
 from vocable.tables import UNLIMITED, counted, line_width, shortened, visible, wrapped
 
@@ -32,7 +33,8 @@ class Hit(NamedTuple):
     In a hybrid search `score` is the fused score; `explanation` is always of the model's own score. In a collection
     that is searched by passages, `passage` is the best one, which is also the one explained. `snippet` is the part of
     the text, or of the passage, with most of the query's words; if the hit is explained, with the terms that make its
-    score. After a reranking `first_score` is the score before it.
+    score. After a reranking `first_score` is the score before it. Of an explained hit of a hybrid search, `parts` are
+    those of the fused score.
     """
 
     rank: int
@@ -42,6 +44,7 @@ class Hit(NamedTuple):
     passage: Passage | None = None
     snippet: Snippet | None = None
     first_score: float | None = None
+    parts: ScoreParts | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the hit as JSON values."""
@@ -50,6 +53,8 @@ class Hit(NamedTuple):
             del values["fields"]
         if self.first_score is not None:
             values["first_score"] = self.first_score
+        if self.parts is not None:
+            values["parts"] = json_values(self.parts)
         if self.passage is not None:
             values["passage"] = asdict(self.passage)
         if self.snippet is not None:
@@ -100,6 +105,8 @@ class Hit(NamedTuple):
         if self.first_score is not None:
             lines.append(f"{indent}score before reranking: {self.first_score:.4g}")
             score = self.first_score
+        if self.parts is not None:
+            lines.append(indent + shortened(f"parts: {self.parts}", width))
         if self.explanation is not None:
             if abs(self.explanation.score - score) > 1e-3 * score:  # in a hybrid search
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")

@@ -29,7 +29,7 @@ from vocable.retrieval.explain import (
     text_terms,
 )
 from vocable.retrieval.filters import matches, parse_filter
-from vocable.retrieval.fusion import MIN_DEPTH
+from vocable.retrieval.fusion import MIN_DEPTH, ScoreParts
 from vocable.retrieval.protocols import holds_index
 from vocable.retrieval.verbs import open_index
 from vocable.tables import text_width, visible
@@ -46,7 +46,7 @@ class Standing:
     `rank` and `score` are None if it is not among the first `searched` hits; `last_score` is that of hit k, if there
     are so many. `passes` is True or False if a filter is set: False if it leaves the document out, and the ranks are
     those of a search without it. `explanation` is of the model's own score, `lacking` are terms of the query that the
-    document lacks, and `unasked` terms of the document that the query lacks.
+    document lacks, and `unasked` terms of the document that the query lacks. `parts` are those of a fused score.
     """
 
     id: str
@@ -60,6 +60,7 @@ class Standing:
     explanation: Explanation
     lacking: Expansion
     unasked: Expansion
+    parts: ScoreParts | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the standing as JSON values."""
@@ -70,6 +71,8 @@ class Standing:
         name = " ".join(dict.fromkeys(one for one in (self.id, self.title) if one))
         lines = [f"{name}: {self._place()}"]
         own = self.explanation
+        if self.parts is not None:
+            lines.append(f"parts: {self.parts}")
         if own.matches and (self.score is None or abs(own.score - self.score) > 1e-3 * self.score):
             lines.append(f"the model's own score is {own.score:.4g}")
         lines += [f"shared: {reason}" for reason in own.reasons() if own.matches]
@@ -148,7 +151,8 @@ def _standing(
     vector, hits = encoder.encode([query]), list[tuple[str, float]]()
     depth = min(max(k, MIN_DEPTH), DEEPEST)
     while len(hits) < depth and not any(one == name for one, _ in hits):
-        before, hits = len(hits), collection.search([query], depth, vectors=vector, **options).hits(0)
+        ranking = collection.search([query], depth, vectors=vector, **options)
+        before, hits = len(hits), ranking.hits(0)
         depth = min(10 * depth, DEEPEST) if len(hits) == depth > before else 0
     rank = next((place for place, (one, _) in enumerate(hits, start=1) if one == name), None)
     [shown] = collection.shown([document], lambda: vector)
@@ -166,6 +170,7 @@ def _standing(
         explanation=explain_vectors(vector, stored, names, own, theirs, wacky),
         lacking=expand_vector(_alone(vector, stored), names, own, LISTED, wacky),
         unasked=expand_vector(_alone(stored, vector), names, theirs, LISTED, wacky),
+        parts=None if rank is None else collection.score_parts(ranking, 0, query, document),
     )
 
 

@@ -12,6 +12,7 @@ from typing_extensions import Doc
 from vocable.data import Document
 from vocable.options import Pruning, SearchOptions, check, select
 from vocable.retrieval.explain import Explanation
+from vocable.retrieval.fusion import ScoreParts
 from vocable.retrieval.highlights import Snippet
 from vocable.retrieval.records import Hit, Passage
 
@@ -159,14 +160,15 @@ class FoundDocument(WrittenDocument):
     rank: int
     score: float
     first_score: float | None = Field(default=None, description="The score before a reranking.")
+    parts: ScoreParts | None = Field(default=None, description="Of an explained hit: the parts of a fused score.")
     explanation: Explanation | None = None
     passage: Passage | None = Field(default=None, description="The best passage, in an index of passages.")
     snippet: Snippet = Field(description="The part of the text with most of the query's words, and their places.")
 
     def hit(self) -> Hit:
         """Return the hit as a record."""
-        parts = self.explanation, self.passage, self.snippet, self.first_score
-        return Hit(self.rank, self.score, self.document(), *parts)
+        rest = self.explanation, self.passage, self.snippet, self.first_score, self.parts
+        return Hit(self.rank, self.score, self.document(), *rest)
 
 
 class SearchAnswer(BaseModel):
