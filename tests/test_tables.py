@@ -13,11 +13,13 @@ import sys
 import termios
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vocable.cli.output import print_json
 from vocable.data import Document, Query
 from vocable.retrieval.records import Answer, Hit
-from vocable.tables import Table, line_width, text_width
+from vocable.tables import Table, line_width, text_width, wrapped
 
 ID = "collections.abc/" + "a-very-long-name-" * 6 + "end"
 TEXT = "one two three four five six seven eight nine ten " * 20 + "last"
@@ -75,3 +77,10 @@ def test_json_has_no_number_that_json_does_not_know(capsys: pytest.CaptureFixtur
         print_json(values, indent=indent)
         found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
         assert found == {"score": None, "p": [None, None, 0.5], "ids": ["a", "b"]}
+
+
+@given(st.lists(st.tuples(st.text("ab \n…", max_size=5), st.booleans()), max_size=8), st.integers(5, 30))
+def test_lines_begin_with_words_and_have_single_blanks(parts: list[tuple[str, bool]], width: int) -> None:
+    lines = wrapped(parts, width, 2)
+    assert len(lines) <= 2
+    assert all(line == " ".join(line.split()) and len(line) <= width for line in lines)

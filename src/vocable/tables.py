@@ -199,10 +199,14 @@ def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[s
 
     >>> wrapped([("one ", False), ("two", True), (" three four", False)], 9, 2)
     ['one two', 'three …']
+    >>> wrapped([("… ", False), ("\\n by ", False), (" …", False)], 9, 1)
+    ['… by …']
     """
     text = Text()
     for part, marked in parts:
-        text.append(visible(re.sub(r"\s+", " ", part)), "bold" if marked else "")
+        line = re.sub(r"\s+", " ", part)
+        line = line.removeprefix(" ") if text.plain[-1:] in ("", " ") else line  # parts may end and begin with blanks
+        text.append(visible(line), "bold" if marked else "")
     console = Console(file=StringIO(), width=width)
     found = text.wrap(console, width)
     if len(found) > lines:

@@ -31,6 +31,7 @@ from vocable.tables import masked
 F = TypeVar("F", bound=Callable[..., Any])
 
 METAVARS = {int: "N", float: "X", str: "TEXT", list: "TEXT", Path: "PATH"}
+METAVARS_OF_NAMES = {"rerank": "MODEL", "sort": "FIELD", "like": "ID", "filter": "FILTER"}
 TEXT_FILES = (".jsonl", ".json", ".tsv", ".txt")
 
 
@@ -206,7 +207,8 @@ def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
     if isinstance(info, ArgumentInfo):
         info.metavar = info.metavar or name.upper()
     else:
-        info.metavar = info.metavar or next((METAVARS[one] for one in kinds if one in METAVARS), None)
+        of_kind = next((METAVARS[one] for one in kinds if one in METAVARS), None)
+        info.metavar = info.metavar or METAVARS_OF_NAMES.get(name, of_kind)
         if bool in kinds and not default and Default(True) not in metadata and info.default is ...:
             info.param_decls = (option(name),)  # without --no-NAME
         elif len(name) == 1 and info.default is ...:
