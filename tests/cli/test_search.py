@@ -290,7 +290,7 @@ def test_documents_like_another(capsys: pytest.CaptureFixture[str], index: str) 
     answer = json.loads(done(capsys, "search", index, "--like", "d3", "-k", 30, "--json"))
     assert (answer["id"], answer["query"]) == ("d3", "like d3")
     assert "d3" not in {hit["id"] for hit in answer["hits"]}
-    assert "or --like ID" in refused(capsys, "search", index, "fox", "--like", "d3")
+    assert "--like takes the place of a query" in refused(capsys, "search", index, "fox", "--like", "d3")
     assert "there is no document 'd999'" in refused(capsys, "search", index, "--like", "d999")
 
 
