@@ -6,9 +6,6 @@ hints of a function to its arguments; the command line reads the same hints.
 Options that several verbs share stand in a record, taken as `**options: Unpack[Encoding]`. Callers write plain
 keywords; an option that is left out has the default of the function that it is passed on to. A function in
 `RECORD_RULES` refuses combinations.
-
-    @checked
-    def index(model: str, *, shards: Annotated[int, Ge(1)] = 1, **options: Unpack[Encoding]) -> None: ...
 """
 
 from __future__ import annotations
