@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.retrieval.suggestions import distances, edits_of, nearest
+from vocable.retrieval.suggestions import distances, edits_of, likely_stems, nearest
 
 LETTERS = st.text("abcé猫", max_size=7)
 
@@ -45,3 +45,8 @@ def test_the_nearest_word_has_fewest_edits_and_most_documents(word: str, counts:
     assert (found is None) == (not within)
     if found is not None:
         assert within[found] == min(within.values())
+
+
+def test_no_stem_is_likely_among_other_words() -> None:
+    assert likely_stems("zebra", "zebra", {"fox": 1, "giraff": 3}) == []
+    assert distances("zebra", []).tolist() == []

@@ -67,7 +67,7 @@ def distances(word: str, words: Sequence[str], beginnings: bool = False) -> np.n
     >>> distances("copy", ["copy", "cpoy", "coppy", "file"]).tolist()
     [0, 1, 1, 4]
     """
-    lengths = np.array([len(one) for one in words])
+    lengths = np.array([len(one) for one in words], dtype=int)
     longest, w = int(lengths.max(initial=1)), len(words)
     letters = np.array(words, dtype=f"U{longest}").view(np.uint32).reshape(w, longest).T.copy()  # [letters, words]
     codes = [ord(one) for one in word]
