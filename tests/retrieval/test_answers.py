@@ -196,3 +196,13 @@ def test_suggestions_are_words_as_they_are_written(kind: str, backbones: dict[st
     }.items():
         assert made.suggestion(typed) == suggestion
     made.close()
+
+
+def test_an_error_of_an_answer_is_not_the_end_of_all(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError("a fault")
+
+    found = search(collection, QUERIES)
+    monkeypatch.setattr(type(collection), "documents", fails)
+    with pytest.raises(IndexError, match="a fault"):
+        list(found)

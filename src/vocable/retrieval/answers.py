@@ -6,7 +6,7 @@ Letters: q queries, v output vocabulary, k results.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Collection as Container
 from dataclasses import dataclass, replace
 from functools import cache
@@ -55,6 +55,9 @@ class Answers(Sequence[Answer]):
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    def __iter__(self) -> Iterator[Answer]:
+        return (self[number] for number in range(len(self)))  # a sequence's own would take an IndexError for the end
 
     def __getitem__(self, number: Any) -> Any:  # an answer; for a slice, a list of answers
         if isinstance(number, slice):

@@ -123,7 +123,8 @@ class Batcher:
 def _results(work: Work, items: list[object], shared: Sequence[object]) -> list[Any]:
     """Return a result or an error for each item; if a batch fails, each item is tried alone."""
     try:
-        return work(items, *shared)
+        results = work(items, *shared)
+        return [result for _, result in zip(items, results, strict=True)]
     except BaseException as error:
         if len(items) == 1:
             return [as_exception(error)]
