@@ -63,7 +63,7 @@ class Coverage(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """What most of the words are: word, or character."""
+        """The unit of most of the words: word, or character."""
         return "character" if 2 * self.characters > self.words else "word"
 
     @property
