@@ -189,7 +189,7 @@ def test_an_interrupted_replacement_resumes(
     assert len(collections(here)) == (0 if engine.about.engine == "postgresql" else 1)
 
 
-def test_the_unfinished_work_of_another_call_is_removed(
+def test_a_replacement_that_another_call_began_is_left_alone(
     place: Callable[[], str], corpora: tuple[Corpus, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = place()
@@ -202,6 +202,10 @@ def test_the_unfinished_work_of_another_call_is_removed(
         patched.setattr(StoredDocuments, "_settle", killed)
         with pytest.raises(Killed):
             corpora[1].index(here, replace=True)
+    with pytest.raises(ArgumentError, match=r"other settings \(.*source.*\) has begun: .*remove this"):
+        corpora[2].index(here, replace=True)
+    assert found(here) == corpora[0].ids
+    corpora[1].index(here, replace=True)
     corpora[2].index(here, replace=True)
     assert found(here) == corpora[2].ids
 

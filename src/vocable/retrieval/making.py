@@ -70,8 +70,9 @@ class Making:
         number = engine.generation(address)
         if self._differing(address) != []:
             beside = engine.numbered(address, number + 1)
-            if self._differing(beside):
-                self._remove(beside, unfinished=True)
+            if other := self._differing(beside):  # which may be running
+                begun = f"{masked(beside)}: a replacement with other settings ({', '.join(other)}) has begun"
+                raise ArgumentError(f"{begun}: repeat its command, or, if none is running, remove this {engine.kind}")
             self._fill(beside, self._begun(beside), parts).close()
             with closing(engine.open(beside)) as store:
                 store.take_name(address)
@@ -81,15 +82,12 @@ class Making:
             self._remove(before)
         return self._fill(address, True, parts)
 
-    def _remove(self, address: str, *, unfinished: bool = False) -> None:
-        """Remove the store before this one, or one that another call began; `ArgumentError` if that one is whole."""
+    def _remove(self, address: str) -> None:
+        """Remove the store before this one."""
         with closing(self.engine.open(address)) as opened:
             store: Any = opened
-            if unfinished and store.settings.get("whole"):
-                raise ArgumentError(f"{store.place} is whole, and of another call: remove it")
             store.drop()
-        removed = "begun by another call" if unfinished else "the one before"
-        logger.info("%s: %r, %s, is removed", masked(fspath(self.output)), store.name, removed)
+        logger.info("%s: %r, the one before, is removed", masked(fspath(self.output)), store.name)
 
     def _fill(self, address: str, begun: bool, parts: Parts) -> Collection:
         store = self.engine.open(address) if begun else self.engine.create(address, self._spaces(), self._fresh())
