@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from hypothesis.extra.numpy import arrays
 
 from tests.encoder.test_dense import with_dense
 from vocable.data import Document
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.retrieval import dense_index
+from vocable.retrieval.answers import search
 from vocable.retrieval.dense_index import DenseIndex, rounded
 from vocable.retrieval.verbs import index, open_index
 
@@ -108,3 +111,23 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         assert other.spaces == ("sparse",)
     with pytest.raises(ArgumentError, match="exclude"):
         index(model, corpus, f"{engine}{tmp_path / 'third'}", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"hybrid": True}, {"weights": "dense=1"}, {"weights": "dense=1,bm25=1"}])
+def test_a_search_encodes_its_queries_once(
+    backbones: dict[str, Path],
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+) -> None:
+    model, place = with_dense(backbones["bert"], tmp_path / "model", 16), f"exact:{tmp_path / 'index'}"
+    index(model, corpus, place, bm25=True, dtype="float32", device="cpu")
+    passes, encode = [], TextEncoder._vectors
+    monkeypatch.setattr(TextEncoder, "_vectors", lambda *given: passes.append(given[1]) or encode(*given))
+    with open_index(place, device="cpu") as collection:
+        found = search(collection, ["the fox"], 3, explain=True, **options)[0]
+        assert passes == [["the fox"]]
+        assert [hit.document.id for hit in found.hits] == [
+            name for name, _ in collection.search(["the fox"], 3, **options).hits(0)
+        ]

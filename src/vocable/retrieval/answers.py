@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
+from vocable.encoder.protocol import EncodedTexts
 from vocable.encoder.terms import term_places
 from vocable.encoder.text_encoder import warn_of_unknown
 from vocable.errors import ArgumentError
@@ -157,19 +158,19 @@ def search(
     texts = [query.text for query in records] if like is None else collection.texts([like])
 
     @cache
-    def encoded() -> csr_array:
+    def encoded() -> EncodedTexts:
         if like is not None:
-            return collection.like([like], **select(Pruning, options))
+            return EncodedTexts(collection.like([like], **select(Pruning, options)))
         encoder = collection.query_encoder(**select(QueryEncoding, options))
         with progress("search", total=len(texts)) as advance:
-            found = encoder.encode(texts, advance)
+            found = encoder.encode_both(texts, advance)
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
         return found
 
-    # A search without sparse vectors needs no model: it is loaded if an explanation or a passage needs it.
+    # A search by words alone needs no model: it is loaded if an explanation or a passage needs it.
     fused = collection.weighting(options.get("hybrid", False), options.get("weights"))
-    vectors = encoded() if "sparse" in fused else None
-    ranking = collection.search(texts, k, vectors=vectors, **select(ListOptions, options))
+    vectors, dense = encoded() if collection.needs_model(fused) else (None, None)
+    ranking = collection.search(texts, k, vectors=vectors, dense=dense, **select(ListOptions, options))
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
-    return Answers(collection, tuple(records), encoded, ranking, explain, wacky, like is not None)
+    return Answers(collection, tuple(records), lambda: encoded().sparse, ranking, explain, wacky, like is not None)

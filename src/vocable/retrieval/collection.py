@@ -5,7 +5,7 @@ Letters: q queries, v output vocabulary, d dimensions of dense vectors, k result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Unpack, cast
@@ -87,13 +87,20 @@ class Collection(StoredDocuments):
 
     @checked
     def search(
-        self, queries: Texts, k: Count = 10, *, vectors: csr_array | None = None, **options: Unpack[SearchOptions]
+        self,
+        queries: Texts,
+        k: Count = 10,
+        *,
+        vectors: csr_array | None = None,
+        dense: np.ndarray | None = None,
+        **options: Unpack[SearchOptions],
     ) -> Ranking:
         """Return the ranking of the verb `vocable.search`.
 
-        `vectors` are the sparse vectors of the queries [q, v]; by default the collection's model encodes them. The
-        spaces with `weights` are fused; with `hybrid` alone, all spaces with weight 1. With `like`, that
-        document is no hit, and its stored vectors are the one query: BM25 has no part.
+        `vectors` are the sparse vectors of the queries [q, v], and `dense` the dense ones [q, d] of the same pass; by
+        default the collection's model encodes them. The spaces with `weights` are fused; with `hybrid` alone, all
+        spaces with weight 1. With `like`, that document is no hit, and its stored vectors are the one query: BM25 has
+        no part.
         """
         texts, filter = as_texts(queries, "queries"), options.get("filter")
         weights = self.weighting(options.get("hybrid", False), options.get("weights"))
@@ -111,18 +118,17 @@ class Collection(StoredDocuments):
             raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
         first = min(max(wanted, rerank_depth(reranking)), max(1, len(self)))
         depth = fusion_depth(first) if len(weights) > 1 else first
-        dense = None
         if like is not None:
             vectors = self.like(like, **select(Pruning, options)) if vectors is None else vectors
             dense = np.asarray(self.document_vectors(like, "dense")) if "dense" in weights else None
-        elif vectors is None and ("sparse" in weights or ("dense" in weights and self.dense_inside)):
+        elif vectors is None and self.needs_model(weights):
             vectors, dense = self.query_encoder(**select(QueryEncoding, options)).encode_both(texts)
         found = self.rankings(
             texts,
             depth + (like is not None),
             list(weights),
             vectors=vectors,
-            dense=dense,
+            dense=dense if self.dense_inside or like is not None else None,
             filter=parse_filter(filter) if isinstance(filter, str) else filter,
             **select(Matching, options),
         )
@@ -214,6 +220,10 @@ class Collection(StoredDocuments):
         if weights is None:
             weights = dict.fromkeys(self.spaces if hybrid else ["sparse"], 1.0)
         return parse_weights(weights, self.spaces)
+
+    def needs_model(self, spaces: Container[Space]) -> bool:
+        """Return whether the collection's own model encodes the queries of any of `spaces`."""
+        return "sparse" in spaces or ("dense" in spaces and self.dense_inside)
 
     def rankings(
         self,

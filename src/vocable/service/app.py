@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, NoSpaceError, UnavailableError, VocableError
 from vocable.retrieval.explain import Expansion, Explanation, json_values
 from vocable.retrieval.records import Changed
+from vocable.retrieval.stored_documents import normalized
 from vocable.service import schemas
 from vocable.service.batching import OverloadedError
 from vocable.service.mcp import ToolEndpoint
@@ -127,7 +129,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
             raise ArgumentError("`inputs` cannot be empty")
         side = request.truncation_direction.lower() if request.truncate else None
         rows = await service.embed(texts, Prompt(request.prompt_name, side))
-        return JSONResponse([_sparse_values(*row) for row in rows])
+        return JSONResponse([_sparse_values(row.columns, row.weights) for row in rows])
 
     @app.post("/search", responses=refusals(), response_model=schemas.SearchAnswer)
     async def search(request: schemas.SearchRequest, http: HTTPRequest) -> Response:
@@ -142,12 +144,32 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         http.state.query = request.query
         return JSONResponse(json_values(await service.explain(request)))
 
-    @app.post("/v1/embeddings", responses=refusals() | {424: {"model": schemas.OpenAIError, "description": "always"}})
-    async def embeddings() -> JSONResponse:
-        """Refuse: the vectors are sparse, and OpenAI's interface has dense ones only."""
-        message = "the vectors of this model are sparse, which this interface cannot express: POST /embed_sparse"
-        error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
-        return JSONResponse({"error": error}, 424)
+    sparse_alone: Refusals = {424: {"model": schemas.OpenAIError, "description": "the model has no dense vectors"}}
+
+    @app.post("/v1/embeddings", responses=refusals() | sparse_alone, response_model=schemas.Embeddings)
+    async def embeddings(request: schemas.EmbeddingsRequest) -> Response:
+        """Encode texts as dense vectors, as OpenAI does; refuse it of a model that is sparse alone."""
+        if (most := service.model.dimensions) is None:
+            message = "the vectors of this model are sparse, which this interface cannot express: POST /embed_sparse"
+            error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+            return JSONResponse({"error": error}, 424)
+        texts = [request.input] if isinstance(request.input, str) else request.input
+        if not texts:
+            raise ArgumentError("`input` cannot be empty")
+        if (kept := request.dimensions or most) > most:
+            raise ArgumentError(f"dimensions must be at most {most}, not {kept}")
+        prompt = Prompt(request.prompt_name, "right" if request.truncate else None)
+        rows = await service.embed(texts, prompt)
+        vectors = normalized([row.dense[:kept] for row in rows if row.dense is not None]).astype("<f4")
+        base64 = request.encoding_format == "base64"
+        data = [b64encode(one.tobytes()).decode() if base64 else one.tolist() for one in vectors]
+        tokens = await service.tokens(texts, prompt)
+        found = schemas.Embeddings(
+            data=[schemas.Embedding(index=number, embedding=one) for number, one in enumerate(data)],
+            model=service.collection.model,
+            usage=schemas.Usage(prompt_tokens=tokens, total_tokens=tokens),
+        )
+        return JSONResponse(found.model_dump())
 
 
 def _add_views(app: FastAPI, service: Service) -> None:
@@ -211,6 +233,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
             version=__version__,
             documents=await service.count(),
             spaces=list(service.collection.spaces),
+            dimensions=service.model.dimensions,
             can_change=service.can_change,
             wacky=service.wacky is not None,
             rerank=service.rerank.get("rerank"),

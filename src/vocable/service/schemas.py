@@ -87,19 +87,61 @@ class SparseValue(BaseModel):
     value: float = Field(gt=0, le=MAX_TERM_WEIGHT, allow_inf_nan=False)
 
 
-class EmbedSparseRequest(JSONBody):
-    """The request of text-embeddings-inference: unknown keys are ignored."""
+class EncodingRequest(JSONBody):
+    """The keys that requests for vectors share; unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
-    inputs: str | list[str] = Field(description="A text, or several.")
     truncate: bool | None = Field(default=False, description="Truncate long texts; else they are refused.")
-    truncation_direction: Literal["Right", "Left", "right", "left"] = Field(
-        default="right", description="The end that is cut off."
-    )
     prompt_name: str | None = Field(
         default=None, description="query or document, to encode as such, or another prompt of the model."
     )
+
+
+class EmbedSparseRequest(EncodingRequest):
+    """The request of text-embeddings-inference."""
+
+    inputs: str | list[str] = Field(description="A text, or several.")
+    truncation_direction: Literal["Right", "Left", "right", "left"] = Field(
+        default="right", description="The end that is cut off."
+    )
+
+
+class EmbeddingsRequest(EncodingRequest):
+    """The request of OpenAI's interface, with two keys more."""
+
+    input: str | list[str] = Field(description="A text, or several; not the tokens of another model.")
+    model: str | None = Field(default=None, description="Not read: the model is that of the index.")
+    encoding_format: Literal["float", "base64"] = Field(
+        default="float", description="base64 is of the numbers as little-endian float32."
+    )
+    dimensions: int | None = Field(
+        default=None, ge=1, description="First dimensions to keep, of a unit vector again; by default all."
+    )
+
+
+class Embedding(BaseModel):
+    """The dense vector of a text."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """The tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(BaseModel):
+    """Dense vectors as OpenAI's interface gives them."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: Usage
 
 
 @with_options(SearchOptions)
@@ -201,6 +243,7 @@ class Info(BaseModel):
     version: str
     documents: int
     spaces: list[str]
+    dimensions: int | None = Field(description="Of the model's dense vectors; null if it is sparse alone.")
     can_change: bool
     wacky: bool = Field(description="The wacky terms are known.")
     rerank: str | None = Field(description="The cross encoder that reranks.")

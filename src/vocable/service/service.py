@@ -10,7 +10,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -34,7 +34,6 @@ from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, 
 from vocable.service.view import TermPostings, View, term_postings, view
 
 T = TypeVar("T")
-Row: TypeAlias = tuple[np.ndarray, np.ndarray]  # a vector of v terms: columns int32, ascending, and weights float32
 MAX_CACHED = 500  # characters of a query in the cache
 MAX_EXPLAINED = 100  # hits of a search with explanations
 MAX_FILTER = 4096  # characters
@@ -50,6 +49,14 @@ class ThereAlreadyError(Exception):
 
 class NotFoundError(Exception):
     """There is no such document or term."""
+
+
+class Row(NamedTuple):
+    """The vectors of a text: columns, int32, ascending, and weights, float32, of its terms; any dense vector [d]."""
+
+    columns: np.ndarray
+    weights: np.ndarray
+    dense: np.ndarray | None = None
 
 
 class Prompt(NamedTuple):
@@ -80,9 +87,9 @@ class Service:
         self.queries = collection.query_encoder()
         self.documents = TextEncoder(self.queries.model, "document", dtype=collection.dtype)
         text = ["the first search compiles code"]  # now, so that no request waits for it
-        vectors = self.queries.encode(text)
+        vectors, dense = self.queries.encode_both(text)
         self.columns = vectors.shape[1]
-        collection.search(text, 1, vectors=vectors, hybrid=len(collection.spaces) > 1)
+        collection.search(text, 1, vectors=vectors, dense=dense, hybrid=len(collection.spaces) > 1)
         self._cached: OrderedDict[tuple[str, Prompt], Row] = OrderedDict()
         self.batcher = Batcher(size=limits["batch_size"], limit=limits["max_queue"], seen=self._seen)
 
@@ -113,6 +120,10 @@ class Service:
         for text in found:
             self._cache((text, prompt), found[text])
         return [row for text in texts if (row := found[text]) is not None]
+
+    async def tokens(self, texts: Sequence[str], prompt: Prompt) -> int:
+        """Return the number of tokens of texts that the model reads."""
+        return sum(await self._run(self._lengths, texts, prompt))
 
     async def search(self, request: SearchRequest) -> Answer:
         """Return the answer to one query."""
@@ -265,7 +276,7 @@ class Service:
         if columns.max(initial=-1) >= self.columns:
             raise ArgumentError(f"vector: the index has {self.columns} terms, there is none at {columns.max()}")
         values = np.array([weights[column] for column in columns.tolist()], dtype=np.float32)
-        return columns[values > 0], values[values > 0]
+        return Row(columns[values > 0], values[values > 0])
 
     # The methods below run in the thread of the batcher.
 
@@ -289,22 +300,32 @@ class Service:
             for place in np.flatnonzero(lengths > encoder.max_length).tolist():
                 refused[place] = TooLargeError(message.format(lengths[place]))
         taken = [text for place, text in enumerate(texts) if place not in refused]
-        vectors = self._truncated_left(encoder, taken) if prompt.truncate == "left" else encoder.encode(taken)
-        rows = iter((columns.copy(), weights.copy()) for columns, weights in rows_of(vectors))
+        if prompt.truncate == "left":
+            encoder = self._truncating_left(encoder)
+        vectors, dense = encoder.encode_both(taken)
+        both = zip(rows_of(vectors), [None] * len(taken) if dense is None else dense, strict=True)
+        rows = iter(Row(columns.copy(), weights.copy(), one) for (columns, weights), one in both)
         return [refused.get(place) or next(rows) for place in range(len(texts))]
 
-    def _truncated_left(self, encoder: TextEncoder, texts: list[str]) -> csr_array:
+    def _lengths(self, texts: list[str], prompt: Prompt) -> list[int]:
+        encoder = self._encoder(prompt)
+        lengths = encoder.lengths(texts)
+        found: list[int] = np.minimum(lengths, encoder.max_length or lengths).tolist()
+        return found
+
+    def _truncating_left(self, encoder: TextEncoder) -> TextEncoder:
         if encoder.looked_up:
             raise ArgumentError("truncation_direction: queries of this model are looked up, and cut on the right only")
         left = copy.copy(encoder)
         left.truncation = "left"
-        return left.encode(texts)
+        return left
 
     def _search(self, items: list[tuple[str, Row]], k: int, explain: bool, key: str) -> list[Answer]:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
         vectors = prune(self._matrix(rows), **select(Pruning, options))
-        ranking = self.collection.search(texts, k, vectors=vectors, **select(ListOptions, options))
+        dense = self._dense(rows)
+        ranking = self.collection.search(texts, k, vectors=vectors, dense=dense, **select(ListOptions, options))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         return [*Answers(self.collection, queries, lambda: vectors, ranking, explain, self.wacky)]
 
@@ -338,7 +359,8 @@ class Service:
         def see(item: tuple[ViewRequest, Row | None]) -> View:
             request, row = item
             vector = self.collection.like([request.like or ""]) if row is None else self._matrix([row])
-            return view(self.collection, request, vector, self.wacky, self.rerank)
+            dense = None if row is None else self._dense([row])
+            return view(self.collection, request, vector, self.wacky, self.rerank, dense)
 
         return [_outcome(see, item) for item in items]
 
@@ -362,9 +384,14 @@ class Service:
 
     def _matrix(self, rows: Sequence[Row]) -> csr_array:
         """Return the rows as csr_array [b, v]."""
-        columns, weights = zip(*rows, strict=True)
+        columns, weights, _ = zip(*rows, strict=True)
         indptr = np.cumsum([0, *map(len, columns)]).astype(np.int32)
         return csr_array((np.concatenate(weights), np.concatenate(columns), indptr), shape=(len(rows), self.columns))
+
+    def _dense(self, rows: Sequence[Row]) -> np.ndarray | None:
+        """Return the dense vectors [b, d] of the rows; None unless the collection has those of its model."""
+        found = [row.dense for row in rows if row.dense is not None]
+        return np.array(found) if self.collection.dense_inside and len(found) == len(rows) else None
 
 
 def _outcome(change: Callable[[Any], T], items: Any) -> T | Exception:

@@ -126,8 +126,9 @@ def view(
     vector: csr_array,
     wacky: frozenset[str] | None = None,
     rerank: RerankOptions | None = None,
+    dense: np.ndarray | None = None,
 ) -> View:
-    """Return the view of a query with its `vector` [1, v].
+    """Return the view of a query with its `vector` [1, v] and, if it is known, its `dense` vector [1, d].
 
     If the request prunes the vector, there is the ranking of the whole vector, too. `wacky` is as in `explain`. If the
     request shows a reranking, the hybrid is reranked or, without one, the sparse ranking.
@@ -135,7 +136,7 @@ def view(
     kept = prune(vector, **request.options(Pruning))
     vectors = {"sparse": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
     filter = None if request.filter is None else parse_filter(request.filter)
-    rankings, costs = _rankings(collection, request, vectors, filter)
+    rankings, costs = _rankings(collection, request, vectors, dense, filter)
     if RERANKED in request.show and rerank and rerank.get("rerank"):
         first = rankings.get(HYBRID, rankings["sparse"])
         rankings[RERANKED], _ = collection.reranked(first, [request.query], kept, **rerank)
@@ -179,7 +180,11 @@ def view(
 
 
 def _rankings(
-    collection: Collection, request: ViewRequest, vectors: dict[str, csr_array], filter: Filter | None
+    collection: Collection,
+    request: ViewRequest,
+    vectors: dict[str, csr_array],
+    dense: np.ndarray | None,
+    filter: Filter | None,
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors."""
     depth = min(fusion_depth(request.k), max(1, len(collection)))
@@ -193,7 +198,7 @@ def _rankings(
         costs[name] = VectorCost(vector.nnz, 1000 * seconds, read)
     others = [space for space in collection.spaces if space != "sparse"]
     if others and request.like is None:
-        rankings |= collection.rankings([request.query], depth, others, filter=filter)
+        rankings |= collection.rankings([request.query], depth, others, dense=dense, filter=filter)
         spaces = dict(zip(collection.spaces, aligned([rankings[space] for space in collection.spaces]), strict=True))
         rankings[HYBRID] = fused(spaces, dict.fromkeys(spaces, 1.0), "weighted", depth)
     return rankings, costs

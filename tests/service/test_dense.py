@@ -1,0 +1,105 @@
+"""A service of a model with a dense side: one pass for each query, and OpenAI's interface."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.encoder.test_dense import with_dense
+from tests.service.conftest import Client
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.retrieval.verbs import index, open_index
+
+TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
+
+
+@pytest.fixture(scope="module")
+def place(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dense")
+    model = with_dense(backbones["bert"], folder / "model", 16)
+    index(model, corpus, f"exact:{folder / 'index'}", bm25=True, dtype="float32", device="cpu")
+    return folder / "index"
+
+
+@pytest.fixture(scope="module")
+def client(served: Callable[..., Client], place: Path) -> Client:
+    return served(place)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The texts of each pass of an encoder."""
+    found, encode = [], TextEncoder._vectors
+
+    def counted(self: TextEncoder, texts: Any, *rest: Any) -> Any:
+        found.append(texts)
+        return encode(self, texts, *rest)
+
+    monkeypatch.setattr(TextEncoder, "_vectors", counted)
+    return found
+
+
+@pytest.mark.parametrize("body", [{"hybrid": True}, {"weights": "dense=1"}, {"hybrid": True, "explain": True}])
+def test_a_query_is_encoded_once(client: Client, place: Path, passes: list[Any], body: dict[str, Any]) -> None:
+    query = f"the old fox {body}"
+    found = client("POST", "/search", json={"query": query, "k": 5, **body}).json()["hits"]
+    assert passes == [[query]]
+    with open_index(place, device="cpu") as collection:
+        expected = collection.search([query], 5, **{name: value for name, value in body.items() if name != "explain"})
+    assert [(one["id"], pytest.approx(one["score"], rel=1e-4)) for one in found] == expected.hits(0)
+    if "explain" in body:
+        assert [*found[0]["parts"]["kinds"]] == ["sparse", "bm25", "dense"]
+
+
+def test_the_page_encodes_a_query_once(client: Client, passes: list[Any]) -> None:
+    show = ["sparse", "bm25", "dense", "hybrid"]
+    view = client("POST", "/view", json={"query": "a fox at night", "show": show}).json()
+    assert passes == [["a fox at night"]]
+    assert view["rankings"] == ["sparse", "bm25", "dense", "hybrid"]
+    assert any("dense" in one["ranks"] for one in view["documents"])
+
+
+def test_embeddings_are_those_of_the_encoder(client: Client) -> None:
+    encoder = TextEncoder(client.service.model, "document", dtype="float32")
+    expected = encoder.encode_both(TEXTS).dense
+    assert expected is not None
+    answer = client("POST", "/v1/embeddings", json={"input": TEXTS, "model": "any", "user": "me"}).json()
+    assert (answer["object"], answer["model"]) == ("list", client.service.collection.model)
+    assert [one["index"] for one in answer["data"]] == [0, 1, 2]
+    np.testing.assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
+    tokens = int(encoder.lengths(TEXTS).sum())
+    assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+
+    coded = client("POST", "/v1/embeddings", json={"input": TEXTS[0], "encoding_format": "base64", "dimensions": 4})
+    [one] = coded.json()["data"]
+    found = np.frombuffer(base64.b64decode(one["embedding"]), "<f4")
+    first = expected[0, :4]
+    np.testing.assert_allclose(found, first / np.linalg.norm(first), atol=1e-6)
+    [nothing] = client("POST", "/v1/embeddings", json={"input": ""}).json()["data"]
+    assert nothing["embedding"] == [0.0] * 16
+    assert client("GET", "/info").json()["dimensions"] == 16
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({"input": "a", "dimensions": 17}, 422, "at most 16"),
+        ({"input": "a", "dimensions": 0}, 422, "dimensions"),
+        ({"input": []}, 422, "empty"),
+        ({"input": [[1, 2]]}, 422, "input"),
+        ({"input": "a", "encoding_format": "int8"}, 422, "float"),
+        ({"input": ["a"] * 65}, 413, "64 inputs"),
+        ({"input": "fox " * 2000}, 413, "tokens"),
+    ],
+)
+def test_a_wrong_request_is_refused(client: Client, body: dict[str, Any], status: int, message: str) -> None:
+    refused = client("POST", "/v1/embeddings", json=body)
+    assert refused.status_code == status
+    assert message in refused.json()["error"]
+    if status == 413 and "tokens" in message:
+        assert client("POST", "/v1/embeddings", json=body | {"truncate": True}).status_code == 200
