@@ -130,7 +130,7 @@ def prune(
         for number, shard in enumerate(track(read_shards(cast(Sources, vectors)), "prune")):
             kept = prune(shard.matrix, max_terms, min_weight, mass)
             kept = kept if then is None else then(shard.ids, kept)
-            write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta)
+            write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta, shard.dense)
             before, after = before + shard.matrix.nnz, after + kept.nnz
     return Pruned(before, after)
 

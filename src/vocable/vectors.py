@@ -3,8 +3,9 @@
 A matrix of n sparse vectors over an output vocabulary of v terms is a `csr_array` [n, v] with sorted int32 indices,
 float32 weights > 0 and no explicit zeros (`as_vectors`).
 
-On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>). The offsets of an Arrow
-list column are the `indptr` of a CSR matrix, so reading needs no conversion. Pages have checksums, the metadata has a
+On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>) and, of a model that gives
+both in one pass, (dense: fixed_size_list<float32>[d]). The offsets of an Arrow list column are the `indptr` of a CSR
+matrix, so reading needs no conversion. Pages have checksums, the metadata has a
 checksum of itself and of all ids and numbers, and Parquet writes the footer last: a truncated or damaged file is
 refused.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
@@ -41,8 +43,8 @@ METADATA_KEY = b"vocable"
 PROGRESS = "progress.json"  # of vocable encode
 SHARDS = "shards.json"  # plan of a folder of shards
 FORMAT = 1
-LEAVES = "id", "indices.list.element", "values.list.element"
-ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"), strict=True))
+LEAVES = "id", "indices.list.element", "values.list.element", "dense.list.element"
+ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT", "BYTE_STREAM_SPLIT"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,17 @@ Sources = StrPath | Sequence[StrPath]
 
 
 class StoredVectors(NamedTuple):
-    """Vectors read from disk: n `ids`, `matrix` csr_array [n, v], and their origin."""
+    """Vectors read from disk: n `ids`, `matrix` csr_array [n, v], their origin, and any `dense` vectors [n, d]."""
 
     ids: Ids
     matrix: csr_array
     meta: VectorsMeta
+    dense: NDArray[np.float32] | None = None
+
+    @property
+    def dimensions(self) -> int | None:
+        """The dimensions d of the dense vectors; None without any."""
+        return None if self.dense is None else int(self.dense.shape[1])
 
 
 def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
@@ -129,8 +137,14 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
     return result
 
 
-def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: VectorsMeta) -> None:
-    """Write `matrix` [n, v] with its n `ids` to one Parquet file, atomically."""
+def write_vectors(
+    path: StrPath,
+    ids: Sequence[str],
+    matrix: csr_array,
+    meta: VectorsMeta,
+    dense: NDArray[np.float32] | None = None,
+) -> None:
+    """Write `matrix` [n, v] and any `dense` vectors [n, d] with their n `ids` to one Parquet file, atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -147,9 +161,16 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
         for name, entries in (("indices", matrix.indices), ("values", matrix.data))
     )
     names, metadata = Ids(ids), {"format": FORMAT, **asdict(meta)}
-    metadata |= {"crc32": _checksum(metadata, names, matrix.indptr, matrix.indices, matrix.data)}
-    described = schema.with_metadata({METADATA_KEY: json.dumps(metadata)})
-    table = pa.Table.from_arrays([names.array.cast(pa.string()), indices, values], schema=described)
+    columns, arrays = [names.array.cast(pa.string()), indices, values], [matrix.indices, matrix.data]
+    if dense is not None:
+        if len(dense) != len(ids) or not np.isfinite(dense).all():
+            raise VectorsError(f"{path}: dense vectors {list(dense.shape)} of {len(ids)} texts, or not all finite")
+        kind = pa.list_(pa.field("element", pa.float32(), nullable=False), dense.shape[1])
+        schema = schema.append(pa.field("dense", kind, nullable=False))
+        arrays.append(np.ascontiguousarray(dense, dtype=np.float32).ravel())
+        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(arrays[-1]), type=kind))
+    metadata |= {"crc32": _checksum(metadata, names, matrix.indptr, *arrays)}
+    table = pa.Table.from_arrays(columns, schema=schema.with_metadata({METADATA_KEY: json.dumps(metadata)}))
     with replacing(path) as file:
         pq.write_table(
             table,
@@ -157,7 +178,7 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
             row_group_size=max(1, len(ids)),  # one chunk, which is read as one view of the memory
             compression="zstd",
             use_dictionary=False,
-            column_encoding=ENCODING,
+            column_encoding={leaf: ENCODING[leaf] for leaf in LEAVES[: len(columns)]},
             write_page_checksum=True,
         )
 
@@ -239,7 +260,9 @@ def joined(parts: Sequence[StoredVectors]) -> StoredVectors:
     indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     data = np.concatenate([matrix.data for matrix in matrices])
     indices = np.concatenate([matrix.indices for matrix in matrices])
-    return StoredVectors(ids, _matrix(data, indices, indptr, first.meta.size), first.meta)
+    dense = [part.dense for part in parts if part.dense is not None]
+    matrix = _matrix(data, indices, indptr, first.meta.size)
+    return StoredVectors(ids, matrix, first.meta, np.concatenate(dense) if dense else None)
 
 
 class StoredRows:
@@ -250,27 +273,30 @@ class StoredRows:
 
     def __init__(self, shards: Iterator[StoredVectors]) -> None:
         self.read = self.taken = 0  # rows
-        self._shards, self._held = shards, dict[int, csr_array]()
+        self._shards, self._held = shards, dict[int, StoredVectors]()
         self._rows, self._left = dict[str, tuple[int, int]](), dict[int, int]()  # (shard, row) by id; rows by shard
 
-    def take(self, ids: Sequence[str]) -> csr_array | None:
-        """Return the rows of distinct ids [m, v], each once; None if one has no vector (`missing`)."""
+    def take(self, ids: Sequence[str]) -> StoredVectors | None:
+        """Return the rows of m distinct ids, each once; None if one has no vector (`missing`)."""
         while self.missing(ids) is not None:
             if (shard := next(self._shards, None)) is None:
                 return None
             number = max(self._held, default=-1) + 1
             self._rows |= {name: (number, row) for row, name in enumerate(shard.ids)}
-            self._held[number], self._left[number] = shard.matrix, len(shard.ids)
+            self._held[number], self._left[number] = shard, len(shard.ids)
             self.read += len(shard.ids)
         of, places = np.array([self._rows.pop(name) for name in ids], dtype=np.int64).reshape(-1, 2).T
-        numbers = np.unique(of).tolist()
-        found = vstack([self._held[number][places[of == number]] for number in numbers], format="csr")
+        numbers, back = np.unique(of).tolist(), np.argsort(np.argsort(of, kind="stable"))
+        some = [(self._held[number], places[of == number]) for number in numbers]
+        meta, dense = some[0][0].meta, [one.dense[rows] for one, rows in some if one.dense is not None]
+        found = vstack([one.matrix[rows] for one, rows in some], format="csr")
         for number in numbers:
             self._left[number] -= int((of == number).sum())
             if not self._left[number]:
                 del self._held[number], self._left[number]
         self.taken += len(ids)
-        return csr_array(found if len(numbers) == 1 else found[np.argsort(np.argsort(of, kind="stable"))])
+        matrix = csr_array(found if len(numbers) == 1 else found[back])
+        return StoredVectors(Ids(ids), matrix, meta, np.concatenate(dense)[back] if dense else None)
 
     def missing(self, ids: Sequence[str]) -> str | None:
         """Return the first of `ids` without a vector among those read; None if there is none."""
@@ -290,7 +316,7 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
             `vocable encode` counted; two vectors have one id.
     """
     hashes = list[np.ndarray]()
-    files, meta, places = list[Path](), None, places_of(path)
+    files, first, places = list[Path](), None, places_of(path)
     before = {place: place_state(place) for place in places}
     for place in places:
         found = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
@@ -302,12 +328,11 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         files += found
     for file in files:
         shard = read_file(file)
-        meta = meta or shard.meta
-        if shard.meta != meta:
+        origin = asdict(shard.meta) | {"number of dense dimensions": shard.dimensions}
+        first = first or origin
+        if origin != first:
             differing = ", ".join(
-                f"{name} is {value!r} and not {asdict(meta)[name]!r}"
-                for name, value in asdict(shard.meta).items()
-                if value != asdict(meta)[name]
+                f"{name} is {value!r} and not {first[name]!r}" for name, value in origin.items() if value != first[name]
             )
             raise VectorsError(f"{file}: not comparable with {files[0]}: {differing}")
         hashes.append(np.fromiter(map(hash, shard.ids), np.int64, len(shard.ids)))
@@ -329,11 +354,12 @@ def _refuse_repeated(files: Sequence[Path], hashes: Sequence[np.ndarray]) -> Non
 
 
 def read_table(
-    path: Path, schema: pa.Schema, key: bytes, what: str, verb: str = "encode"
+    path: Path, schema: pa.Schema, key: bytes, what: str, verb: str = "encode", *, further: str = ""
 ) -> tuple[pa.Table, dict[str, object]]:
     """Read a Parquet file of `what` that the command `verb` writes: the table and the JSON metadata at `key`.
 
-    Raises `VectorsError` if the file is missing, truncated, damaged, or has another schema.
+    A column `further` may come after those of the schema; its type is not checked. Raises `VectorsError` if the file is
+    missing, truncated, damaged, or has another schema.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -355,6 +381,8 @@ def read_table(
         raise VectorsError(f"{path}: its metadata is damaged: {error}") from error
     if values.get("format") != FORMAT:
         raise VectorsError(f"{path}: stored in format {values.get('format')}; this version reads format {FORMAT}")
+    if table.schema.names == [*schema.names, further]:
+        schema = schema.append(table.schema.field(further))
     if not table.schema.equals(schema) or any(column.null_count for column in table.columns):
         raise VectorsError(f"{path}: expected the columns {', '.join(schema.names)}, without nulls")
     return table, values
@@ -364,9 +392,9 @@ def read_file(path: Path) -> StoredVectors:
     """Read one Parquet file of vectors; ids may repeat, as the windows of a text have one id."""
     import pyarrow as pa
 
-    table, values = read_table(path, _schema(), METADATA_KEY, "vectors")
+    table, values = read_table(path, _schema(), METADATA_KEY, "vectors", further="dense")
     meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)
-    names, indices, weights = (column.combine_chunks() for column in table.columns)
+    names, indices, weights, *more = (column.combine_chunks() for column in table.columns)
     ids = Ids(names.cast(pa.large_string()))
     indptr = numbers(indices.offsets, np.int32)
     if not np.array_equal(indptr, numbers(weights.offsets, np.int32)):
@@ -376,9 +404,22 @@ def read_file(path: Path) -> StoredVectors:
         outside = f"a term index lies outside the vocabulary of {meta.size}"
         what = "", outside, "the term indices of a row are not in order", "a weight is not a positive number"
         raise VectorsError(f"{path}: {what[wrong]}")
-    if expected != _checksum(values, ids, indptr, arrays[1], arrays[0]):
+    dense = _dense_vectors(more[0], path) if more else None
+    if expected != _checksum(values, ids, indptr, arrays[1], arrays[0], *([] if dense is None else [dense.ravel()])):
         raise VectorsError(f"{path}: damaged (its checksum differs)")
-    return StoredVectors(ids, _matrix(*arrays, meta.size), meta)
+    return StoredVectors(ids, _matrix(*arrays, meta.size), meta, dense)
+
+
+def _dense_vectors(column: pa.Array, path: Path) -> NDArray[np.float32]:
+    """Return a column of dense vectors as an array [n, d]."""
+    import pyarrow as pa
+
+    if not pa.types.is_fixed_size_list(column.type) or column.type.value_type != pa.float32():
+        raise VectorsError(f"{path}: the column dense is {column.type}, not of vectors of one length")
+    found = numbers(column.flatten(), np.float32).reshape(len(column), column.type.list_size)
+    if not np.isfinite(found).all():
+        raise VectorsError(f"{path}: a number of a dense vector is not finite")
+    return found
 
 
 def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) -> int:

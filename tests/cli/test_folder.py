@@ -42,7 +42,7 @@ def test_a_folder_becomes_an_index_inside_it(
         assert main(command) == 130
         patched.undo()
     with monkeypatch.context() as patched:
-        patched.setattr(TextEncoder, "encode", None)  # what is encoded is not encoded again
+        patched.setattr(TextEncoder, "encode_both", None)  # what is encoded is not encoded again
         done(capsys, *command)
     assert "already there" in done(capsys, *command)
     found = documents(Path("index"))

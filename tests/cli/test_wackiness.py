@@ -182,7 +182,7 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
     assert not (tmp_path / "report").exists()
     assert (tmp_path / "report.partial" / "00" / "document" / "part-00000.parquet").is_file()
     assert "was made with other settings (k)" in unmeasured(capsys, *arguments, "-k", 2)
-    monkeypatch.setattr("vocable.encoder.text_encoder.TextEncoder.encode", killed)  # nothing is left to encode
+    monkeypatch.setattr("vocable.encoder.text_encoder.TextEncoder.encode_both", killed)  # nothing is left to encode
     found = json.loads(measured(capsys, *arguments, "--json"))
     assert found == json.loads(expected) | {"output": str(tmp_path / "report")}
     assert not (tmp_path / "report.partial").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer, SparseEncoder
 
+from vocable.data import Document, read_corpus
+from vocable.encoder import stream
 from vocable.encoder.dense import DENSE
 from vocable.encoder.encode import encode
 from vocable.encoder.export import export_model
@@ -17,7 +20,11 @@ from vocable.encoder.fuse import fuse, splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.models import encoding_model
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
+from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.torch_model import TorchEncoder
+from vocable.retrieval.verbs import index, open_index
+from vocable.vectors import read_vectors
 
 TEXTS = ["The quick fox jumps.", "A lazy dog", "fox fox fox, and a much longer text about the brown dog", "", "fox"]
 
@@ -105,3 +112,62 @@ def test_an_exported_graph_gives_both(
 def test_a_fused_model_is_fused_twice_with_one_hook(backbones: dict[str, Path], tmp_path: Path) -> None:
     model: Any = fuse(load_sparse_encoder(with_dense(backbones["bert"], tmp_path / "model", 8), device="cpu"))
     assert len(model[0].auto_model.base_model._forward_hooks) == 1
+
+
+@pytest.fixture(scope="module")
+def place(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return with_dense(backbones["bert"], tmp_path_factory.mktemp("with dense") / "model", 16)
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_files_have_the_vectors_of_one_pass(place: str, corpus: Path, tmp_path: Path, shards: int | None) -> None:
+    options: Any = {"dtype": "float32", "device": "cpu"}
+    encode(place, corpus, output=tmp_path / "vectors", shards=shards, **options)
+    stored, encoder = read_vectors(tmp_path / "vectors"), TextEncoder(load(place, device="cpu"), dtype="float32")
+    sparse, dense = encoder.encode_both([document.full for document in read_corpus(corpus)])
+    assert dense is not None
+    assert stored.dense is not None
+    np.testing.assert_allclose(stored.dense, dense, atol=1e-5)
+    np.testing.assert_allclose(stored.matrix.toarray(), sparse.toarray(), atol=1e-5)
+    encode(place, corpus, output=tmp_path / "sparse", shards=shards, no_dense=True, **options)
+    assert read_vectors(tmp_path / "sparse").dense is None
+
+
+def test_a_begun_part_keeps_both(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [Document(str(number), f"fox {'dog ' * (number % 30)}{number}") for number in range(60)]
+    encoder = TextEncoder(load(place, device="cpu"), dtype="float32")
+    encoder.batch_tokens = 256
+    expected = encoder.encode_both([document.full for document in documents]).dense
+    monkeypatch.setattr(stream, "PART_SECONDS", 0.0)
+    original, calls = TorchEncoder.encode, []
+
+    def stopping(self: TorchEncoder, texts: list[str], *others: Any) -> object:
+        calls.append(texts)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(self, texts, *others)
+
+    monkeypatch.setattr(TorchEncoder, "encode", stopping)
+    for _ in range(2):
+        with suppress(KeyboardInterrupt):
+            encode_stream(encoder, documents, tmp_path / "vectors", model="m", dense=True)
+    found = read_vectors(tmp_path / "vectors").dense
+    assert found is not None
+    np.testing.assert_allclose(found, expected, atol=1e-5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["", "exact:"])
+def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp_path: Path, engine: str) -> None:
+    options: Any = {"dtype": "float32", "device": "cpu"}
+    encode(place, corpus, output=tmp_path / "vectors", **options)
+    made = f"{engine}{tmp_path / 'index'}"
+    with index(tmp_path / "vectors", corpus, made, bm25=True) as collection:
+        assert collection.spaces == ("sparse", "bm25", "dense")
+    with (
+        open_index(made, device="cpu") as collection,
+        index(place, corpus, f"{engine}{tmp_path / 'other'}", bm25=True, **options) as other,
+    ):
+        found, expected = (one.search(["the fox"], 5, hybrid=True) for one in (collection, other))
+        assert found.hits(0) == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected.hits(0)]
+    with index(tmp_path / "vectors", corpus, f"{engine}{tmp_path / 'third'}", no_dense=True) as third:
+        assert third.spaces == ("sparse",)

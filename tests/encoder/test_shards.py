@@ -219,7 +219,7 @@ def test_two_makers_of_one_shard_spoil_nothing_where_there_are_no_locks(
 ) -> None:
     monkeypatch.setattr("vocable.locks.fcntl", None)
     one = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=1, shard=1)
-    encode, calls = TextEncoder.encode, list[int]()
+    encode, calls = TextEncoder.encode_both, list[int]()
 
     def overtaken(self: TextEncoder, *given: Any, **named: Any) -> csr_array:
         calls.append(1)
@@ -227,7 +227,7 @@ def test_two_makers_of_one_shard_spoil_nothing_where_there_are_no_locks(
             one()
         return encode(self, *given, **named)
 
-    monkeypatch.setattr(TextEncoder, "encode", overtaken)
+    monkeypatch.setattr(TextEncoder, "encode_both", overtaken)
     with pytest.raises(ArgumentError, match=r"there is no folder .*shard-00001\.partial"):
         one()
     assert len(calls) == 3 + 4  # of six parts

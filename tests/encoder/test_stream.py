@@ -89,13 +89,13 @@ def test_a_stopped_run_goes_on(
         encode_stream(encoder, broken_off(documents, after), tmp_path / "out", model="toy")
     assert not (tmp_path / "out").exists()
     encoded: list[str] = []
-    encode = TextEncoder.encode
+    encode = TextEncoder.encode_both
 
     def counting(self: TextEncoder, texts: list[str], *arguments: Any, **named: Any) -> object:
         encoded.extend(texts)
         return encode(self, texts, *arguments, **named)
 
-    monkeypatch.setattr(TextEncoder, "encode", counting)
+    monkeypatch.setattr(TextEncoder, "encode_both", counting)
     done = encode_stream(encoder, documents, tmp_path / "out", model="toy")
     assert len(encoded) == 10 - after // PART * PART  # parts that were finished are not encoded again
     assert replace(done, seconds=0) == replace(whole, seconds=0)

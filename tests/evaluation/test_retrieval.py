@@ -31,7 +31,7 @@ def test_vectors_are_those_of_memory_and_made_once(
     assert abs(found.queries - expected.queries).max() == 0
     assert abs(found.documents - expected.documents).max() == 0
     assert (found.dataset, found.query_ids) == (expected.dataset, ["q0", "q2"])
-    monkeypatch.delattr(TextEncoder, "encode")
+    monkeypatch.delattr(TextEncoder, "encode_both")
     again = encode_dataset(toy_model, dataset, keep=tmp_path, name="toy", dtype="float32")
     assert abs(again.documents - expected.documents).max() == 0
 

@@ -123,8 +123,8 @@ def test_a_search_encodes_its_queries_once(
 ) -> None:
     model, place = with_dense(backbones["bert"], tmp_path / "model", 16), f"exact:{tmp_path / 'index'}"
     index(model, corpus, place, bm25=True, dtype="float32", device="cpu")
-    passes, encode = [], TextEncoder._vectors
-    monkeypatch.setattr(TextEncoder, "_vectors", lambda *given: passes.append(given[1]) or encode(*given))
+    passes, encode = [], TextEncoder.encode_both
+    monkeypatch.setattr(TextEncoder, "encode_both", lambda *given: passes.append(given[1]) or encode(*given))
     with open_index(place, device="cpu") as collection:
         found = search(collection, ["the fox"], 3, explain=True, **options)[0]
         assert passes == [["the fox"]]

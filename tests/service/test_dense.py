@@ -34,13 +34,13 @@ def client(served: Callable[..., Client], place: Path) -> Client:
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The texts of each pass of an encoder."""
-    found, encode = [], TextEncoder._vectors
+    found, encode = [], TextEncoder.encode_both
 
     def counted(self: TextEncoder, texts: Any, *rest: Any) -> Any:
         found.append(texts)
         return encode(self, texts, *rest)
 
-    monkeypatch.setattr(TextEncoder, "_vectors", counted)
+    monkeypatch.setattr(TextEncoder, "encode_both", counted)
     return found
 
 

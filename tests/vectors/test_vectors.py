@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,8 +17,16 @@ from scipy.sparse import coo_array, csr_array, csr_matrix
 
 from vocable.arrays import Ids
 from vocable.errors import ArgumentError, VectorsError
-from vocable.pruning import quantize
-from vocable.vectors import StoredVectors, VectorsMeta, as_vectors, read_vectors, write_vectors
+from vocable.pruning import prune, quantize
+from vocable.vectors import (
+    StoredRows,
+    StoredVectors,
+    VectorsMeta,
+    as_vectors,
+    read_shards,
+    read_vectors,
+    write_vectors,
+)
 
 META = VectorsMeta(vocabulary="abc123", model="toy", pooling="max", role="document", max_length=128, size=6)
 DENSE = np.array([[0, 1.5, 0, 0.25, 0, 3], [0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0.5, 0]], dtype=np.float32)
@@ -291,8 +300,8 @@ def test_ids_are_a_sequence() -> None:
 
 
 def test_stored_vectors_unpack() -> None:
-    ids, matrix, meta = StoredVectors(Ids(IDS), csr_array(DENSE), META)
-    assert (len(ids), matrix.shape[1]) == (3, meta.size)
+    ids, matrix, meta, dense = StoredVectors(Ids(IDS), csr_array(DENSE), META)
+    assert (len(ids), matrix.shape[1], dense) == (3, meta.size, None)
 
 
 def test_columns_are_encoded_as_they_are_meant_to_be(tmp_path: Path) -> None:
@@ -338,3 +347,48 @@ def test_weights_that_one_file_cannot_count_are_refused(tmp_path: Path, monkeypa
     monkeypatch.setattr("vocable.vectors.as_vectors", lambda matrix: large)
     with pytest.raises(VectorsError, match=r"v\.parquet: 2,147,483,648 weights are too many for one file"):
         shard(tmp_path / "v.parquet", slice(None))
+
+
+@given(st.integers(0, 5), st.integers(1, 5), st.data())
+def test_dense_vectors_are_read_as_written(count: int, d: int, data: st.DataObject) -> None:
+    vectors = data.draw(arrays(np.float32, (count, d), elements=st.floats(-1, 1, width=32)))
+    sparse, ids = csr_array((count, 6), dtype=np.float32), [str(number) for number in range(count)]
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "v.parquet")
+        write_vectors(path, ids, sparse, META, vectors)
+        stored = read_vectors(path)
+        assert stored.dense is not None
+        assert stored.dense.tolist() == vectors.tolist()
+        order = data.draw(st.permutations(range(count)))
+        rows = StoredRows(read_shards(path))
+        if count:
+            taken = rows.take([ids[row] for row in order])
+            assert taken is not None
+            assert taken.dense is not None
+            assert (list(taken.ids), taken.dense.tolist()) == ([ids[row] for row in order], vectors[order].tolist())
+
+
+def test_dense_vectors_are_checked(tmp_path: Path) -> None:
+    path, dense = tmp_path / "part-00000.parquet", np.eye(3, 4, dtype=np.float32)
+    write_vectors(path, IDS, csr_array(DENSE), META, dense)
+    write_vectors(tmp_path / "part-00001.parquet", ["d"], csr_array(DENSE[:1]), META)
+    with pytest.raises(VectorsError, match="dense dimensions is None and not 4"):
+        read_vectors(tmp_path)
+    with pytest.raises(VectorsError, match=r"\[2, 4\] of 3 texts"):
+        write_vectors(path, IDS, csr_array(DENSE), META, dense[:2])
+    table = pq.read_table(path)
+    other = table.set_column(3, table.schema.field("dense"), [table["dense"].combine_chunks()[::-1]])
+    pq.write_table(other, path)
+    with pytest.raises(VectorsError, match="checksum"):
+        read_vectors(path)
+    pq.write_table(table.set_column(3, "dense", table["indices"]), path)
+    with pytest.raises(VectorsError, match="the column dense is"):
+        read_vectors(path)
+
+
+def test_pruning_leaves_dense_vectors(tmp_path: Path) -> None:
+    path, dense = tmp_path / "v.parquet", np.eye(3, 4, dtype=np.float32)
+    write_vectors(path, IDS, csr_array(DENSE), META, dense)
+    prune(path, 1, output=tmp_path / "pruned")
+    stored = read_vectors(tmp_path / "pruned")
+    assert (stored.matrix.nnz, stored.dense.tolist()) == (2, dense.tolist())  # type: ignore[union-attr]

@@ -86,7 +86,7 @@ def index(
         skip_bad=skip_bad,
         **options,
     )
-    hybrid = " --hybrid" if options.get("bm25") or dense else ""
+    hybrid = " --hybrid" if len(made.spaces) > 1 else ""
     return Outcome(made, [output], f'vocable search {output} "your question"{hybrid}')
 
 
@@ -313,6 +313,7 @@ def encode(
     scheduler: Annotated[
         str | None, Doc("Address of a Dask scheduler whose workers encode the shards, as dask://host:8786.")
     ] = None,
+    no_dense: Annotated[bool, Doc("Leave out the dense vectors of MODEL.")] = False,
     skip_bad: SkipBad = 0,
     **options: Unpack[Encoding],
 ) -> Outcome:

@@ -99,6 +99,7 @@ def encode(
     shard: Count | None = None,
     workers: Count = 1,
     scheduler: str | None = None,
+    no_dense: bool = False,
     skip_bad: CountOrZero = 0,
     name: str | None = None,
     **options: Unpack[Encoding],
@@ -116,6 +117,7 @@ def encode(
         shard: make only this shard, counted from 1.
         workers: processes on this machine that make shards; each loads the model by its name.
         scheduler: address of a Dask scheduler whose workers make the shards, as dask://host:8786.
+        no_dense: with `output`, leave out the dense vectors of a model that gives them in the same pass.
         skip_bad: bad lines to tolerate and leave out, in the corpus or in each shard. With `output`.
         name: with `output`, the model's name in the stored metadata; by default the place it was loaded from.
         options: of `Encoding`. By default, a text has the number of terms that the model's configuration sets for the
@@ -148,14 +150,15 @@ def encode(
         warn_of_unknown(encoder.unknown, encoder.windows_read or vectors.shape[0])
         return vectors
     if shards is None:
-        done = encode_stream(encoder, _as_documents(found), output, model=named, source=str(texts))
+        stream, source = _as_documents(found), str(texts)
+        done = encode_stream(encoder, stream, output, model=named, source=source, dense=not no_dense)
         return EncodedCorpus.of(done, encoder, bad)
-    sharded = _Sharded.planned(encoder, str(texts), output, named, shards, bad)
+    sharded = _Sharded.planned(encoder, str(texts), output, named, shards, bad, dense=not no_dense)
     if shard is not None:
         return sharded.encode(encoder, shard, bad)
     here = workers == 1 and scheduler is None
     given = {**options, "texts": sharded.source, "role": role, "output": sharded.folder, "shards": shards}
-    given |= {"name": named, "skip_bad": skip_bad, "device": None, "runtime": None}
+    given |= {"name": named, "no_dense": no_dense, "skip_bad": skip_bad, "device": None, "runtime": None}
     given["dtype"] = encoder.model.dtype if loaded.runtime == "torch" else "auto"
     others = _Loading(named, None if scheduler else loaded.device, loaded.runtime)
     make = partial(_make_shard, loaded if here else others, given)
@@ -191,16 +194,26 @@ class _Sharded(NamedTuple):
     kind: Kind[Document] | Kind[Query]
     spans: list[Span]
     model: str
+    dense: bool
 
     @classmethod
     def planned(
-        cls, encoder: TextEncoder, texts: str, output: str | Path, model: str, shards: int, bad: BadLines
+        cls,
+        encoder: TextEncoder,
+        texts: str,
+        output: str | Path,
+        model: str,
+        shards: int,
+        bad: BadLines,
+        *,
+        dense: bool,
     ) -> _Sharded:
         """Read the plan of a folder of shards, or make it."""
         folder, source = Path(output).resolve(), absolute(texts)
         kind: Kind[Document] | Kind[Query] = DOCUMENT if encoder.role == "document" else QUERY
-        settings = stream_settings(encoder, describe(encoder, model), source, inputs="") | {"shards": shards}
-        return cls(folder, source, kind, planned(folder, settings, kind, PART_SIZE, bad), model)
+        meta = describe(encoder, model)
+        settings = stream_settings(encoder, meta, source, inputs="", dense=dense) | {"shards": shards}
+        return cls(folder, source, kind, planned(folder, settings, kind, PART_SIZE, bad), model, dense)
 
     def encode(self, encoder: TextEncoder, shard: int, bad: BadLines) -> EncodedCorpus:
         """Make one shard."""
@@ -217,6 +230,7 @@ class _Sharded(NamedTuple):
             shard=part,
             title="shard {} of {}".format(*part),
             total=span.size,
+            dense=self.dense,
         )
         return EncodedCorpus.of(done, encoder, bad)
 

@@ -15,11 +15,11 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
 
 from vocable.data import Document
 from vocable.encoder.models import describe
-from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
+from vocable.encoder.protocol import EncodedTexts
+from vocable.encoder.text_encoder import TextEncoder, joined_texts, warn_of_unknown
 from vocable.errors import VectorsError
 from vocable.fingerprint import fingerprint
 from vocable.options import LongDocuments
@@ -58,6 +58,7 @@ def encode_stream(
     shard: tuple[int, int] = (1, 1),
     title: str = "encode",
     total: int | None = None,
+    dense: bool = False,
 ) -> StreamProgress:
     """Encode `documents` into `folder/part-*.parquet`; an interrupted run resumes when repeated.
 
@@ -70,13 +71,14 @@ def encode_stream(
         inputs: changes when the documents do; by default the fingerprint of a local corpus' files.
         shard: (i, m) for the i-th of m shards, stored in the settings.
         title, total: of the progress bar.
+        dense: also write the dense vectors of a model that gives them in the same pass.
 
     Raises:
         ArgumentError: the folder or the work in progress was made with other settings.
         VectorsError: the work in progress was made from other documents, or is damaged.
     """
     meta = describe(encoder, model)
-    settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard)
+    settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard, dense=dense)
     if finished(folder, settings):
         return read_progress(folder)
     with resumable(folder, settings) as work, progress(title, total) as advance:
@@ -91,14 +93,15 @@ def encode_stream(
         while (part := next(parts, [])) or not done.parts:
             started, before = time.perf_counter(), (encoder.truncated, encoder.windows_read, encoder.unknown)
             name = f"part-{done.parts:05d}"
-            state = _UnfinishedPart(work / f"{name}.begun", [document.id for document in part], meta)
+            state = _UnfinishedPart(work / f"{name}.begun", [document.id for document in part], meta, dense)
             texts = [document.full for document in part]
             try:
-                vectors = encoder.encode(texts, advance, begun=state.read, keep=state.keep)
+                vectors, embedded = encoder.encode_both(texts, advance, begun=state.read, keep=state.keep)
             except KeyboardInterrupt:
                 state.write()
                 raise
-            write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
+            ids = [document.id for document in part]
+            write_vectors(work / f"{name}.parquet", ids, vectors, meta, embedded if dense else None)
             done.parts += 1
             done.texts += len(part)
             done.truncated += encoder.truncated - before[0]
@@ -130,19 +133,20 @@ def in_parts(documents: Iterable[Document], most: int, long_documents: LongDocum
 class _UnfinishedPart:
     """The saved vectors of an unfinished part, in the order in which they are encoded."""
 
-    def __init__(self, path: Path, ids: list[str], meta: VectorsMeta) -> None:
-        self.path, self._ids, self._meta = path, ids, meta
-        self._rows, self._written = list[csr_array](), time.monotonic()
+    def __init__(self, path: Path, ids: list[str], meta: VectorsMeta, dense: bool) -> None:
+        self.path, self._ids, self._meta, self._dense = path, ids, meta, dense
+        self._rows, self._written = list[EncodedTexts](), time.monotonic()
 
-    def read(self, order: np.ndarray) -> csr_array | None:
+    def read(self, order: np.ndarray) -> EncodedTexts | None:
         """Return the vectors of an earlier run; None without any, or if they are of other texts."""
         self._ids = [self._ids[row] for row in order]
         if not self.path.exists():
             return None
         kept = read_file(self.path)
-        return kept.matrix if list(kept.ids) == self._ids[: len(kept.ids)] else None
+        same = list(kept.ids) == self._ids[: len(kept.ids)]
+        return EncodedTexts(kept.matrix, kept.dense) if same else None
 
-    def keep(self, rows: list[csr_array]) -> None:
+    def keep(self, rows: list[EncodedTexts]) -> None:
         """Save the vectors every `PART_SECONDS`."""
         self._rows = rows
         if time.monotonic() - self._written >= PART_SECONDS:
@@ -151,8 +155,8 @@ class _UnfinishedPart:
     def write(self) -> None:
         """Save the vectors."""
         if self._rows:
-            made = csr_array(vstack(self._rows, format="csr"))
-            write_vectors(self.path, self._ids[: made.shape[0]], made, self._meta)
+            made, dense = joined_texts(self._rows)
+            write_vectors(self.path, self._ids[: made.shape[0]], made, self._meta, dense if self._dense else None)
             self._written = time.monotonic()
 
 
@@ -163,9 +167,11 @@ def stream_settings(
     *,
     inputs: str | None = None,
     shard: tuple[int, int] = (1, 1),
+    dense: bool = False,
 ) -> dict[str, object]:
     """Return everything that determines the vectors, as JSON values."""
-    return {
+    both = {"dense_dimensions": encoder.dimensions} if dense and encoder.dimensions else {}
+    return both | {
         **asdict(meta),
         "weights": encoder.model.checksum(),
         "source": source,

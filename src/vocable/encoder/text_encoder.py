@@ -70,41 +70,31 @@ class TextEncoder:
         self._factors: np.ndarray | None = None
         self.truncated = self.windows_read = self.unknown = 0
 
-    def encode(
-        self,
-        texts: Texts,
-        advance: Callable[[int], object] = lambda done: None,
-        *,
-        begun: Callable[[np.ndarray], csr_array | None] = lambda order: None,
-        keep: Callable[[list[csr_array]], object] = lambda rows: None,
-    ) -> csr_array:
-        """Encode b texts into [b, v]; `advance` is called after every batch with its number of texts.
-
-        `begun` gets the order in which the texts are encoded, int64 [b], and may return vectors of the first ones from
-        an earlier call. `keep` gets all vectors so far after every batch.
-        """
-        return self._vectors(texts, advance, begun, keep).sparse
-
-    def encode_both(self, texts: Texts, advance: Callable[[int], object] = lambda done: None) -> EncodedTexts:
-        """Encode b texts as `encode` does, and return their dense vectors [b, d], too, if the model gives any.
-
-        They are unit vectors; of a text without a token in the vocabulary, zero. With "maxpool" a text has the mean of
-        its windows' dense vectors, as a unit vector.
-        """
-        return self._vectors(texts, advance)
-
     @property
     def dimensions(self) -> int | None:
         """The dimensions d of the model's dense vectors; None for a model that is sparse alone."""
         return self._encoder.settings.dimensions
 
-    def _vectors(
+    def encode(self, texts: Texts, advance: Callable[[int], object] = lambda done: None) -> csr_array:
+        """Encode b texts into [b, v]; `advance` is called after every batch with its number of texts."""
+        return self.encode_both(texts, advance).sparse
+
+    def encode_both(
         self,
         texts: Texts,
-        advance: Callable[[int], object],
-        begun: Callable[[np.ndarray], csr_array | None] = lambda order: None,
-        keep: Callable[[list[csr_array]], object] = lambda rows: None,
+        advance: Callable[[int], object] = lambda done: None,
+        *,
+        begun: Callable[[np.ndarray], EncodedTexts | None] = lambda order: None,
+        keep: Callable[[list[EncodedTexts]], object] = lambda rows: None,
     ) -> EncodedTexts:
+        """Encode b texts as `encode` does, and return their dense vectors [b, d], too, if the model gives any.
+
+        They are unit vectors; of a text without a token in the vocabulary, zero. With "maxpool" a text has the mean of
+        its windows' dense vectors, as a unit vector.
+
+        `begun` gets the order in which the texts are encoded, int64 [b], and may return vectors of the first ones from
+        an earlier call. `keep` gets all vectors so far after every batch.
+        """
         texts = as_texts(texts)
         if self.long_documents == "truncate":
             sparse, dense = self._rows(texts, advance, begun, keep)
@@ -166,8 +156,8 @@ class TextEncoder:
         self,
         texts: Sequence[str],
         advance: Callable[[int], object],
-        begun: Callable[[np.ndarray], csr_array | None],
-        keep: Callable[[list[csr_array]], object],
+        begun: Callable[[np.ndarray], EncodedTexts | None],
+        keep: Callable[[list[EncodedTexts]], object],
     ) -> EncodedTexts:
         if not texts:
             nothing = None if self.dimensions is None else np.zeros((0, self.dimensions), dtype=np.float32)
@@ -183,11 +173,11 @@ class TextEncoder:
             size = max(1, self.batch_tokens // max(1, int(lengths[order[start]])))
             batches.append(order[start : start + size])
             start += size
-        rows, dense, ends = [], [], np.cumsum([len(batch) for batch in batches])
-        if (earlier := begun(order)) is not None and earlier.shape[0] in ends:  # else it came from other batches
+        rows, ends = list[EncodedTexts](), np.cumsum([len(batch) for batch in batches])
+        if (earlier := begun(order)) is not None and (done := earlier.sparse.shape[0]) in ends:  # else of other batches
             rows.append(earlier)
-            batches = batches[int(np.searchsorted(ends, earlier.shape[0])) + 1 :]
-            advance(earlier.shape[0])
+            batches = batches[int(np.searchsorted(ends, done)) + 1 :]
+            advance(done)
 
         def encode(batch: np.ndarray) -> EncodedTexts:
             some = [texts[i] for i in batch], [ids[i] for i in batch]
@@ -195,15 +185,11 @@ class TextEncoder:
             return made._replace(sparse=self._pruned(made.sparse))
 
         for batch, vectors in zip(batches, self._encoded(encode, batches), strict=True):
-            rows.append(vectors.sparse)
-            dense.append(vectors.dense)
+            rows.append(vectors)
             advance(len(batch))
             keep(rows)
-        stacked, back = csr_array(vstack(rows, format="csr")), np.argsort(order)
-        embedded = [one for one in dense if one is not None]
-        if earlier is not None or not embedded:  # vectors of an earlier call are sparse alone
-            return EncodedTexts(_with_rows(stacked[back], known))
-        return EncodedTexts(_with_rows(stacked[back], known), np.concatenate(embedded)[back] * known[:, None])
+        (sparse, dense), back = joined_texts(rows), np.argsort(order)
+        return EncodedTexts(_with_rows(sparse[back], known), None if dense is None else dense[back] * known[:, None])
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """Count the tokens of each text, with the prompt and special tokens, int64 [b]; nothing is truncated.
@@ -302,6 +288,13 @@ class TextEncoder:
         """Return the token ids of each prompt and text, not truncated; with `special` tokens around them."""
         prompted = [self.prompt + text for text in texts] if self.prompt else texts
         return self._tokenization.ids(prompted, special=special)
+
+
+def joined_texts(parts: Sequence[EncodedTexts]) -> EncodedTexts:
+    """Return the vectors of several groups of texts as one."""
+    dense = [part.dense for part in parts if part.dense is not None]
+    sparse = csr_array(vstack([part.sparse for part in parts], format="csr"))
+    return EncodedTexts(sparse, np.concatenate(dense) if dense else None)
 
 
 def _with_rows(vectors: csr_array, kept: np.ndarray) -> csr_array:

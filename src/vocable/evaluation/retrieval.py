@@ -200,10 +200,13 @@ def encode_dataset(
                 keep.mkdir(parents=True, exist_ok=True)
                 folder = keep / ("queries" if role == "query" else "documents")
                 shown = f"{title}: {role}"
+                count = len(documents)
                 seconds = encode_stream(
-                    encoder, documents, folder, model=name, source=judged.name, title=shown, total=len(documents)
+                    encoder, documents, folder, model=name, source=judged.name, title=shown, total=count, dense=True
                 ).seconds
-                matrices.append(read_vectors(folder).matrix)
+                stored = read_vectors(folder)
+                matrices.append(stored.matrix)
+                dense += [] if stored.dense is None else [stored.dense]
             if encoder.truncated:
                 counts = encoder.truncated, len(documents), encoder.role, encoder.max_length
                 logger.warning("%d of %d %s texts were truncated to %d tokens", *counts)
@@ -239,9 +242,10 @@ def stored_dataset(
     encoder = TextEncoder(model, "query", dtype=dtype, max_length=max_length, query_idf=query_idf)
     if describe(encoder, stored.meta.model).vocabulary != stored.meta.vocabulary:
         raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} has changed since")
-    queries = encoder.encode([query.text for query in judged.queries])
-    documents = stored.matrix[[rows[document.id] for document in judged.documents]]
-    return Encoded(judged, *_with_idf(encoder, queries, documents), None, encoder)
+    queries, asked = encoder.encode_both([query.text for query in judged.queries])
+    places = [rows[document.id] for document in judged.documents]
+    dense = None if asked is None or stored.dense is None else (asked, stored.dense[places])
+    return Encoded(judged, *_with_idf(encoder, queries, stored.matrix[places]), None, encoder, dense)
 
 
 QueryWeights: TypeAlias = Callable[[Sequence[str]], csr_array]  # q texts -> weights of an index's words [q, v]

@@ -355,7 +355,7 @@ class Collection(StoredDocuments):
     def dense_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors [q, d] of texts as queries in the space dense."""
         if self.dense_inside:
-            dense = self.query_encoder().encode_both(queries).dense
-            assert dense is not None
+            if (dense := self.query_encoder().encode_both(queries).dense) is None:
+                raise VectorsError(f"{self.place}: {self.model} gives queries no dense vectors: search without them")
             return dense
         return normalized(self.dense_model.encode_query(list(queries), show_progress_bar=False))

@@ -183,6 +183,7 @@ def _groups(parts: Iterable[StoredVectors], most: int) -> Iterator[StoredVectors
     """Join consecutive vectors to groups of at most so many postings; a longer vector is a group of its own."""
     held, count, whole = list[StoredVectors](), 0, None
     for whole in parts:
+        whole = whole._replace(dense=None)
         indptr, start, n = whole.matrix.indptr, 0, len(whole.ids)
         while start < n:
             end = int(np.searchsorted(indptr, int(indptr[start]) + most - count, side="right")) - 1

@@ -11,10 +11,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from scipy.sparse import csr_array
-
 from vocable.data import Document
-from vocable.encoder.protocol import EncodingModel
+from vocable.encoder.protocol import EncodedTexts, EncodingModel
 from vocable.encoder.stream import StreamProgress
 from vocable.errors import ArgumentError, UnavailableError, VectorsError, VocableError
 from vocable.retrieval.collection import Collection
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with their vectors if stored
+Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # of a corpus, with their vectors if stored
 
 
 def collection_of(place: str, store: Store, **options: Any) -> Collection:
@@ -47,7 +45,7 @@ class Making:
     settings: dict[str, Any]
     model: EncodingModel | None
     dense_model: SentenceTransformer | None
-    dimensions: int | None  # of the dense vectors that `model` gives in the same pass
+    dimensions: int | None  # of the dense vectors that the model of the sparse ones gives in the same pass
     device: str | None
 
     def make(self, address: str, parts: Parts) -> Collection:

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document
+from vocable.encoder.protocol import EncodedTexts
 from vocable.encoder.stream import StreamProgress
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.windows import maximum, mean_of_windows
@@ -124,7 +125,7 @@ class PassageCollection(Collection):
         self,
         documents: Sequence[Document],
         replaced: Sequence[Document],
-        sparse: csr_array | None = None,
+        stored: EncodedTexts | None = None,
         advance: Callable[[int], object] = lambda done: None,
     ) -> StreamProgress:
         passages = [one for document in documents for one in passages_of(document, self.document_encoder)]

@@ -24,7 +24,7 @@ from vocable.data.records import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.encode import EncodedCorpus
 from vocable.encoder.load import load_encoder
-from vocable.encoder.protocol import EncodingModel
+from vocable.encoder.protocol import EncodedTexts, EncodingModel
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import (
@@ -196,7 +196,7 @@ class StoredDocuments:
         if not self.store.about.changes:
             raise ArgumentError(f"{self.place} cannot change: index again to a plain folder, or to a server")
 
-    def fill(self, parts: Iterable[tuple[Sequence[Document], csr_array | None]]) -> None:
+    def fill(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]]) -> None:
         """Add the documents of a corpus to a new collection; an interrupted call resumes when repeated.
 
         A part is documents and their vectors, None if they must be encoded. The store's settings hold the `progress`,
@@ -217,7 +217,7 @@ class StoredDocuments:
             raise
         warn_of_language(self.model, Coverage(*done.coverage), "bm25" in self.spaces)
 
-    def _fill_on(self, parts: Iterable[tuple[Sequence[Document], csr_array | None]], done: StreamProgress) -> None:
+    def _fill_on(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]], done: StreamProgress) -> None:
         """Write further parts of a corpus, and count them in `done`."""
         resumed = done.parts  # a killed call may have written this part
         with progress("index") as advance:
@@ -315,15 +315,15 @@ class StoredDocuments:
         self,
         documents: Sequence[Document],
         replaced: Sequence[Document],
-        sparse: csr_array | None = None,
+        stored: EncodedTexts | None = None,
         advance: Callable[[int], object] = lambda done: None,
     ) -> StreamProgress:
-        """Write documents, and encode them unless `sparse` has their vectors [m, v]; return counts of the texts.
+        """Write documents, and encode them unless `stored` has their vectors; return counts of the texts.
 
         `replaced` are the documents in the store with the same ids.
         """
-        counts, dense = StreamProgress(), None
-        if sparse is None:
+        counts = StreamProgress()
+        if stored is None:
             encoder = self.document_encoder
             before = encoder.truncated, encoder.windows_read, encoder.unknown
             sparse, dense = encoder.encode_both([document.full for document in documents], advance)
@@ -332,6 +332,7 @@ class StoredDocuments:
             if self.title_boost:
                 sparse = self._with_titles(sparse, documents)
         else:
+            sparse, dense = stored
             advance(len(documents))
         counts.empty = int((np.diff(sparse.indptr) == 0).sum())
         self._write(documents, sparse, replaced, dense)

@@ -17,6 +17,7 @@ from vocable.data.texts import as_ids
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load_encoder
 from vocable.encoder.models import Model, describe, is_model, model_name
+from vocable.encoder.protocol import EncodedTexts
 from vocable.encoder.stream import in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, VectorsError
@@ -64,8 +65,8 @@ def index(
         output: a folder, for a collection that can change; exact:FOLDER for a read-only one, the fastest; or an engine
             and its address, as qdrant+http://host:6333/name (docs/search.md lists them). If the same call has made it
             already, it is opened.
-        dense: also encode with this model of sentence-transformers, for hybrid search; by default with `model` itself,
-            if it gives dense vectors in the same pass.
+        dense: also encode with this model of sentence-transformers, for hybrid search; by default `model` itself, if it
+            gives, or the stored vectors have, dense vectors of the same pass.
         no_dense: leave out the dense vectors of `model`.
         engine_options: options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).
         base_url: web address of a corpus that is a folder: each document gets the field `url`, also in `add`.
@@ -148,6 +149,7 @@ def build(
             raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
         settings |= {"model": stored.meta.model, "weights": _weights(places), "meta": asdict(stored.meta)}
         settings["vectors"] = fingerprint(*places)
+        dimensions = stored.dimensions
         parts = _with_vectors(documents, chain([stored], shards), limits, source, size)
     elif is_model(model) or isinstance(model, str | PathLike):
         check_length(model, limits.max_length)
@@ -159,12 +161,13 @@ def build(
         window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
         meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), name)
         settings |= {"model": name, "weights": loaded.checksum(), "meta": asdict(meta)}
-        if dense is None and not no_dense and loaded.dimensions and "dense" in engine.about.spaces:
-            dense, dimensions = name, loaded.dimensions
+        dimensions = loaded.dimensions
         parts = ((some, None) for some in in_parts(documents, size, limits.long_documents))
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
-    dense_model = None if dense is None or dimensions else load_dense(dense, device)
+    if dense is not None or no_dense or "dense" not in engine.about.spaces:
+        dimensions = None
+    dense_model = None if dense is None else load_dense(dense, device)
     settings |= {
         "source": source,
         "base_url": base_url,
@@ -172,7 +175,7 @@ def build(
         "bm25": bm25,
         "title_weight": title_weight,
         "title_boost": title_boost,
-        "dense": dense,
+        "dense": settings["model"] if dimensions else dense,
         "dense_weights": None if dense_model is None else dense_checksum(dense_model),
         "limits": asdict(limits),
     }
@@ -331,6 +334,7 @@ def _with_vectors(
         names = [document.id for document in some]
         if (found := rows.take(names)) is None:
             raise VectorsError(f"{source}: the document {rows.missing(names)!r} has no vector")
-        yield some, prune(found, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
+        pruned = prune(found.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
+        yield some, EncodedTexts(pruned, found.dense)
     if rows.rest():
         raise VectorsError(f"{source} has {rows.taken} documents, but there are vectors of {rows.read}")

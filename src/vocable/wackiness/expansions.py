@@ -17,7 +17,6 @@ import numpy as np
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 from scipy.sparse import csr_array
 
-from vocable.arrays import Ids
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.encode import encode
 from vocable.encoder.graph import GraphModel
@@ -143,7 +142,7 @@ def _stored_parts(sources: Sources, model: Model, ids: Sequence[str]) -> Iterato
         some = ids[start : start + STORED_PART]
         if (found := rows.take(some)) is None:
             raise VectorsError(f"{places}: no vector of the text {rows.missing(some)!r}")
-        yield StoredVectors(Ids(some), found, first.meta)
+        yield found
     rows.rest()
 
 
