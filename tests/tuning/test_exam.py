@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 from sentence_transformers import SparseEncoder
 
+from tests.encoder.test_dense import with_dense
 from vocable.data import Document, Qrel, Query
+from vocable.encoder.load import load
 from vocable.errors import DataError
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
@@ -217,3 +219,24 @@ def test_which_queries_are_judged(asked: dict[str, str]) -> None:
     alone = read_asked({"queries": asked["queries"]}, {"d1"})
     assert (alone.judged, alone.judgments, len(alone.unjudged)) == ([], [], 4)
     assert read_asked({}, {"d1"}) == ([], [], [])
+
+
+def test_answers_of_a_model_with_a_dense_side(
+    backbones: dict[str, Path], page_documents: list[Document], tmp_path: Path
+) -> None:
+    exam = make_exam(page_documents, rarity_of(page_documents), 0)
+    model = load(with_dense(backbones["bert"], tmp_path / "model", 16), device="cpu")
+    encoded = encode_dataset(model, exam.dataset, keep=tmp_path / "kept", name="m", dtype="float32")
+    assert encoded.dense is not None
+    found = answer(encoded, retrieve_lexically(exam.dataset, k=EXAM_DEPTH).ranking, exam)
+    assert found.dense is not None
+    assert found.together is not None
+    scores = encoded.dense[0] @ encoded.dense[1].T
+    places = {document.id: row for row, document in enumerate(exam.dataset.documents)}
+    for row, judged in enumerate(exam.dataset.judgments):
+        mine = scores[row, places[judged.doc_id]]
+        gains = [1 / np.log2(1 + ((scores[row] > mine + moved).sum() + 1)) for moved in (0.01, -0.01)]  # 8 bits
+        gain = found.dense.per_query[EXAM_MEASURE][judged.query_id]
+        assert gain <= gains[0] + 1e-6
+        assert gain >= (gains[1] if gains[1] >= 1 / np.log2(11) else 0) - 1e-6
+    assert found.together.per_query[EXAM_MEASURE] != found.hybrid.per_query[EXAM_MEASURE]

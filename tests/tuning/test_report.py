@@ -113,3 +113,23 @@ def test_what_is_printed(report: TuningReport) -> None:
         assert figures in shown, figures
     values = json.loads(json.dumps(report.to_json()))
     assert values["alone"]["title"] == {"queries": 90, "before": 0.4, "after": 0.5, "low": 0.05, "high": 0.15}
+
+
+@pytest.mark.parametrize(
+    ("dense", "together", "verdict"),
+    [(UP, UP, "better"), (EVEN, EVEN, "better"), (DOWN, UP, "worse"), (UP, DOWN, "worse")],
+)
+def test_a_dense_side_that_fell_is_refused(dense: Change, together: Change, verdict: str) -> None:
+    given = {**found(UP, UP), "dense": {ALL_QUESTIONS: dense}, "together": {ALL_QUESTIONS: together}}
+    said, reason = judge(given)
+    assert said == verdict
+    assert f"{interval(dense)} by its dense vectors, {interval(together)} by all three" in reason
+
+
+def test_the_report_of_a_model_with_a_dense_side(report: TuningReport, tmp_path: Path) -> None:
+    both = replace(report, dense={ALL_QUESTIONS: DOWN}, together={ALL_QUESTIONS: UP})
+    write_report(tmp_path, both, {})
+    assert read_record(tmp_path / REPORT, TuningReport) == both
+    assert len(both.tables()) == len(report.tables()) + 2
+    assert "of the dense vectors alone" in str(both)
+    assert "of all three" in (tmp_path / "index.html").read_text(encoding="utf-8")

@@ -13,12 +13,14 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from tests.encoder.test_dense import with_dense
 from tests.evaluation.conftest import seq2seq  # noqa: F401  (a fixture)
 from tests.forks import Fork
 from tests.tuning.small import CONTROL, FIGURES, small_figures, tune_small
 from vocable.data import Document, read_examples
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.storage import read_record
 from vocable.training.train import train
@@ -26,7 +28,7 @@ from vocable.tuning import tune as module
 from vocable.tuning.exam import ASKED
 from vocable.tuning.plan import Plan
 from vocable.tuning.questions import QUESTION_KINDS
-from vocable.tuning.report import ALL_QUESTIONS, REPORT, TuningReport
+from vocable.tuning.report import ALL_QUESTIONS, REPORT, TuningReport, judge
 from vocable.tuning.tune import tune
 
 FILES = {"index.html", "report.json", "recipe.yaml", "examples.jsonl", "settings.json", "model.safetensors"}
@@ -278,3 +280,24 @@ def test_of_two_tunings_of_one_output_the_second_is_refused(model: str, pages: P
         assert first.wait() == 0
     assert names(tmp_path) == {"out"}
     assert names(output) >= FILES
+
+
+def test_a_model_with_a_dense_side_keeps_it(
+    model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "judge", lambda changes: (judge(changes), BETTER)[1])
+    place = with_dense(Path(model), tmp_path / "dense", 16)
+    report = tune(place, pages, tmp_path / "out", device="cpu")
+    assert isinstance(report, TuningReport)
+    assert report.dense is not None
+    assert report.together is not None
+    assert report.dense.keys() == report.together.keys() == report.alone.keys()
+    recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["training"]["dense"] == {"teacher": place, "dimensions": 16}
+    texts = ["the old fox reads books", "posting lists"]
+    before, after = (TextEncoder(load(one, device="cpu"), dtype="float32") for one in (place, tmp_path / "out"))
+    one, other = (encoder.encode_both(texts).dense for encoder in (before, after))
+    assert one is not None
+    assert other is not None
+    assert (one * other).sum(axis=1).min() > 0.9
+    assert report.control.queries == CONTROL

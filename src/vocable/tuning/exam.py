@@ -20,9 +20,9 @@ from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import evaluate_fusion
 from vocable.evaluation.quality import Evaluation, evaluate_run
-from vocable.evaluation.retrieval import Encoded, retrieve
+from vocable.evaluation.retrieval import Encoded, rank_densely, retrieve
 from vocable.evaluation.significance import mean_interval
-from vocable.retrieval.fusion import fused
+from vocable.retrieval.fusion import aligned, fused
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.words import words
 from vocable.tables import counted
@@ -170,21 +170,33 @@ def read_asked(sources: TuningSources, documents: Collection[str]) -> AskedQueri
 
 
 class ExamAnswers(NamedTuple):
-    """The evaluations of a model's answers to all questions, alone and fused with BM25."""
+    """The evaluations of a model's answers to all questions: by its sparse vectors alone, and fused with BM25.
+
+    A model with a dense side has further the answers by its dense vectors alone, and of all three fused.
+    """
 
     alone: Evaluation
     hybrid: Evaluation
+    dense: Evaluation | None = None
+    together: Evaluation | None = None
 
 
 def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> ExamAnswers:
-    """Search the encoded collection of the exam, alone and fused with BM25's ranking of it."""
+    """Search the encoded collection of the exam, by each side alone and fused with BM25's ranking of it."""
     measures = [EXAM_MEASURE, EXAM_RECALL]
-    found = retrieve(encoded, k=EXAM_DEPTH)
-    fuse: Callable[[int], Ranking] = partial(
-        fused, {"sparse": found.ranking, "bm25": lexical}, {"sparse": 1.0, "bm25": 1.0}, "weighted"
-    )
-    alone = evaluate_run("alone", found, exam.dataset, measures)
-    return ExamAnswers(alone, evaluate_fusion("hybrid", fuse, exam.dataset, measures))
+    found, dense = retrieve(encoded, k=EXAM_DEPTH), rank_densely(encoded, EXAM_DEPTH)
+    sides = {"sparse": found.ranking, "bm25": lexical}
+
+    def together(name: str) -> Evaluation:
+        fuse: Callable[[int], Ranking] = partial(fused, sides, dict.fromkeys(sides, 1.0), "weighted")
+        return evaluate_fusion(name, fuse, exam.dataset, measures)
+
+    answers = ExamAnswers(evaluate_run("alone", found, exam.dataset, measures), together("hybrid"))
+    if dense is None:
+        return answers
+    sides = dict(zip([*sides, "dense"], aligned([*sides.values(), dense]), strict=True))
+    alone = evaluate_run("dense", dense.to_run(encoded.query_ids), exam.dataset, measures)
+    return answers._replace(dense=alone, together=together("together"))
 
 
 @dataclass(frozen=True)

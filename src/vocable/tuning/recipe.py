@@ -54,9 +54,18 @@ def _flops(vectors: csr_array) -> float:
     return float(np.square(np.asarray(vectors.mean(axis=0))).sum())
 
 
-def recipe(model: str, scale: Scale, steps: int, teachers: Sequence[str], seed: int, dtype: str) -> dict[str, Any]:
+def recipe(
+    model: str,
+    scale: Scale,
+    steps: int,
+    teachers: Sequence[str],
+    seed: int,
+    dtype: str,
+    dimensions: int | None = None,
+) -> dict[str, Any]:
     """Return the keys of a recipe: contrastive in-batch training and, with teachers, their distributions.
 
+    The dense side of a model with one, of so many `dimensions`, learns to stay as it is: the model teaches itself.
     Raises `ModelError` if the model has no scores or no vectors to scale them by.
     """
     if not min(astuple(scale)) > 0:
@@ -77,6 +86,8 @@ def recipe(model: str, scale: Scale, steps: int, teachers: Sequence[str], seed: 
         "save_every": SAVE_EVERY,
         "log_every": LOG_EVERY,
     }
+    if dimensions:
+        training["dense"] = {"teacher": model, "dimensions": dimensions}
     if teachers:
         losses.append({"name": "kl", "temperature": temperature, "teacher_temperature": TEACHER_TEMPERATURE})
         training["teacher"] = {"models": [*teachers]}

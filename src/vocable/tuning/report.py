@@ -35,6 +35,7 @@ TERMS = {
     EXAM_MEASURE: "quality of the first ten hits: 1 if each question finds its document first, 0 if none is found",
     EXAM_RECALL: "share of the questions whose document is among the first hundred hits",
     "alone, with BM25": "the ranking of the model, and that ranking fused with BM25's, which compares words",
+    "dense vectors": "of a model that gives them, too: they compare texts as a whole; a search fuses all three",
     "interval": "the true difference lies in it with 95 % confidence; one that contains 0 shows no difference",
     "terms": "words and parts of words with a weight in a query or document, which a search compares",
     "FLOPS": "terms that a query and a document share, on average: the work of a search",
@@ -46,7 +47,11 @@ TERMS = {
 
 @dataclass(frozen=True)
 class TuningReport(Tabled):
-    """The result of a tuning. `alone` and `hybrid` have nDCG@10, `recall` R@100, by kind of question and of all."""
+    """The result of a tuning, by kind of question and of all: `recall` has R@100, the others nDCG@10.
+
+    `alone` is of the sparse vectors, `hybrid` with BM25; of a model with a dense side, `dense` is of its dense vectors
+    and `together` of all three.
+    """
 
     model: str
     corpus: str
@@ -63,6 +68,8 @@ class TuningReport(Tabled):
     minutes: float  # of the last run
     output: Path = Path()
     made: str = ""  # day, and version of vocable
+    dense: Mapping[str, Change] | None = None
+    together: Mapping[str, Change] | None = None
 
     def table(self) -> list[Table | str]:
         """Return the verdict, and the tables of questions and costs."""
@@ -79,12 +86,23 @@ class TuningReport(Tabled):
         return [index, 'vocable search my-index "your question" --hybrid', "vocable serve my-index"]
 
     def tables(self) -> list[Table]:
-        """Return nDCG@10 by kind of question, alone and fused with BM25, and the costs."""
+        """Return nDCG@10 by kind of question, of each side alone and fused with BM25, and the costs."""
+        return [*self.question_tables(), self.cost_table()]
+
+    def question_tables(self) -> list[Table]:
+        """Return nDCG@10 by kind of question, of each side alone and fused with BM25."""
         note = _sentence(f"{EXAM_RECALL} of all:", self.recall[ALL_QUESTIONS])
+        whose = "the model" if self.dense is None else "the sparse vectors"
+        sides = {
+            f"of {whose} alone": self.alone,
+            "with BM25": self.hybrid,
+            "of the dense vectors alone": self.dense,
+            "of all three": self.together,
+        }
         return [
-            _by_kind(f"{EXAM_MEASURE} of the model alone, with 95 % intervals", self.alone, [note]),
-            _by_kind(f"{EXAM_MEASURE} with BM25, with 95 % intervals", self.hybrid),
-            self.cost_table(),
+            _by_kind(f"{EXAM_MEASURE} {name}, with 95 % intervals", found, [note] if found is self.alone else ())
+            for name, found in sides.items()
+            if found is not None
         ]
 
     def cost_table(self) -> Table:
@@ -131,27 +149,39 @@ def interval(one: Change) -> str:
 
 
 def changes(before: ExamAnswers, after: ExamAnswers, exam: Exam) -> dict[str, dict[str, Change]]:
-    """Return the changes `alone`, `hybrid` and `recall`, each by kind of question and of all."""
+    """Return the changes `alone`, `hybrid` and `recall`, each by kind of question and of all.
+
+    Of models with a dense side there are `dense` and `together`, too.
+    """
     kinds = exam.by_kind()
     made = {kind: some for kind, some in kinds.items() if kind != ASKED}
     groups = {**kinds, ALL_QUESTIONS: [query for some in made.values() for query in some]}
-    return {
+    found = {
         "alone": {kind: change(before.alone, after.alone, some) for kind, some in groups.items()},
         "hybrid": {kind: change(before.hybrid, after.hybrid, some) for kind, some in groups.items()},
         "recall": {kind: change(before.alone, after.alone, some, EXAM_RECALL) for kind, some in groups.items()},
     }
+    for name in ("dense", "together"):
+        first, second = getattr(before, name), getattr(after, name)
+        if first is not None and second is not None:
+            found[name] = {kind: change(first, second, some) for kind, some in groups.items()}
+    return found
 
 
 def judge(found: Mapping[str, Mapping[str, Change]]) -> tuple[Verdict, str]:
     """Return the verdict and its reason, by the judged queries of people if there are 50, else by all questions.
 
-    Better means that the interval of the difference lies above 0 alone, and not below 0 in the hybrid.
+    Better means that the interval of the difference lies above 0 alone, and not below 0 in the hybrid, nor, of a model
+    with a dense side, of the dense vectors and of all three together.
     """
     asked = found["alone"].get(ASKED)
     kind = ASKED if asked is not None and asked.queries >= ENOUGH_ASKED else ALL_QUESTIONS
     alone, hybrid = found["alone"][kind], found["hybrid"][kind]
     figures = f"{EXAM_MEASURE} {interval(alone)} alone, {interval(hybrid)} with BM25"
-    if alone.high < 0 or hybrid.high < 0:
+    rest = [found[name][kind] for name in ("dense", "together") if name in found]
+    if rest:
+        figures += f", {interval(rest[0])} by its dense vectors, {interval(rest[1])} by all three"
+    if any(one.high < 0 for one in (alone, hybrid, *rest)):
         return "worse", f"{figures}; the model stays as it was"
     if alone.low > 0:
         return "better", figures
@@ -167,7 +197,7 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object
         Section(
             "Next", [NEXT[report.verdict], Words(Table("", ["command"], [[one] for one in report.next_commands()]))]
         ),
-        Section("Questions", [*report.tables()[:2], Words(Table("", ["kind", "what it asks"], kinds))]),
+        Section("Questions", [*report.question_tables(), Words(Table("", ["kind", "what it asks"], kinds))]),
         Section("Cost", [report.cost_table(), *report.notes()]),
         Section("Plan", [report.plan.table()]),
         Section("Terms", [Words(Table("", ["term", "meaning"], [[*pair] for pair in TERMS.items()]))]),

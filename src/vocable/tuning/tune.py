@@ -214,7 +214,8 @@ class Tuning:
                     f"the documents give {len(examples):,} questions, and a step needs {QUESTIONS_PER_STEP}"
                 )
             names = [_from_anywhere(name) for name in (self.name, *sources.get("teacher", ()))]
-            values = recipe(names[0], self._scale(examples), steps, names[1:], self.seed, _stored_type(self.start))
+            dimensions, dtype = TextEncoder(self.start).dimensions, _stored_type(self.start)
+            values = recipe(names[0], self._scale(examples), steps, names[1:], self.seed, dtype, dimensions)
             with replacing(self.work / RECIPE_FILE) as file:
                 file.write(yaml.safe_dump({**values, "data_folder": "."}, sort_keys=False).encode())
         try:
@@ -264,6 +265,8 @@ class Tuning:
             alone=found["alone"],
             hybrid=found["hybrid"],
             recall=found["recall"],
+            dense=found.get("dense"),
+            together=found.get("together"),
             control=change(first, second, list(first.per_query[EXAM_MEASURE])),
             costs=[one.cost for one in (before.alone, after.alone) if one.cost is not None],
             plan=self.plan,
