@@ -11,7 +11,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer, SparseEncoder
 
-from vocable.data import Document, read_corpus
+from vocable.data import Document, Qrel, Query, read_corpus
 from vocable.encoder import stream
 from vocable.encoder.dense import DENSE
 from vocable.encoder.encode import encode
@@ -23,6 +23,9 @@ from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.torch_model import TorchEncoder
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.evaluate import evaluate
+from vocable.evaluation.significance import ComparedEvaluations
 from vocable.retrieval.verbs import index, open_index
 from vocable.vectors import read_vectors
 
@@ -171,3 +174,27 @@ def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp
         assert found.hits(0) == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected.hits(0)]
     with index(tmp_path / "vectors", corpus, f"{engine}{tmp_path / 'third'}", no_dense=True) as third:
         assert third.spaces == ("sparse",)
+
+
+def test_an_evaluation_tells_what_each_part_adds(place: str, corpus: Path, documents: list[Document]) -> None:
+    queries = [Query(f"q{row}", " ".join(one.text.split()[:3])) for row, one in enumerate(documents[:6])]
+    judgments = [Qrel(query.id, one.id, 1) for query, one in zip(queries, documents, strict=False)]
+    dataset = Dataset("toy", documents, queries, judgments)
+    found = evaluate(load(place, device="cpu"), dataset, ["nDCG@10"], hybrid=True, bm25=True, time_queries=6)
+    assert isinstance(found, ComparedEvaluations)
+    costs = {one.name: one.cost for one in found.evaluations}
+    sparse, dense, bm25 = (costs[name] for name in ("model", "model: dense", "BM25"))
+    assert dense is not None
+    assert sparse is not None
+    assert bm25 is not None
+    assert dense.index_bytes == len(documents) * (16 + 4)
+    assert (dense.answer_p50_ms or 0) > 0
+    fused = {
+        "model + dense": (sparse, dense),
+        "dense + BM25": (dense, bm25),
+        "model + dense + BM25": (sparse, dense, bm25),
+    }
+    for name, parts in fused.items():
+        together = costs[name]
+        assert together is not None
+        assert together.index_bytes == sum(one.index_bytes or 0 for one in parts)

@@ -78,6 +78,7 @@ def encode_stream(
         VectorsError: the work in progress was made from other documents, or is damaged.
     """
     meta = describe(encoder, model)
+    dense = dense and encoder.model.dimensions is not None  # else queries have none: they are looked up
     settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard, dense=dense)
     if finished(folder, settings):
         return read_progress(folder)
@@ -170,7 +171,7 @@ def stream_settings(
     dense: bool = False,
 ) -> dict[str, object]:
     """Return everything that determines the vectors, as JSON values."""
-    both = {"dense_dimensions": encoder.dimensions} if dense and encoder.dimensions else {}
+    both = {"dense_dimensions": encoder.dimensions} if dense and encoder.model.dimensions else {}
     return both | {
         **asdict(meta),
         "weights": encoder.model.checksum(),

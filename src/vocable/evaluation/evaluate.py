@@ -44,9 +44,9 @@ from vocable.evaluation.quality import (
 from vocable.evaluation.retrieval import (
     Encoded,
     encode_dataset,
-    rank_densely,
     rerank,
     retrieve,
+    retrieve_densely,
     retrieve_lexically,
     stored_dataset,
 )
@@ -322,15 +322,14 @@ def _one_by_one(
             else:
                 encoded = _encoded(system, dataset, name, options)
                 found = retrieve(encoded, k=k, time_queries=time_queries)
-                dense = rank_densely(encoded, k) if hybrid else None
+                dense = retrieve_densely(encoded, k=k, time_queries=time_queries) if hybrid else None
             evaluations.append(evaluate_run(name, found, dataset, measures))
-            ranking = found.ranking
         if reranking.get("rerank"):
             again = rerank(found, dataset, options.get("device"), **reranking)
             evaluations.append(evaluate_run(f"{name} reranked", again, dataset, measures))
         if hybrid and lexical is not None:
             power = evaluations[-1].query_idf
-            evaluations += _fusions(name, ranking, dense, lexical.ranking, dataset, measures, power)
+            evaluations += _fusions(name, found, dense, lexical, dataset, measures, power)
     if bm25 and lexical is not None:
         evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
     return evaluations
@@ -338,28 +337,30 @@ def _one_by_one(
 
 def _fusions(
     name: str,
-    ranking: Ranking,
-    dense: Ranking | None,
-    lexical: Ranking,
+    sparse: Retrieval,
+    dense: Retrieval | None,
+    lexical: Retrieval,
     dataset: Dataset,
     measures: list[str],
     query_idf: float | None,
 ) -> list[Evaluation]:
-    """Evaluate the fusions of a system's ranking with those of its dense vectors, if it has any, and of BM25."""
+    """Evaluate the fusions of a system's ranking with those of its dense vectors, if it has any, and of BM25.
+
+    Their bytes are of all parts; the times of the parts are those of each alone.
+    """
     labels = {"sparse": name, "dense": "dense", "bm25": "BM25"}
-    sides = (
-        {"sparse": ranking, "bm25": lexical}
-        if dense is None
-        else dict(zip(labels, (ranking, dense, lexical), strict=True))
-    )
-    found = []
+    retrievals = {"sparse": sparse, "dense": dense, "bm25": lexical}
+    parts = {side: one for side, one in retrievals.items() if one is not None}
+    sides, found = {side: one.ranking for side, one in parts.items()}, []
     if dense is not None:
-        found.append(evaluate_run(f"{name}: dense", dense.to_run([q.id for q in dataset.queries]), dataset, measures))
+        found.append(evaluate_run(f"{name}: dense", dense, dataset, measures))
     for size in range(2, len(sides) + 1):
         for some in combinations(sides, size):
             fuse = partial(fused, sides, dict.fromkeys(some, 1.0), "weighted")
             one = evaluate_fusion(" + ".join(labels[side] for side in some), fuse, dataset, measures)
-            found.append(replace(one, query_idf=query_idf if "sparse" in some else None))
+            sizes = [parts[side].cost.index_bytes for side in some]
+            whole = None if None in sizes else Cost(index_bytes=sum(size or 0 for size in sizes))
+            found.append(replace(one, query_idf=query_idf if "sparse" in some else None, cost=whole))
     return found
 
 

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple, TypeAlias, Unpack
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -113,12 +114,17 @@ def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0)
     return Retrieval(index.search(queries, encoded.dataset.search_depth(k)), encoded.query_ids, cost, encoded.query_idf)
 
 
-def rank_densely(encoded: Encoded, k: int) -> Ranking | None:
-    """Return the ranking of a dataset by its dense vectors; None if it has none."""
+def retrieve_densely(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0) -> Retrieval | None:
+    """Search the dense vectors of a dataset as `retrieve` does the sparse ones; None if it has none."""
     if encoded.dense is None:
         return None
     queries, documents = encoded.dense
-    return DenseIndex(*rounded(documents), encoded.document_ids).search(queries, encoded.dataset.search_depth(k))
+    index, times = DenseIndex(*rounded(documents), encoded.document_ids), AnswerTimes()
+    if encoded.encoder is not None:
+        encode, search = encoded.encoder.encode_both, partial(index.search, k=TIMED_HITS)
+        times = _answer_costs(lambda text: encode([text]).dense, search, encoded.dataset, time_queries)
+    cost = Cost(index_bytes=index.nbytes, documents_per_second=encoded.documents_per_second, **times)
+    return Retrieval(index.search(queries, encoded.dataset.search_depth(k)), encoded.query_ids, cost)
 
 
 def rerank(found: Retrieval, dataset: Dataset, device: str | None, **options: Unpack[RerankOptions]) -> Retrieval:
@@ -142,7 +148,7 @@ def rerank_dataset(
 
 
 def _answer_costs(
-    encode: Callable[[str], csr_array], search: Callable[[csr_array], Ranking], dataset: Dataset, answers: int
+    encode: Callable[[str], Any], search: Callable[[Any], Ranking], dataset: Dataset, answers: int
 ) -> AnswerTimes:
     """Return the times of `answers` to the dataset's queries, one at a time; {} for 0 answers."""
     if not answers:

@@ -20,7 +20,7 @@ from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import evaluate_fusion
 from vocable.evaluation.quality import Evaluation, evaluate_run
-from vocable.evaluation.retrieval import Encoded, rank_densely, retrieve
+from vocable.evaluation.retrieval import Encoded, retrieve, retrieve_densely
 from vocable.evaluation.significance import mean_interval
 from vocable.retrieval.fusion import aligned, fused
 from vocable.retrieval.ranking import Ranking
@@ -184,7 +184,7 @@ class ExamAnswers(NamedTuple):
 def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> ExamAnswers:
     """Search the encoded collection of the exam, by each side alone and fused with BM25's ranking of it."""
     measures = [EXAM_MEASURE, EXAM_RECALL]
-    found, dense = retrieve(encoded, k=EXAM_DEPTH), rank_densely(encoded, EXAM_DEPTH)
+    found, dense = retrieve(encoded, k=EXAM_DEPTH), retrieve_densely(encoded, k=EXAM_DEPTH)
     sides = {"sparse": found.ranking, "bm25": lexical}
 
     def together(name: str) -> Evaluation:
@@ -194,8 +194,8 @@ def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> ExamAnswers:
     answers = ExamAnswers(evaluate_run("alone", found, exam.dataset, measures), together("hybrid"))
     if dense is None:
         return answers
-    sides = dict(zip([*sides, "dense"], aligned([*sides.values(), dense]), strict=True))
-    alone = evaluate_run("dense", dense.to_run(encoded.query_ids), exam.dataset, measures)
+    sides = dict(zip([*sides, "dense"], aligned([*sides.values(), dense.ranking]), strict=True))
+    alone = evaluate_run("dense", dense, exam.dataset, measures)
     return answers._replace(dense=alone, together=together("together"))
 
 
