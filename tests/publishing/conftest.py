@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
-from functools import cache
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from vocable.data import Document
+from vocable.encoder.hub import locate
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.publishing.languages import language_script
@@ -44,6 +48,110 @@ console.log(JSON.stringify(await run(given, page)));
 """
 
 Node = Callable[..., Any]
+Open = Callable[..., Any]
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """A handler that keeps the paths that were asked for."""
+
+    asked: ClassVar[list[str]] = []
+
+    def log_message(self, format: str, *args: Any) -> None:
+        self.asked.append(self.path)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Within the context, serve a folder at the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+class Fake:
+    """A stand-in for ONNX Runtime Web with the same interface: it gives each token a weight, and another term.
+
+    `MODULE` is the script, `weights` the same function here.
+    """
+
+    MODULE = """
+export const env = { wasm: {} };
+export class Tensor { constructor(type, data, dims) { Object.assign(this, { type, data, dims }); } }
+const run = async (given, [output]) => {
+  const data = new Float32Array(30522), ids = [...given.input_ids.data].map(Number);
+  if ([...given.attention_mask.data].some((one) => one !== 1n) || env.wasm.numThreads !== 1) throw new Error("no");
+  if (ids.includes(FAILING)) throw new Error("out of memory");
+  ids.forEach((id) => { data[(id * 7 + 1) % 30522] ||= 0.5; });
+  ids.forEach((id, place) => { data[id] = 1.5 + place / 2; });
+  return { [output]: { data } };
+};
+export const InferenceSession = { create: async (graph) => {
+  if (new TextDecoder().decode(env.wasm.wasmBinary) !== "binary" || graph.length !== GRAPH) throw new Error("no graph");
+  return { inputNames: ["input_ids", "attention_mask", "token_type_ids"], run };
+} };
+"""
+    FAILING = "volcano"  # a query with this token fails
+
+    @staticmethod
+    def weights(ids: Sequence[int]) -> dict[int, float]:
+        """Return the weights by term of a text of these tokens."""
+        return {(i * 7 + 1) % 30522: 0.5 for i in ids} | {i: 1.5 + place / 2 for place, i in enumerate(ids)}
+
+
+@pytest.fixture(scope="session")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a stand-in for the npm package onnxruntime-web."""
+    model, folder = Path(locate("vocable-mini")), tmp_path_factory.mktemp("runtime")
+    vocabulary = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    size = (model / "onnx" / "model_quantized.onnx").stat().st_size
+    module = Fake.MODULE.replace("FAILING", str(vocabulary[Fake.FAILING])).replace("GRAPH", str(size))
+    (folder / "dist").mkdir()
+    (folder / "package.json").write_text('{"name": "onnxruntime-web", "version": "0"}')
+    (folder / "dist" / "ort.wasm.bundle.min.mjs").write_text(module)
+    (folder / "dist" / "ort-wasm-simd-threaded.wasm").write_text("binary")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def encodable(rows: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the documents by the built-in model, with BM25."""
+    folder = tmp_path_factory.mktemp("encodable")
+    corpus = write_corpus(rows, folder / "corpus.jsonl")
+    index("vocable-mini", corpus, f"exact:{folder / 'index'}", bm25=True, device="cpu").close()
+    return folder / "index"
+
+
+@pytest.fixture(scope="session")
+def encoding_site(encodable: Path, runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That index, published with the stand-in."""
+    folder = tmp_path_factory.mktemp("encoding") / "site"
+    with pytest.MonkeyPatch.context() as quick:
+        quick.setattr("vocable.publishing.files.LEVEL", 1)
+        publish(encodable, folder, encoder=runtime)
+    return folder
+
+
+@pytest.fixture
+def open_page(browser: Any, address: str) -> Iterator[Open]:
+    """Open a page; whatever the browser complains of is an error in the end, but for files that are refused."""
+    contexts, complaints = [], []
+
+    def open_page(path: str = "where/site/", **options: Any) -> Any:
+        options = {"service_workers": "block", "viewport": {"width": 1000, "height": 900}, **options}
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.goto(f"{address}/{path}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [one for one in complaints if "Failed to load resource" not in one] == []
 
 
 def lookup_model(backbone: Path, texts: Sequence[str], folder: Path) -> str:
@@ -61,7 +169,7 @@ def run_node(tmp_path_factory: pytest.TempPathFactory) -> Node:
     @cache
     def page(language: str) -> Path:
         folder = tmp_path_factory.mktemp("page")
-        for name, content in page_files("Toys", language_script(language)).items():
+        for name, content in page_files("Toys", language_script(language), {}).items():
             (folder / name).write_bytes(content)
         return folder
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.publishing.conftest import HOSTILE, URLS, lookup_model, write_corpus
+from tests.publishing.conftest import HOSTILE, URLS, Handler, Open, lookup_model, serving, write_corpus
 from vocable.data import Document, pydocs
 from vocable.publishing.publication import publish
 from vocable.publishing.reader import PublishedSite
@@ -35,16 +32,6 @@ SEARCHES = """async ([queries, k, hybrid, passes]) => {
 EMBEDDED = """<!doctype html><html lang="en"><title>Mine</title><p>Mine</p>
 <script type="module" src="../where/site/vocable-search.js"></script>
 <vocable-search src="../where/site" shortcut></vocable-search>"""
-Open = Callable[..., Any]
-
-
-class Handler(SimpleHTTPRequestHandler):
-    """A handler that keeps the paths that were asked for."""
-
-    asked: ClassVar[list[str]] = []
-
-    def log_message(self, format: str, *args: Any) -> None:
-        self.asked.append(self.path)
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +48,8 @@ def served(site: Path, big: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.fixture(scope="module")
 def address(served: Path) -> Iterator[str]:
     """The address of the sites."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(served)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/any"
-    server.shutdown()
-    server.server_close()
+    with serving(served) as address:
+        yield f"{address}/any"
 
 
 @pytest.fixture(scope="module")
@@ -80,27 +64,6 @@ def big(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
         patched.setattr("vocable.publishing.postings.FIRST_BLOCK", 64)  # lists in several blocks
         publish(folder / "index", folder / "site")
     return folder / "site"
-
-
-@pytest.fixture
-def open_page(browser: Any, address: str) -> Iterator[Open]:
-    """Open a page; whatever the browser complains of is an error in the end, but for files that are refused."""
-    contexts, complaints = [], []
-
-    def open_page(path: str = "where/site/", **options: Any) -> Any:
-        options = {"service_workers": "block", "viewport": {"width": 1000, "height": 900}, **options}
-        contexts.append(browser.new_context(**options))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.goto(f"{address}/{path}")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert [one for one in complaints if "Failed to load resource" not in one] == []
 
 
 def names_of(page: Any) -> list[str]:

@@ -48,6 +48,10 @@ def publish(
     title: Annotated[str | None, Doc("Heading of the page; by default that of the earlier call, or Search.")] = None,
     bm25: Annotated[bool, Doc("Also publish the words of the documents, for hybrid search.")] = True,
     characters: Annotated[Count, Doc("Length of a document's text that is shown.")] = 500,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(metavar="RUNTIME", help="The npm package onnxruntime-web: readers may load the model itself."),
+    ] = None,
 ) -> Outcome:
     """Write an index as files that a browser searches.
 
@@ -57,5 +61,5 @@ def publish(
 
     Example: vocable publish my-index -o site
     """
-    made = vo.publish(index, output, title=title, bm25=bm25, characters=characters)
+    made = vo.publish(index, output, title=title, bm25=bm25, characters=characters, encoder=encoder)
     return Outcome(made, following=f"python3 -m http.server --directory {output}")

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from vocable.errors import VectorsError
 from vocable.publishing.binary import Cursor, checksum
 from vocable.publishing.documents import FieldValues
+from vocable.publishing.encoder import QueryGraph
 from vocable.publishing.pieces import PieceTables, TokenizerSettings
 from vocable.publishing.tables import FileTable
 from vocable.retrieval.languages import ENGLISH
@@ -43,7 +44,7 @@ class Manifest:
     `together` documents are in one file; `words` says whether there are BM25's postings; `blocks` is the file with the
     names of the later blocks, which only a copy of the whole needs; `nbytes` is the size of the data. `page` has the
     name that each file of the page would have as a file of the data, which tells its checksum and size. `language` is
-    that of the words.
+    that of the words. The files of an `encoder` are not counted in `nbytes`.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Manifest:
     nbytes: int
     page: dict[str, str] = field(default_factory=dict)
     language: str = ENGLISH
+    encoder: QueryGraph | None = None
     format: int = SITE_FORMAT
 
 

@@ -6,7 +6,7 @@ Letters: n documents, v terms.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.options import Count, checked
 from vocable.progress import track
 from vocable.publishing.documents import ADDRESS, Shown, together, write_documents, write_fields
+from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
 from vocable.publishing.files import DATA, SiteFiles, name_of, path_of
 from vocable.publishing.languages import has_script, language_script
 from vocable.publishing.manifest import (
@@ -90,6 +91,7 @@ def publish(
     title: str | None = None,
     bm25: bool = True,
     characters: Count = 500,
+    encoder: str | os.PathLike[str] | None = None,
 ) -> Published:
     """Write a collection as static files: a page that searches it in the browser, without a server or a model.
 
@@ -98,22 +100,28 @@ def publish(
     Args:
         index: its place, or the result of `vocable.open_index`. Its model looks up queries in a table: vocable-mini-doc
             or one of `vocable.make_inference_free`; for an index of vocable-mini, the queries are those of
-            vocable-mini-doc.
+            vocable-mini-doc. With `encoder`, it may be an exported model, too: until the graph is loaded, the tokens of
+            a query have their IDF in the documents as weights.
         output: output folder, a new one or one of an earlier call, which is updated.
         title: heading of the page; by default that of the earlier call, or "Search".
         bm25: also write BM25's postings, for hybrid search, even if the index has none.
         characters: length of a document's text that is shown.
+        encoder: the npm package onnxruntime-web, a folder or a .tgz: also publish the model's 8-bit ONNX graph, which
+            a browser loads if its user asks for it, and which then encodes queries.
 
     Raises:
-        ArgumentError: the output is something else, the index has passages, or a browser cannot find BM25's words of
-            its language.
-        ModelError: the model's queries need an encoder, or its tokenizer is not BERT's.
+        ArgumentError: the output is something else, the index has passages, a browser cannot find BM25's words of its
+            language, or `encoder` is not onnxruntime-web.
+        ModelError: the model's queries need an encoder, its tokenizer is not BERT's, or, with `encoder`, it has no
+            8-bit ONNX graph of queries.
         VectorsError: there is no index, or it is damaged or in use.
     """
     collection = index if isinstance(index, Collection) else open_index(index)
     target = target_of(output)
     try:
-        publication = _Publication(collection, _title_of(target) if title is None else title, bm25, characters)
+        runtime = None if encoder is None else read_runtime(Path(encoder))
+        title = _title_of(target) if title is None else title
+        publication = _Publication(collection, title, bm25, characters, runtime)
         if not is_there(target):
             with replacing_folder(target) as work:
                 made = publication.write(work)
@@ -145,7 +153,9 @@ def _updated(publication: _Publication, target: Path, output: str) -> Published:
                 place.parent.mkdir(exist_ok=True)
                 path.replace(place)
         names = {path_of(target, name) for name in publication.names}
-        old = [path for path in (target / DATA).glob("*.bin") if path not in names]
+        names |= {target / name for name in publication.scripts}
+        found = [*(target / DATA).glob("*.bin"), *(target / SCRIPTS.name).glob("*.js")]
+        old = [path for path in found if path not in names]
         for path in old:
             path.unlink()
     return made._replace(removed=len(old), output=output)
@@ -154,12 +164,16 @@ def _updated(publication: _Publication, target: Path, output: str) -> Published:
 class _Publication:
     """A collection to publish; `names` are the names of the files of its data, once it is written."""
 
-    def __init__(self, collection: Collection, title: str, bm25: bool, characters: int) -> None:
+    def __init__(
+        self, collection: Collection, title: str, bm25: bool, characters: int, runtime: WebRuntime | None
+    ) -> None:
         if isinstance(collection, PassageCollection):
             message = "it has passages, which cannot be published: index with long_documents truncate or maxpool"
             raise ArgumentError(f"{collection.place}: {message}")
         self.collection, self.title, self.bm25, self.characters = collection, title, bm25, characters
-        self.encoder = _lookup(collection)
+        self.graph, self.runtime = None if runtime is None else graph_of(collection), runtime
+        self.scripts = {} if runtime is None else runtime.scripts
+        self.encoder = _encoder(collection, self.graph is not None)
         assert self.encoder.tokenization is not None
         self.language = collection.language if bm25 or has_script(collection.language) else NO_LANGUAGE
         self.script = language_script(self.language)
@@ -171,8 +185,8 @@ class _Publication:
         documents, vectors = self._content()
         files = SiteFiles(folder, before)
         assert self.encoder.tokenization is not None
-        terms = self._terms(vectors)
         texts = [one.weighed(self.collection.title_weight) for one in documents]
+        terms = self._terms(vectors, self._factors(texts, vectors.shape[1]))
         words = _words(texts, self.language) if self.bm25 else None
         directory = Directory(
             write_pieces(files, self.encoder.tokenization.vocabulary, set(terms.names)),
@@ -181,11 +195,13 @@ class _Publication:
             write_documents(files, [Shown.of(document, self.characters) for document in documents]),
         )
         settings, fields = self.encoder.settings, write_fields(files, documents)
-        query = QueryReading(self.tokenizer, settings.prompt or "", settings.max_length, settings.query_idf)
+        prompt = (settings.prompt if self.encoder.looked_up else None) or ""  # its words would be in every query
+        query = QueryReading(self.tokenizer, prompt, settings.max_length, settings.query_idf)
         named = {name for table in directory.tables for name in table.names} | {field.file for field in fields}
         blocks = files.add(FileTable([], sorted(files.names.keys() - named)).to_bytes())
-        name = files.add(directory.to_bytes())
-        page = page_files(self.title, self.script)
+        name, nbytes = files.add(directory.to_bytes()), files.nbytes
+        graph = write_encoder(files, self.graph, self.runtime) if self.graph and self.runtime else None
+        page = page_files(self.title, self.script, self.scripts)
         manifest = Manifest(
             self.title,
             len(documents),
@@ -196,9 +212,10 @@ class _Publication:
             fields,
             name,
             blocks,
-            files.nbytes,
+            nbytes,
             {name: name_of(content) for name, content in page.items()},
             self.language,
+            graph,
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}
         written = files.written + sum(_write(folder, before, *one) for one in others.items())
@@ -221,18 +238,35 @@ class _Publication:
             raise ArgumentError(f"{self.collection.place}: there are no documents to publish")
         return documents, csr_array(vstack(vectors, format="csr"))
 
-    def _terms(self, vectors: csr_array) -> Terms:
-        """Return the terms of the documents' vectors [n, v] that add to scores.
+    def _factors(self, texts: Sequence[str], size: int) -> np.ndarray:
+        """Return the weight of each term in a query that is looked up, without its IDF, float32 [v].
+
+        If the model has no table, it is that which makes the IDF of the tokens in n texts out of that of the terms.
+        """
+        if self.encoder.looked_up:
+            diagonal: np.ndarray = self.encoder.encode(
+                [], [[column] for column in range(size)], None, "right"
+            ).sparse.diagonal()
+            return diagonal
+        assert self.encoder.tokenization is not None
+        counts = np.zeros(size, dtype=np.int64)
+        for ids in self.encoder.tokenization.ids(texts):
+            counts[np.unique(ids)] += 1
+        weights = idf(counts, len(texts)) ** (1 - self.encoder.settings.query_idf)
+        weights[self.encoder.model.special_terms] = 0
+        return weights
+
+    def _terms(self, vectors: csr_array, factors: np.ndarray) -> Terms:
+        """Return the terms of the documents' vectors [n, v] that add to scores, with their `factors` [v].
 
         Terms of which no posting adds as much as half a step of 8 bits up to the largest addend are left out, among
-        them those that are never in a query.
+        them those that are never in a query; an encoder may give any term a weight.
         """
-        each = [[column] for column in range(vectors.shape[1])]
-        factors = self.encoder.encode([], each, None, "right").sparse.diagonal()
         columns = vectors.tocsc()
         tops = np.zeros(vectors.shape[1])
         np.maximum.at(tops, np.repeat(np.arange(len(tops)), np.diff(columns.indptr)), columns.data)
-        most = factors * tops * idf(np.diff(columns.indptr), vectors.shape[0]) ** self.encoder.settings.query_idf
+        reach = factors if self.graph is None else np.ones_like(factors)
+        most = reach * tops * idf(np.diff(columns.indptr), vectors.shape[0]) ** self.encoder.settings.query_idf
         names = self.encoder.model.terms
         kept = np.flatnonzero((tops > 0) & (most > most.max(initial=0) / LARGEST_WEIGHT / 2)).tolist()
         kept.sort(key=lambda column: names[column])
@@ -243,13 +277,13 @@ class _Publication:
         return Terms([names[column] for column in kept], weights, scales.tolist(), factors[kept].tolist())
 
 
-def _lookup(collection: Collection) -> RoleEncoder:
-    """Return the encoder of queries, a table of token weights."""
+def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
+    """Return the encoder of queries: a table of token weights, or, if a graph is published, perhaps a model."""
     model = collection.loaded_model
     if collection.model == BUILT_IN_MODEL:  # whose documents have the same vectors
         model = load_encoder(BY_LOOKUP)
     encoder = model.encoder("query")
-    if not encoder.looked_up:
+    if not encoder.looked_up and not has_graph:
         instead = f"index with {BY_LOOKUP}, or with a model of vocable make-inference-free"
         raise ModelError(f"{collection.place}: queries of {collection.model} need its encoder: {instead}")
     return encoder
@@ -268,11 +302,12 @@ def _words(texts: Sequence[str], language: str) -> Terms:
     return Terms(names, found, scales.tolist(), [1.0] * len(names))
 
 
-def page_files(title: str, script: bytes) -> dict[str, bytes]:
-    """Return the files of the page by name; `script` is the module of its language."""
-    paths = sorted([*PAGE.iterdir(), SERVICE_PAGE / "markdown.js"], key=lambda path: path.name)
-    found = {path.name: path.read_bytes() for path in paths} | {"language.js": script}
-    found["index.html"] = found["index.html"].replace(b"$TITLE", escape(title).encode())
+def page_files(title: str, script: bytes, encoder: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the files of the page by name; `script` is the module of its language, `encoder` the scripts of one."""
+    paths = sorted([*PAGE.glob("*.*"), SERVICE_PAGE / "markdown.js"], key=lambda path: path.name)
+    found = {path.name: path.read_bytes() for path in paths} | {"language.js": script, **encoder}
+    allowed = b" 'wasm-unsafe-eval'" if encoder else b""  # some browsers give a page's policy to its workers
+    found["index.html"] = found["index.html"].replace(b"$TITLE", escape(title).encode()).replace(b"$COMPILED", allowed)
     return found
 
 
@@ -280,5 +315,6 @@ def _write(folder: Path, before: Path | None, name: str, content: bytes) -> bool
     """Write a file, unless `before` has it, and return whether it was written."""
     if before is not None and (before / name).is_file() and (before / name).read_bytes() == content:
         return False
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     return True

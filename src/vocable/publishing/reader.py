@@ -1,12 +1,13 @@
 """A reader of a published collection: the same searches as in a browser, from the same bytes.
 
-page/search.js computes the same numbers, in float64 and in the same order, so that all scores are equal.
+page/collection.js computes the same numbers, in float64 and in the same order, so that all scores are equal.
 
 Letters: n documents, q queries, k results.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections import Counter
@@ -15,6 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from vocable.data.texts import Texts, as_texts
@@ -99,6 +101,7 @@ class PublishedSite:
         *,
         hybrid: bool | None = None,
         filter: Mapping[str, Sequence[Value]] | None = None,
+        vectors: csr_array | None = None,
     ) -> Ranking:
         """Return the k best documents for each of q queries.
 
@@ -117,7 +120,8 @@ class PublishedSite:
             raise ArgumentError("hybrid: the collection was published without BM25")
         allowed = np.ones(len(self), dtype=bool) if filter is None else self.passing(filter)
         texts, depth = as_texts(queries, "queries"), fusion_depth(k) if hybrid else k
-        sparse = self._ranking([self._scores(self.terms(text), allowed) for text in texts], depth)
+        found = [self.terms(text) for text in texts] if vectors is None else self.encoded_terms(vectors)
+        sparse = self._ranking([self._scores(some, allowed) for some in found], depth)
         if not hybrid:
             return sparse
         words = self._ranking([self._scores(self.words(text), allowed) for text in texts], depth)
@@ -142,9 +146,24 @@ class PublishedSite:
 
     def terms(self, text: str) -> list[tuple[Postings, float]]:
         """Return the postings of the tokens of a query, in their order, with the weight of each in the query."""
-        tokens, power = sorted(set(self.tokens(text))), self.manifest.query.idf_power
-        found = [one for token in tokens if (one := self._postings(self.directory.terms, token))]
-        return [(one, _float32(one.factor * _float32(self._idf(one.documents) ** power))) for one in found]
+        return self._weighed(dict.fromkeys(self.tokens(text)))
+
+    def encoded_terms(self, vectors: csr_array) -> list[list[tuple[Postings, float]]]:
+        """Return the same of the terms of encoded queries [q, v]."""
+        if self.manifest.encoder is None:
+            raise ArgumentError("vectors: the collection was published without an encoder")
+        names = json.loads(self._content(self.manifest.encoder.files[-1]))
+        rows = [vectors[[row]] for row in range(vectors.shape[0])]
+        return [self._weighed({names[i]: float(w) for i, w in zip(row.indices, row.data, strict=True)}) for row in rows]
+
+    def _weighed(self, weights: Mapping[str, float | None]) -> list[tuple[Postings, float]]:
+        """Return the postings of terms with their weights, times their IDF; None stands for the looked-up weight."""
+        power, found = self.manifest.query.idf_power, list[tuple[Postings, float]]()
+        for term, given in sorted(weights.items()):
+            if one := self._postings(self.directory.terms, term):
+                weight = one.factor if given is None else given
+                found.append((one, _float32(weight * _float32(self._idf(one.documents) ** power))))
+        return found
 
     def words(self, text: str) -> list[tuple[Postings, float]]:
         """Return the postings of the stemmed words of a query, in their order, with the weight of each in the query."""

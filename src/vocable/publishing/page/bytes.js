@@ -12,6 +12,9 @@ export class Trouble extends Error {}
 /** A file that is no longer there: the collection was published anew. */
 export class Gone extends Trouble {}
 
+/** The encoder cannot read a query: it can be looked up. */
+export class Unread extends Trouble {}
+
 /** The name of a file with this content: its checksum and its size. */
 export function nameOf(content) {
   let crc = -1;
@@ -22,6 +25,28 @@ export function nameOf(content) {
 export async function inflated(content) {
   const stream = new Blob([content]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** A file of the data below an address, checked; one that is damaged in a cache is fetched again. */
+export async function contentOf(base, name, told) {
+  const address = new URL(`data/${name}.bin`, base);
+  let found = await fetched(address, "default", told);
+  if (nameOf(found) !== name) found = await fetched(address, "reload");
+  if (nameOf(found) !== name) throw new Trouble("A file of the search is damaged.");
+  return inflated(found);
+}
+
+/** The bytes at an address; `told` gets the size of each part that came. */
+export async function fetched(address, cache, told = () => {}) {
+  try {
+    const response = await fetch(address, { cache, credentials: "same-origin" });
+    if (response.status === 404) throw new Gone("A file of the search is missing: reload the page.");
+    if (!response.ok) throw new Trouble(`The search cannot be read (status ${response.status}).`);
+    const counting = new TransformStream({ transform(part, next) { told(part.length); next.enqueue(part); } });
+    return new Uint8Array(await new Response(response.body.pipeThrough(counting)).arrayBuffer());
+  } catch (error) {
+    throw error instanceof Trouble ? error : new Trouble("The search cannot be read: no network?");
+  }
 }
 
 /** Whether a text comes after another one, by code points, as Python sorts. */

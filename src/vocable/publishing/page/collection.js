@@ -1,6 +1,6 @@
 // A published collection: its files, and searches in it, with the same numbers as vocable/publishing/reader.py.
 
-import { after, Cursor, Gone, inflated, nameFor, nameOf, Trouble } from "./bytes.js";
+import { after, contentOf, Cursor, fetched, nameFor, nameOf, Trouble, Unread } from "./bytes.js";
 import { tokensOf } from "./tokenizer.js";
 import { placedWords, stemsOf } from "./words.js";
 
@@ -14,6 +14,7 @@ export class Collection {
   #base;
   #files = new Map(); // of the data by name: promises of decoded content
   #pieces = new Map();
+  #encoder = null;
 
   /** Open the collection below an address that ends with a slash. */
   static async open(base) {
@@ -47,19 +48,46 @@ export class Collection {
     return hits.map((hit, i) => ({ ...hit, ...shown[i], why: this.#why(hit.row, terms, words) }));
   }
 
+  /**
+   * Load the encoder, which reads queries from then on; `told` gets the share that is loaded. `Unread` says why it
+   * cannot be loaded, and then queries are looked up as before.
+   */
+  async loadEncoder({ told, signal } = {}) {
+    try {
+      if (!this.encoder) throw new Error("published without it");
+      const { Encoder } = await import(new URL("encoder/encoder.js", this.#base).href);
+      const made = await Encoder.load(this.#base, this.encoder, { told, signal });
+      this.unloadEncoder();
+      this.#encoder = made;
+    } catch (error) {
+      throw new Unread(error.message);
+    }
+  }
+
+  unloadEncoder() {
+    this.#encoder?.close();
+    this.#encoder = null;
+  }
+
   /** The tokens of a text as the model reads it. */
-  async tokens(text, signal) {
-    const tokens = await tokensOf(this.query.prompt + text, this.query.tokenizer,
+  async tokens(text, signal, { prompt, longest } = this.query) {
+    const tokens = await tokensOf(prompt + text, this.query.tokenizer,
       (continuing, rest) => this.#piecesFor(continuing, rest, signal));
-    return tokens.slice(0, this.query.longest ?? undefined);
+    return tokens.slice(0, longest ?? undefined);
+  }
+
+  /** The terms of a query, those of the encoder with their weights. */
+  async #weights(text, signal) {
+    const encoder = this.#encoder, tokens = await this.tokens(text, signal, encoder ? this.encoder : this.query);
+    if (!encoder) return new Map(tokens.filter((one) => this.#pieces.get(one)).map((one) => [one, null]));
+    return new Map(await encoder.weights(tokens).catch((error) => { throw new Unread(error.message); }));
   }
 
   async #terms(text, signal) {
-    const tokens = sorted(new Set(await this.tokens(text, signal)));
-    const known = tokens.filter((one) => this.#pieces.get(one));
-    const found = await Promise.all(known.map((one) => this.#postings(this.termsTable, one, signal)));
+    const weights = await this.#weights(text, signal);
+    const found = await Promise.all(sorted(weights.keys()).map((one) => this.#postings(this.termsTable, one, signal)));
     return found.filter(Boolean).map((one) => ({
-      ...one, weight: fround(one.factor * fround(this.#idf(one.documents) ** this.query.idf_power)),
+      ...one, weight: fround((weights.get(one.name) ?? one.factor) * fround(this.#idf(one.documents) ** this.query.idf_power)),
     }));
   }
 
@@ -159,17 +187,10 @@ export class Collection {
     return { id, title, text, url, path, facts };
   }
 
-  /** A file of the data, checked; one that is damaged in a cache is fetched again. */
   #file(name, signal) {
     signal?.throwIfAborted();
     if (!this.#files.has(name)) {
-      const address = new URL(`data/${name}.bin`, this.#base);
-      const content = (async () => {
-        let found = await fetched(address, "default");
-        if (nameOf(found) !== name) found = await fetched(address, "reload");
-        if (nameOf(found) !== name) throw new Trouble("A file of the search is damaged.");
-        return inflated(found);
-      })();
+      const content = contentOf(this.#base, name);
       this.#files.set(name, content);
       content.catch(() => this.#files.delete(name));
     }
@@ -182,18 +203,6 @@ export class Collection {
     const tables = ["initial", "continuing", "terms", "words", "shown"].flatMap((name) => this[`${name}Table`].names);
     return [this.directory, this.blocks, ...names, ...tables, ...this.fields.map(([, , , file]) => file)];
   }
-}
-
-async function fetched(address, cache) {
-  let response;
-  try {
-    response = await fetch(address, { cache, credentials: "same-origin" });
-  } catch {
-    throw new Trouble("The search cannot be read: no network?");
-  }
-  if (response.status === 404) throw new Gone("A file of the search is missing: reload the page.");
-  if (!response.ok) throw new Trouble(`The search cannot be read (status ${response.status}).`);
-  return new Uint8Array(await response.arrayBuffer());
 }
 
 const sorted = (texts) => [...texts].sort((one, other) => (after(one, other) ? 1 : -1));

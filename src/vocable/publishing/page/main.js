@@ -17,8 +17,9 @@ async function start() {
     $("saved").textContent = data.left ? `Saving, ${count.format(data.left)} files left.` : "Works without a network.";
     $("save").hidden = true;
   });
-  const names = await collection.files(), keep = () => active.postMessage({ names });
-  active.postMessage({ names, onlyOld: true });
+  const names = await collection.files(), kept = collection.encoder?.files ?? [];
+  const keep = () => active.postMessage({ names, kept });
+  active.postMessage({ names, kept, onlyOld: true });
   if (collection.nbytes <= SMALL && !navigator.connection?.saveData) setTimeout(keep, PAUSE);
   else {
     $("save").textContent = `Save for use without a network (${(collection.nbytes / 1e6).toFixed(1)} MB)`;

@@ -3,7 +3,7 @@
 // `address` the query is in the page's address; with `shortcut`, / and Ctrl-K come here. Texts of documents are only ever
 // text nodes.
 
-import { Gone, Trouble } from "./bytes.js";
+import { Gone, Trouble, Unread } from "./bytes.js";
 import { Collection } from "./collection.js";
 import { excerptOf, markedParts } from "./excerpt.js";
 
@@ -31,6 +31,7 @@ export class VocableSearch extends HTMLElement {
   #asking = new AbortController();
   #timer = 0;
   #k = STEP;
+  #loading = new AbortController();
   #answered = null; // the text and filters of the hits that are seen
   #passes = {};
   #shortcut = (event) => this.#focusByKey(event);
@@ -41,6 +42,11 @@ export class VocableSearch extends HTMLElement {
     input: () => this.#typed(), focus: () => this.open().catch((error) => this.#failed(error)),
   });
 
+  #wanted = element("input", { type: "checkbox", change: () => this.#chooseEncoder(true) });
+  #size = element("span");
+  #loaded = element("progress", { max: 1, hidden: "", "aria-label": "Loading" });
+  #encoder = element("p", { class: "encoder", hidden: "" }, element("label", {}, this.#wanted, this.#size), this.#loaded);
+  #unread = element("p", { class: "unread", role: "alert" });
   #busy = element("p", { class: "busy" }, "Searching …");
   #error = element("p", { class: "error", role: "alert" });
   #filters = element("details", { class: "filters", hidden: "" });
@@ -59,7 +65,7 @@ export class VocableSearch extends HTMLElement {
       this.#root.append(
         element("link", { rel: "stylesheet", href: new URL("style.css", import.meta.url).href }),
         element("form", { role: "search", submit }, element("label", { for: "query" }, "Search"), this.#input, this.#busy),
-        this.#error, this.#filters, this.#none, this.#hits, this.#more, this.#status,
+        this.#encoder, this.#unread, this.#error, this.#filters, this.#none, this.#hits, this.#more, this.#status,
       );
       this.#root.addEventListener("keydown", (event) => this.#walk(event));
     }
@@ -88,6 +94,7 @@ export class VocableSearch extends HTMLElement {
     if (!this.#opened) {
       this.#opened = Collection.open(this.#base).then((collection) => {
         this.#drawFilters(collection.fields);
+        this.#drawEncoder(collection.encoder);
         return collection;
       });
       this.#opened.catch(() => { this.#opened = null; });
@@ -112,8 +119,9 @@ export class VocableSearch extends HTMLElement {
     try {
       const found = async () => (await this.open()).search(text, { k: this.#k, passes: this.#passes, signal });
       const hits = await found().catch((error) => {
-        if (!(error instanceof Gone)) throw error;
-        this.#opened = null; // published anew since it was opened
+        if (error instanceof Unread) this.#withoutEncoder(error);
+        else if (error instanceof Gone) this.#opened = null; // published anew since it was opened
+        else throw error;
         return found();
       });
       if (signal.aborted) return;
@@ -190,6 +198,44 @@ export class VocableSearch extends HTMLElement {
       factsOf(hit.facts), whyOf(hit.why)));
   }
 
+  #drawEncoder(encoder) {
+    this.#encoder.hidden = !encoder;
+    if (!encoder) return;
+    this.#size.textContent = `Understand the question (${(encoder.nbytes / 1e6).toFixed(0)} MB once)`;
+    this.#wanted.checked = remembered(this.#key) === "on";
+    if (this.#wanted.checked) this.#chooseEncoder();
+  }
+
+  get #key() {
+    return `vocable encoder ${this.#base.href}`;
+  }
+
+  /** Load or unload the encoder, as its box says; queries are looked up while it is not there. */
+  async #chooseEncoder(byHand = false) {
+    this.#loading.abort();
+    this.#loading = new AbortController();
+    const { signal } = this.#loading, on = this.#wanted.checked;
+    this.#unread.textContent = "";
+    if (byHand) remember(this.#key, on ? "on" : "off");
+    const collection = await this.open();
+    if (!on) collection.unloadEncoder();
+    else {
+      this.#loaded.removeAttribute("value");
+      this.#loaded.hidden = false;
+      const told = (share) => { this.#loaded.value = share; };
+      await collection.loadEncoder({ told, signal }).catch((error) => { if (!signal.aborted) this.#withoutEncoder(error); });
+    }
+    if (signal.aborted) return;
+    this.#loaded.hidden = true;
+    if (this.#input.value.trim()) this.ask();
+  }
+
+  #withoutEncoder({ message }) {
+    this.#wanted.checked = false;
+    this.open().then((collection) => collection.unloadEncoder());
+    this.#unread.textContent = `The question is not understood, its words are looked up: ${message}`;
+  }
+
   #drawFilters(fields) {
     this.#filters.hidden = !fields.length;
     const summary = element("summary", {}, "Filter");
@@ -233,6 +279,21 @@ export class VocableSearch extends HTMLElement {
     this.#input.focus();
     this.#input.select();
   }
+}
+
+/** What the browser keeps for this address, if it keeps anything. */
+function remembered(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+function remember(key, value) {
+  try {
+    localStorage.setItem(key, value);
+  } catch { /* the choice holds for this visit */ }
 }
 
 const nameOf = (hit) => hit.title || hit.id;

@@ -1,0 +1,120 @@
+"""The encoder of queries on a published page: the graph of the index's model, computed by ONNX Runtime Web.
+
+A browser reads it when its user asks for it. Until then, and if it cannot be loaded, queries are looked up.
+page/encoder has the modules that load and run it.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from vocable.encoder.graph import GRAPHS, READ_BYTES, GraphModel
+from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
+from vocable.encoder.load import load_encoder
+from vocable.errors import ArgumentError, ModelError
+from vocable.publishing.files import SiteFiles, size_of
+from vocable.retrieval.collection import Collection
+from vocable.storage import regular
+from vocable.vectors import token_names
+
+NPM_PACKAGE = "onnxruntime-web"
+ABOUT, MODULE, BINARY = "package.json", "dist/ort.wasm.bundle.min.mjs", "dist/ort-wasm-simd-threaded.wasm"
+SCRIPTS = Path(__file__).parent / "page" / "encoder"
+RUNTIME_SCRIPT = "onnxruntime.js"  # beside the scripts: some servers do not know .mjs
+NEEDED = f"the encoder needs the npm package {NPM_PACKAGE}, unpacked or as npm pack {NPM_PACKAGE} writes it"
+
+
+@dataclass(frozen=True)
+class QueryGraph:
+    """The encoder of a published collection.
+
+    It reads `longest` tokens, the ids `before` and `after` them not counted, of a text that begins with `prompt`.
+    `files` are those of the runtime, of the graph, and of the names of its tokens, which are its terms; `nbytes` is the
+    size of all that it needs, and `runtime` the version of the runtime.
+    """
+
+    prompt: str
+    longest: int | None
+    before: list[int]
+    after: list[int]
+    files: list[str]
+    nbytes: int
+    runtime: str
+
+
+class WebRuntime(NamedTuple):
+    """ONNX Runtime Web: its version, its module of JavaScript, and its binary of WebAssembly, for one thread."""
+
+    version: str
+    module: bytes
+    binary: bytes
+
+    @property
+    def scripts(self) -> dict[str, bytes]:
+        """The scripts of the page that only an encoder needs, by name."""
+        own = {path.name: path.read_bytes() for path in sorted(SCRIPTS.iterdir())} | {RUNTIME_SCRIPT: self.module}
+        return {f"{SCRIPTS.name}/{name}": content for name, content in own.items()}
+
+
+def read_runtime(place: Path) -> WebRuntime:
+    """Read ONNX Runtime Web from an npm package, a folder or a .tgz; `ArgumentError` if it is something else."""
+    with _errors_of(place):
+        if place.is_dir():
+            about, module, binary = (regular(place / name).read_bytes() for name in (ABOUT, MODULE, BINARY))
+        else:
+            with tarfile.open(regular(place)) as package:
+                about, module, binary = (_member(package, name) for name in (ABOUT, MODULE, BINARY))
+                while package.fileobj is not None and package.fileobj.read(READ_BYTES):
+                    pass  # the checksum is at the end
+        described = json.loads(about)
+        if described["name"] != NPM_PACKAGE:
+            raise ValueError(f"this is {described['name']}")
+        return WebRuntime(str(described["version"]), module, binary)
+
+
+def _member(package: tarfile.TarFile, name: str) -> bytes:
+    found = package.extractfile(f"package/{name}")
+    if found is None:
+        raise ValueError(f"{name} is not a file")
+    return found.read()
+
+
+@contextmanager
+def _errors_of(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, KeyError, TypeError, ValueError, tarfile.TarError, zlib.error) as error:
+        raise ArgumentError(f"{place}: {NEEDED} ({' '.join(str(error).split())})") from error
+
+
+def graph_of(collection: Collection) -> GraphModel:
+    """Return the graph that encodes queries for a collection; `ModelError` if its model has none of 8 bits."""
+    built_in = collection.model in (BUILT_IN_MODEL, BY_LOOKUP)  # whose documents have the same vectors
+    model = load_encoder(BUILT_IN_MODEL, runtime="onnx") if built_in else collection.loaded_model
+    if not isinstance(model, GraphModel) or model.looks_up("query") or (model.runtime, model.dtype) != ("onnx", "int8"):
+        instead = "index with what vocable export-model --int8 writes of a model that encodes queries"
+        raise ModelError(f"{collection.place}: {collection.model} has no 8-bit ONNX graph of queries: {instead}")
+    if token_names(model.tokenization_of("query").backend, model.settings.size) != model.terms:
+        raise ModelError(f"{collection.place}: terms of {collection.model} are not its tokens, which a page needs")
+    return model
+
+
+def write_encoder(files: SiteFiles, model: GraphModel, runtime: WebRuntime) -> QueryGraph:
+    """Write the files of an encoder, and return its description."""
+    of_role, tokenizer = model.settings.roles["query"], model.tokenization_of("query").backend
+    graph = regular(model.place / of_role.folder / GRAPHS["onnx"][True]).read_bytes()
+    terms = json.dumps(model.terms, ensure_ascii=False, separators=(",", ":")).encode()
+    names = [files.add(content) for content in (runtime.binary, graph, terms)]
+    some = tokenizer.encode("a")
+    own = [place for place, special in enumerate(some.special_tokens_mask) if not special]
+    before, after = some.ids[: own[0]], some.ids[own[-1] + 1 :]
+    longest = None if of_role.max_length is None else of_role.max_length - len(before) - len(after)
+    nbytes = sum(map(size_of, names)) + sum(map(len, runtime.scripts.values()))
+    return QueryGraph(of_role.prompt or "", longest, before, after, names, nbytes, runtime.version)
