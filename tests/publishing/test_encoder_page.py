@@ -81,9 +81,12 @@ def titles(site: Path, query: str, encoded: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("hybrid", [True, False])
-def test_hits_and_scores_are_those_of_python(open_page: Open, encoding_site: Path, hybrid: bool) -> None:
-    found, shares = open_page().evaluate(SEARCHES, [QUERIES, hybrid])
-    ranking = PublishedSite(encoding_site).search(QUERIES, 20, hybrid=hybrid, vectors=vectors_of(QUERIES))
+def test_hits_and_scores_are_those_of_python(
+    open_page: Open, encoding_site: Path, toy_texts: list[str], hybrid: bool
+) -> None:
+    queries = [*QUERIES, *toy_texts[:20]]
+    found, shares = open_page().evaluate(SEARCHES, [queries, hybrid])
+    ranking = PublishedSite(encoding_site).search(queries, 20, hybrid=hybrid, vectors=vectors_of(queries))
     for row, hits in enumerate(found):
         assert [tuple(hit) for hit in hits] == ranking.hits(row)
     assert sum(map(len, found)) > 60
@@ -164,7 +167,7 @@ def test_a_query_that_cannot_be_encoded_is_looked_up(open_page: Open, encoding_s
 
 def test_loading_may_be_stopped(open_page: Open, encoding_site: Path) -> None:
     page, held = open_page(), []
-    page.context.route("**/encoder/worker.js", held.append)
+    page.context.route("**/encoder/worker.js", lambda route: held.append(route))
     box = page.get_by_label("Understand the question")
     box.check()
     sync_api.expect(page.locator("progress")).to_be_visible()
