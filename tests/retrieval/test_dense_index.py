@@ -131,3 +131,4 @@ def test_a_search_encodes_its_queries_once(
         assert [hit.document.id for hit in found.hits] == [
             name for name, _ in collection.search(["the fox"], 3, **options).hits(0)
         ]
+        assert "parts: " in found._repr_html_()

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 
+from tests.encoder.test_dense import with_dense
 from tests.service.process import serving
 from vocable.retrieval.verbs import index
 
@@ -404,3 +405,19 @@ def test_a_reranking_is_a_ranking_to_choose(open_page: Open, place: Path, cross:
         again = expected(view(process.url, show=["reranked"]), "reranked")
         wait_for(page, again)
         assert again != expected(view(process.url))
+
+
+def test_three_parts_stand_beside_their_fusion(
+    open_page: Open, backbones: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    model = with_dense(backbones["bert"], tmp_path / "model", 16)
+    index(model, corpus, f"exact:{tmp_path / 'index'}", bm25=True, device="cpu")
+    with serving(tmp_path / "index") as process:
+        page = open_page(f"?q={QUERY}&beside=parts", at=process.url)
+        sync_api.expect(page.locator(".column")).to_have_count(4)
+        wait_for(page, expected(view(process.url)))
+        assert page.locator(".column > h3").all_text_contents() == ["hybrid", "sparse", "BM25", "dense"]
+        assert page.locator("#beside").input_value() == "parts"
+        page.locator("label[for=by-dense]").click()
+        sync_api.expect(page.locator(".column > h3").first).to_have_text("dense")
+        assert page.locator(".column").count() == 3

@@ -67,7 +67,8 @@ class Hit(NamedTuple):
             marked = notebook.marked((part.text, part.term, part.kind) for part in parts(found.text, found.marks))
             text = "… " * self._cut[0] + marked + " …" * self._cut[1]
         why = "" if self.explanation is None else self.explanation._repr_html_()
-        about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items())])
+        parts_of = [] if self.parts is None else [f"parts: {self.parts}"]
+        about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items()), *parts_of])
         return notebook.hit(f"{self.rank}. {self.score:.4g}", self.document.title, about, text, why)
 
     @property

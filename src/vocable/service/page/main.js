@@ -6,6 +6,7 @@ import { change, setUsual, START, state, whenGone } from "./state.js";
 
 const WAIT = 150; // milliseconds without a key, before a query is sent
 const SECOND = "second"; // the other model, in the list of what may stand beside
+const PARTS = "parts"; // the rankings of all spaces, in the same list
 const MOST = 50; // documents of a ranking
 const $ = (id) => document.getElementById(id);
 const wide = matchMedia("(min-width: 62rem)");
@@ -24,7 +25,7 @@ async function start() {
   }
   $("about").textContent = `${count.format(info.documents)} documents, ${short(info.model_id)}`;
   const rankings = [...info.spaces, ...(info.spaces.length > 1 ? ["hybrid"] : []), ...(info.rerank ? ["reranked"] : [])];
-  setUsual(info.spaces.includes("bm25") ? "hybrid" : "sparse");
+  setUsual(info.spaces.length > 1 ? "hybrid" : "sparse");
   $("by").replaceChildren($("by").firstElementChild, ...rankings.flatMap((name) => [
     element("input", { type: "radio", name: "by", id: `by-${name}`, value: name }),
     element("label", { for: `by-${name}` }, RANKINGS[name]),
@@ -32,6 +33,7 @@ async function start() {
   $("by").hidden = rankings.length < 2;
   const others = [["", "nothing"], ...rankings.slice(1).map((name) => [name, RANKINGS[name]])];
   if (rankings.length > 1) others.splice(1, 0, ["sparse", RANKINGS.sparse]);
+  if (info.spaces.length > 2) others.push([PARTS, `each of ${info.spaces.map((name) => RANKINGS[name]).join(", ")}`]);
   if (info.compare_with) others.push([SECOND, `second index, ${short(info.compare_with)}`]);
   $("beside").replaceChildren(...others.map(([value, label]) => element("option", { value }, label)));
   $("beside-field").hidden = others.length < 2;
@@ -59,6 +61,9 @@ function later() {
   timer = setTimeout(ask, WAIT);
 }
 
+/** The rankings of this index that stand beside the one that is chosen. */
+const besides = () => (state.beside === PARTS ? info.spaces : [state.beside].filter((name) => name in RANKINGS)).filter((name) => name !== state.by);
+
 /** Ask for what the state says; an answer to an earlier question is thrown away. */
 async function ask() {
   clearTimeout(timer);
@@ -76,7 +81,7 @@ async function ask() {
     return said("", "");
   }
   $("ask").setAttribute("aria-busy", "true");
-  const body = { k: state.k, show: [...new Set([state.by, ...(state.beside in RANKINGS ? [state.beside] : [])])] };
+  const body = { k: state.k, show: [state.by, ...besides()] };
   Object.assign(body, state.like ? { like: state.like } : { query: state.q });
   if (state.filter.trim()) body.filter = state.filter;
   if (state.top) body.max_terms = state.top;
@@ -133,8 +138,8 @@ function draw(view, other) {
     columns[0].title = `${columns[0].title}, ${short(info.model_id)}`;
     columns.push({ ...how, title: `second index, ${short(info.compare_with)}`, by: "sparse", documents: other.documents,
       others: [["first", "first index", rankThere(view.documents)]] });
-  } else if (state.beside in RANKINGS && state.beside !== state.by) {
-    columns.push({ ...how, title: RANKINGS[state.beside], by: state.beside, documents: view.documents, others: rankings });
+  } else {
+    columns.push(...besides().map((by) => ({ ...how, title: RANKINGS[by], by, documents: view.documents, others: rankings })));
   }
   $("columns").replaceChildren(...columns.map((one) => one ? columnOf({ ...one, pruned: pruned && one.by === "sparse" })
     : element("p", { class: "error column" }, `${short(info.compare_with)}: ${other.message}`)));
