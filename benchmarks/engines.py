@@ -35,6 +35,7 @@ import numpy as np
 import torch
 from machine import machine
 from scipy.sparse import csr_array, vstack
+from search import mixtures
 
 from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.load import load
@@ -48,7 +49,6 @@ from vocable.tables import NONE, Table
 from vocable.vectors import read_vectors
 
 DEPTHS = (10, 100)
-BLOCK = 50_000  # documents that are mixed at once
 
 
 def places(folder: Path, stack: ExitStack) -> Iterator[str]:
@@ -61,21 +61,6 @@ def places(folder: Path, stack: ExitStack) -> Iterator[str]:
     server = postgresql.get_server(folder / "postgresql", cleanup_mode="delete")
     stack.callback(server.cleanup)
     yield f"{server.get_uri()}&table=bench"
-
-
-def mixed(vectors: csr_array, count: int) -> csr_array:
-    """Vectors [count, v]: these [n, v] as far as they go, the rest mixed of two of them each."""
-    parts, random, rows = [vectors[:count]], np.random.default_rng(0), min(count, vectors.shape[0])
-    while rows < count:
-        sides = []
-        for _ in range(2):
-            side = vectors[random.integers(0, vectors.shape[0], min(BLOCK, count - rows))]
-            side.data[random.random(side.nnz) < 0.5] = 0
-            side.eliminate_zeros()
-            sides.append(side)
-        parts.append(sides[0].maximum(sides[1]))
-        rows += parts[-1].shape[0]
-    return csr_array(vstack(parts, format="csr"))
 
 
 def row(found: list[EngineCheck], gigabytes: float) -> list[str]:
@@ -157,14 +142,17 @@ def main() -> None:
     model = load(given.model, device="cpu")
     if given.vectors:
         stored = read_vectors(given.vectors).matrix
-        vectors, real = mixed(stored, given.documents), min(given.documents, stored.shape[0])
+        vectors = csr_array(vstack(list(mixtures(stored, given.documents)), format="csr"))
+        real = min(given.documents, stored.shape[0])
         documents = [Document(str(number), "") for number in range(given.documents)]
     else:
         documents = list(islice(read_corpus(given.corpus), given.documents))
         vectors, real = TextEncoder(model, "document").encode([one.full for one in documents]), len(documents)
     encoder = TextEncoder(model, "query")
     encoder.know_collection(np.bincount(vectors.indices, minlength=vectors.shape[1]), vectors.shape[0])
-    asked = encoder.encode([query.text for query in islice(read_queries(given.topics), given.queries)])
+    topics = list(read_queries(given.topics))
+    chosen = np.random.default_rng(0).permutation(len(topics))[: given.queries]
+    asked = encoder.encode([topics[row].text for row in chosen])
     if given.recall:
         table = promises(vectors, asked, given.recall)
         print(f"{vectors.shape[0]:,} documents, {real:,} of them not mixed; {table.title}\n\n{table.markdown()}")

@@ -1,10 +1,12 @@
 """Exact search of more postings than memory should hold: made in shards, searched, and compared with brute force.
 
     python benchmarks/large.py /scratch/large --documents 5400000 --terms 400    # 13 GB of disk, 2^31 postings passed
+    python benchmarks/large.py /scratch/large --documents 8800000 --vectors vectors --topics queries --keep -k 10
 
-Vectors are random, as in search.py, with ids in another order than the rows. Each part is written as a file of
-vectors, read as `vocable index` does, and removed. Of a step, the peak of the resident set, mapped files included, and
-of its anonymous part are printed. Brute force makes the same vectors again, and multiplies them part by part.
+Vectors are random, as in search.py, or mixed of those that `vocable encode` wrote, with ids in another order than the
+rows. Each part is written as a file of vectors, read as `vocable index` does, and removed; the time of the first is
+printed as drawing. Of a step, the peak of the resident set, mapped files included, and of its anonymous part are
+printed. Brute force makes the same vectors again, and multiplies them part by part. An index that was kept is searched.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import heapq
 import json
 import resource
 import shutil
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,11 +24,11 @@ from typing import TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
-from search import SIZE, machine, random_vectors
+from search import SIZE, machine, mixtures, random_vectors, some
 
 from vocable.retrieval.exact_shards import SHARD_POSTINGS, Exact, load_exact, save_exact
 from vocable.retrieval.ranking import Ranking
-from vocable.vectors import StoredVectors, VectorsMeta, read_file, write_vectors
+from vocable.vectors import StoredVectors, VectorsMeta, read_file, read_vectors, write_vectors
 
 PART = 32_768  # documents of a file of vectors
 META = VectorsMeta("random", "random", "max", "document", 0, SIZE)
@@ -35,27 +36,34 @@ SELF = Path("/proc/self")
 T = TypeVar("T")
 
 
-def documents(count: int, terms: int) -> Iterator[tuple[list[str], csr_array]]:
+def documents(count: int, terms: int, mixed: csr_array | None) -> Iterator[tuple[list[str], csr_array]]:
     """Yield ids and vectors of parts; the same ones at each call."""
-    for number, start in enumerate(range(0, count, PART)):
-        size = min(PART, count - start)
-        matrix = random_vectors(size, terms, "zipf", np.random.default_rng(number))
-        yield [str(row * 7919 % count) if count % 7919 else str(row) for row in range(start, start + size)], matrix
+    sizes = [min(PART, count - start) for start in range(0, count, PART)]
+    drawn = (random_vectors(size, terms, "zipf", np.random.default_rng(number)) for number, size in enumerate(sizes))
+    start = 0
+    for matrix in drawn if mixed is None else mixtures(mixed, count):
+        rows = range(start, start := start + matrix.shape[0])
+        yield [str(row * 7919 % count) if count % 7919 else str(row) for row in rows], matrix
 
 
-def stored(count: int, terms: int, folder: Path) -> Iterator[StoredVectors]:
-    """Yield the parts as they are read from files."""
-    for ids, matrix in documents(count, terms):
+def stored(parts: Iterator[tuple[list[str], csr_array]], folder: Path, took: list[float]) -> Iterator[StoredVectors]:
+    """Yield the parts as they are read from files; `took` gets the seconds of drawing and writing each."""
+    start = time.perf_counter()
+    for ids, matrix in parts:
         write_vectors(folder / "part.parquet", ids, matrix, META)
         del matrix
+        took.append(time.perf_counter() - start)
         yield read_file(folder / "part.parquet")
+        start = time.perf_counter()
         (folder / "part.parquet").unlink()
 
 
-def brute_force(queries: csr_array, count: int, terms: int, k: int) -> list[list[tuple[str, float]]]:
+def brute_force(
+    queries: csr_array, parts: Iterator[tuple[list[str], csr_array]], k: int
+) -> list[list[tuple[str, float]]]:
     """Return the k best documents of each query, ties by id: one product after the other."""
     dense, best = queries.toarray(), [list[tuple[float, str]]() for _ in range(queries.shape[0])]
-    for ids, matrix in documents(count, terms):
+    for ids, matrix in parts:
         for query, kept in zip(dense, best, strict=True):
             scores = matrix @ query
             bound = np.partition(scores, -k)[-k] if len(scores) > k else 0
@@ -105,40 +113,66 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the index, removed at the end")
     parser.add_argument("--documents", type=int, default=200_000)
-    parser.add_argument("--terms", type=int, default=400, help="of a document")
-    parser.add_argument("--queries", type=int, default=50, help="of 40 terms")
+    parser.add_argument("--terms", type=int, default=400, help="of a random document")
+    parser.add_argument("--vectors", nargs="+", help="of documents, to be mixed")
+    parser.add_argument("--topics", nargs="+", help="vectors of queries, in place of random ones of 40 terms")
+    parser.add_argument("--query-idf", type=float, default=0.75, help="power of the IDF that weighs --topics")
+    parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--checked", type=int, default=10, help="queries that are compared with brute force")
     parser.add_argument("--postings", type=int, default=SHARD_POSTINGS, help="of a shard, at most")
     parser.add_argument("--limit", type=float, help="GiB of anonymous memory, beyond which asking is an error")
+    parser.add_argument("--keep", action="store_true", help="the index, for another call")
     parser.add_argument("-k", type=int, default=100)
     options = parser.parse_args()
     if options.limit:
         resource.setrlimit(resource.RLIMIT_DATA, (int(options.limit * 2**30),) * 2)
-    options.folder.mkdir(parents=True)
     place, count, terms = options.folder / "index", options.documents, options.terms
-    queries = random_vectors(options.queries, 40, "zipf", np.random.default_rng(2**32))
+    mixed = read_vectors(options.vectors).matrix if options.vectors else None
     print(json.dumps({"machine": machine(), "shard": options.postings}), flush=True)
     try:
-        parts = stored(count, terms, options.folder)
-        made = memory(lambda: save_exact(parts, place, postings=options.postings))[1]
-        size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-        print(json.dumps({"made": made, "GB on disk": size / 1e9}), flush=True)
+        if not place.exists():
+            make(documents(count, terms, mixed), place, options.postings)
         index, opened = memory(lambda: load_exact(place))
         postings = int(index.document_frequency.sum())
         about = {"documents": len(index), "postings": postings, "of 2^31": postings / 2**31, "index": repr(index)}
         print(json.dumps(about | {"opened": opened}), flush=True)
-        ranking, searched = memory(lambda: index.search(queries, options.k))
-        times, alone = memory(lambda: single(index, queries, options.k))
-        read = float(index.document_frequency[queries.indices].sum() / queries.shape[0])
-        print(
-            json.dumps(
-                {"all queries": searched, "one at a time, ms": statistics.median(times), "postings read": read} | alone
-            ),
-            flush=True,
-        )
-        report(ranking, brute_force(queries[: options.checked], count, terms, options.k))
+        queries = asked(index, options.topics, options.query_idf, options.queries)
+        ranking = searched(index, queries, options.k)
+        if options.checked:
+            parts = documents(count, terms, mixed)
+            report(ranking, brute_force(queries[: options.checked], parts, options.k))
     finally:
-        shutil.rmtree(options.folder)
+        if not options.keep:
+            shutil.rmtree(options.folder)
+
+
+def make(parts: Iterator[tuple[list[str], csr_array]], place: Path, postings: int) -> None:
+    """Write the index, and print its size, time and memory."""
+    place.parent.mkdir(parents=True)
+    took = list[float]()
+    made = memory(lambda: save_exact(stored(parts, place.parent, took), place, postings=postings))[1]
+    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+    print(json.dumps({"made": made, "drawing": sum(took), "GB on disk": size / 1e9}), flush=True)
+
+
+def asked(index: Exact, topics: list[str] | None, power: float, count: int) -> csr_array:
+    """Return `count` queries, random ones or some of `topics`, weighted by the collection's IDF."""
+    if topics is None:
+        return random_vectors(count, 40, "zipf", np.random.default_rng(2**32))
+    return some(read_vectors(topics).matrix, count, index.document_frequency, len(index), power)
+
+
+def searched(index: Exact, queries: csr_array, k: int) -> Ranking:
+    """Search at once and one at a time, and print time and memory."""
+    ranking, together = memory(lambda: index.search(queries, k))
+    times, alone = memory(lambda: single(index, queries, k))
+    figures = dict(zip(("p50", "p95", "p99"), np.quantile(times, (0.5, 0.95, 0.99)).tolist(), strict=True))
+    about = {
+        "terms of a query": queries.nnz / queries.shape[0],
+        "postings read": float(index.document_frequency[queries.indices].sum() / queries.shape[0]),
+    }
+    print(json.dumps({"all queries": together, "one at a time, ms": figures} | about | alone), flush=True)
+    return ranking
 
 
 def report(ranking: Ranking, expected: list[list[tuple[str, float]]]) -> None:

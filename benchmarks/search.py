@@ -17,7 +17,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,10 +25,12 @@ import numpy as np
 import qdrant_edge as edge
 from scipy.sparse import csr_array
 
+from vocable.retrieval.bm25_weights import inverse_document_frequency
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import read_vectors
 
 SIZE = 30_522  # terms of the output vocabulary
+BLOCK = 50_000  # documents that are mixed at once
 Answer = tuple[np.ndarray, np.ndarray]  # rows and scores, best first
 Search = Callable[[csr_array], Answer]
 
@@ -48,6 +50,31 @@ def random_vectors(count: int, terms: int, distribution: str, rng: np.random.Gen
     weights = np.log1p(rng.exponential(1.0, len(keys))).astype(np.float32) + np.float32(0.01)
     indptr = np.searchsorted(keys, np.arange(count + 1) * SIZE).astype(np.int32)
     return csr_array((weights, (keys % SIZE).astype(np.int32), indptr), shape=(count, SIZE))
+
+
+def mixtures(vectors: csr_array, count: int) -> Iterator[csr_array]:
+    """Yield parts of `count` vectors: these [n, v] as far as they go, the rest mixed of two of them each.
+
+    Every term of both is taken with a probability of one half.
+    """
+    random, rows = np.random.default_rng(0), min(count, vectors.shape[0])
+    yield vectors[:count]
+    while rows < count:
+        sides = []
+        for _ in range(2):
+            side = vectors[random.integers(0, vectors.shape[0], min(BLOCK, count - rows))]
+            side.data[random.random(side.nnz) < 0.5] = 0
+            side.eliminate_zeros()
+            sides.append(side)
+        rows += sides[0].shape[0]
+        yield csr_array(sides[0].maximum(sides[1]))
+
+
+def some(vectors: csr_array, count: int, frequency: np.ndarray, n: int, power: float) -> csr_array:
+    """Return `count` of the query `vectors`, weighted by a power of the IDF of `frequency` in n documents."""
+    chosen = csr_array(vectors[np.random.default_rng(0).permutation(vectors.shape[0])[:count]])
+    chosen.data *= inverse_document_frequency(frequency, n)[chosen.indices].astype(np.float32) ** np.float32(power)
+    return chosen
 
 
 def ours(index: ExactIndex, k: int) -> Search:

@@ -2,12 +2,13 @@
 
     pip install --no-deps bmp==0.2.8
     python benchmarks/traversal.py                                   # 100,000 random vectors of about 120 terms
-    python benchmarks/traversal.py --vectors documents --queries queries
+    python benchmarks/traversal.py --vectors documents --queries queries --documents 1000000 --alpha 1 --alpha 0.9
 
 `exact` adds up the postings of one query term after the other. BMP skips blocks of documents by upper bounds of their
 scores and scores those that are left document by document; its index is made of a CIFF file of `vocable export`, with
-weights in 8 bits. At alpha and beta 1 nothing is left out. Times are of one query at a time, on one thread, from its
-vector to the ids of its k best documents.
+weights in 8 bits. At alpha 1 nothing is left out; below, blocks are whose bound times alpha is not enough. Where the
+vectors are fewer than asked for, the rest are mixed of two of them each. Times are of one query at a time, on one
+thread, from its vector to the ids of its k best documents.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import time
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from machine import machine
-from scipy.sparse import csr_array
-from search import random_vectors
+from scipy.sparse import csr_array, vstack
+from search import mixtures, random_vectors, some
 
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.export import export
@@ -47,47 +49,57 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", help="of documents; random ones by default")
     parser.add_argument("--queries", help="vectors of queries")
-    parser.add_argument("--documents", type=int, default=100_000, help="number of random vectors")
+    parser.add_argument("--query-idf", type=float, default=0.75, help="power of the IDF that weighs --queries")
+    parser.add_argument("--documents", type=int, default=100_000)
+    parser.add_argument("--alpha", type=float, action="append", help="of BMP; may be repeated")
     parser.add_argument("--count", type=int, default=200, help="queries")
     parser.add_argument("-k", type=int, default=10)
     given = parser.parse_args()
     bmp = import_module("bmp")
     if given.vectors:
-        documents, queries = (read_vectors(place).matrix for place in (given.vectors, given.queries))
+        documents = csr_array(vstack(list(mixtures(read_vectors(given.vectors).matrix, given.documents)), format="csr"))
+        frequency = np.bincount(documents.indices, minlength=documents.shape[1])
+        queries = some(read_vectors(given.queries).matrix, given.count, frequency, given.documents, given.query_idf)
     else:
         rng = np.random.default_rng(0)
         documents, queries = (
             random_vectors(count, terms, "zipf", rng) for count, terms in ((given.documents, 120), (given.count, 40))
         )
-    queries, k = queries[: given.count], given.k
     scale = int(min(50, 255 / documents.data.max()))  # a weight of BMP is below 256, a score below 65,536
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         export(stored(folder / "documents", "document", documents), folder / "ciff", format="ciff", scale=scale)
+        start = time.perf_counter()
         bmp.ciff2bmp(str(folder / "ciff" / "index.ciff"), str(folder / "bmp"), BLOCK, False)
-        searcher, size = bmp.Searcher(str(folder / "bmp")), (folder / "bmp").stat().st_size
+        built, size = time.perf_counter() - start, (folder / "bmp").stat().st_size
         index = ExactIndex(documents, [f"document-{row}" for row in range(documents.shape[0])])
-        took: dict[str, list[float]] = {"term at a time (exact)": [], "document at a time (BMP)": []}
-        shared = 0
-        index.search(queries[[0]], k, threads=1)  # compiled before it is timed
-        for row in range(queries.shape[0]):
-            query = queries[[row]]
-            pairs = zip(query.indices.tolist(), query.data.tolist(), strict=True)
-            counts = {str(term): round(100 * weight) for term, weight in pairs}
-            start = time.perf_counter()
-            found = [name for name, _ in index.search(query, k, threads=1).hits(0)]
-            middle = time.perf_counter()
-            others, _ = searcher.search(counts, k=k, alpha=1.0, beta=1.0)
-            for name, seconds in zip(took, (middle - start, time.perf_counter() - middle), strict=True):
-                took[name].append(1e3 * seconds)
-            shared += len({*found} & {*others})
-    rows = [[name, *(f"{np.percentile(some, q):.2f}" for q in (50, 95))] for name, some in took.items()]
-    rows[0] += [f"{index.nbytes / 1e6:.0f}", "1"]
-    rows[1] += [f"{size / 1e6:.0f}", f"{shared / (k * queries.shape[0]):.3f}"]
+        searcher = bmp.Searcher(str(folder / "bmp"))
+        rows = [found for alpha in given.alpha or [1.0] for found in sides(index, searcher, queries, given.k, alpha)]
     title = f"{documents.shape[0]:,} documents of {documents.nnz / documents.shape[0]:.0f} terms, "
-    title += f"{queries.shape[0]} queries of {queries.nnz / queries.shape[0]:.0f}, k = {k}"
-    print(f"{title}\n\n{Table(title, ['engine', 'ms p50', 'ms p95', 'MB', 'recall'], rows).markdown()}")
+    title += f"{queries.shape[0]} queries of {queries.nnz / queries.shape[0]:.0f}, k = {given.k}; "
+    title += f"exact {index.nbytes / 1e6:.0f} MB, BMP {size / 1e6:.0f} MB, built in {built:.0f} s of CIFF"
+    print(f"{title}\n\n{Table(title, ['engine', 'ms p50', 'ms p95', 'ms p99', 'recall'], rows).markdown()}")
     print(json.dumps(machine(torch.device("cpu"), "numba") | {"bmp": version("bmp")}))
+
+
+def sides(index: ExactIndex, searcher: Any, queries: csr_array, k: int, alpha: float) -> list[list[str]]:
+    """Return the rows of both engines, which answer each query in turn."""
+    took: dict[str, list[float]] = {"term at a time (exact)": [], f"document at a time (BMP), alpha {alpha:g}": []}
+    shared = []
+    index.search(queries[[0]], k, threads=1)  # compiled before it is timed
+    for row in range(queries.shape[0]):
+        query = queries[[row]]
+        pairs = zip(query.indices.tolist(), query.data.tolist(), strict=True)
+        counts = {str(term): round(100 * weight) for term, weight in pairs}
+        start = time.perf_counter()
+        found = [name for name, _ in index.search(query, k, threads=1).hits(0)]
+        middle = time.perf_counter()
+        others, _ = searcher.search(counts, k=k, alpha=alpha, beta=1.0)
+        for name, seconds in zip(took, (middle - start, time.perf_counter() - middle), strict=True):
+            took[name].append(1e3 * seconds)
+        shared.append(len({*found} & {*others}) / max(1, len(found)))
+    rows = [[name, *(f"{np.percentile(each, q):.2f}" for q in (50, 95, 99))] for name, each in took.items()]
+    return [[*cells, share] for cells, share in zip(rows, ("1", f"{np.mean(shared):.3f}"), strict=True)]
 
 
 if __name__ == "__main__":
