@@ -60,8 +60,13 @@ class EdgeStore(RowStore, FolderStore):
         if folder.exists():
             raise ArgumentError(f"{folder} already exists")
         dense = {name: size for name, size in spaces.items() if name == "dense"}
+        flat = qdrant.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000)  # no graph: it would miss hits
         config = qdrant.EdgeConfig(
-            vectors={name: qdrant.EdgeVectorParams(size, qdrant.Distance.Dot) for name, size in dense.items()} or None,
+            vectors={
+                name: qdrant.EdgeVectorParams(size, qdrant.Distance.Dot, hnsw_config=flat)
+                for name, size in dense.items()
+            }
+            or None,
             sparse_vectors={name: qdrant.EdgeSparseVectorParams() for name in spaces if name not in dense},
         )
         folder.mkdir(parents=True)
