@@ -59,6 +59,11 @@ def test_hits_are_documents_with_their_exact_scores(n: int, k: int, seed: int, d
         order = [(-score, place[row]) for row, score in zip(some, found.scores[query], strict=False)]
         assert order == sorted(order)
         assert not found.scores[query, len(some) :].any()
+    allowed = random.random(n) < 0.5
+    found = index.search(csr_array(queries), k, allowed=allowed)
+    rows, scores = brute_force(queries, documents * np.float32(allowed)[:, None], k, names)
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.scores, scores)
 
 
 @pytest.mark.parametrize("recall", [0.9, 0.95, 0.99, 1])
