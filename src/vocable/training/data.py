@@ -29,7 +29,14 @@ from vocable.training.mined_negatives import MiningPlan, MiningSteps, planned
 from vocable.training.negatives import Candidate, NegativeSampler, all_scores, read_hard_negatives
 from vocable.training.prepared import IdTexts, Sampled, is_prepared, joined, open_prepared
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe
-from vocable.training.teachers import Teacher, load_dense_teacher, load_sparse_teacher, load_teachers, own_scores
+from vocable.training.teachers import (
+    Teacher,
+    load_dense_teacher,
+    load_sparse_teacher,
+    load_teachers,
+    looked_up,
+    own_scores,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -223,6 +230,7 @@ class TrainingData(NamedTuple):
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
     dense_teacher: Teacher | None = None
+    lookup: Teacher | None = None
     sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
     held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
     folder: Path = Path()  # of files that a resumed run uses again
@@ -275,11 +283,12 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         learned_densely = load_dense_teacher(settings.dense.teacher, texts, longest, folder, settings.dtype)
     if settings.dense is not None and learned_densely is None:
         raise RecipeError("training.dense needs a dense teacher: name one in training.dense.teacher")
+    lookup = None if settings.lookup is None else looked_up(settings.lookup.model, model, texts["query"])
     plan = _plan(recipe, examples, folder)
     if plan is not None:
         examples = DatasetDict({"examples": plan.with_negatives()})
     return TrainingData(
-        examples, teacher, sparse_teacher, learned_densely, sources, held_out, folder, recipe.seed, plan
+        examples, teacher, sparse_teacher, learned_densely, lookup, sources, held_out, folder, recipe.seed, plan
     )
 
 

@@ -121,6 +121,14 @@ def _option(name: str, **default: Any) -> Any:
     return Field(**default, description=about, **limits)
 
 
+class LookupSettings(Settings):
+    """Queries that are looked up, beside those that the model encodes, so that the same documents serve both."""
+
+    model: str = Field(description="model with the same terms whose query weights are looked up")
+    weight: float = Field(default=1.0, gt=0, description="weight of the losses of the looked-up queries")
+    losses: list[AnyLoss] | None = Field(default=None, min_length=1, description="null: those of training.losses")
+
+
 class MiningSettings(Settings):
     """Negatives mined with the model itself, again and again (ANCE), in place of the examples' own."""
 
@@ -212,6 +220,7 @@ class TrainingSettings(OptimizerSettings):
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
     dense: DenseSettings | None = None
+    lookup: LookupSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="of the loss alignment: a model with the same terms")
     query_idf: float | None = Field(
         default=None, gt=0, description="multiply query weights by their source's IDF to this power, as a search does"
@@ -239,20 +248,30 @@ class TrainingSettings(OptimizerSettings):
             raise ValueError("query_idf and the loss alignment exclude each other")
         if self.dense is not None and self.queue is not None:
             raise ValueError("dense and the queue of info_nce exclude each other")
+        if self.lookup is not None and self.queue is not None:
+            raise ValueError("lookup and the queue of info_nce exclude each other")
+        if self.lookup is not None and any(loss.needs == "teacher_vectors" for loss in self.lookup_losses):
+            raise ValueError("lookup and the loss alignment exclude each other")
         needs = {part.needs for part in self.regularizers.active.values() if isinstance(part, OneSide)}
-        if self.mine is not None and (self.needs_scores or self.sparse_teacher or self.dense or "idf" in needs):
-            raise ValueError("mine excludes teachers, scores and idf_flops, which know the documents beforehand")
+        taught = self.needs_scores or self.sparse_teacher or self.dense or self.lookup
+        if self.mine is not None and (taught or "idf" in needs):
+            raise ValueError("mine excludes teachers, scores, lookup and idf_flops, which know the examples beforehand")
         return self
+
+    @property
+    def lookup_losses(self) -> list[AnyLoss]:
+        """The losses of looked-up queries; none without them."""
+        return [] if self.lookup is None else self.lookup.losses or self.losses
 
     @property
     def needs_scores(self) -> bool:
         """True if a loss needs the scores of `teacher` or of the examples."""
-        return any(loss.needs == "teacher_scores" for loss in self.losses)
+        return any(loss.needs == "teacher_scores" for loss in (*self.losses, *self.lookup_losses))
 
     @property
     def needs_rows(self) -> bool:
         """True if the objective needs to know which examples are in a batch."""
-        return bool(self.needs_scores or self.sparse_teacher or self.dense or self.query_idf)
+        return bool(self.needs_scores or self.sparse_teacher or self.dense or self.lookup or self.query_idf)
 
     @property
     def queue(self) -> QueueSettings | None:
@@ -319,6 +338,13 @@ class Variant(Settings):
     source: str = Field(default="", description="source of the figures")
 
 
+class MeanWith(Settings):
+    """Another encoder of the same shape, whose weights are averaged with those of the backbone before all stages."""
+
+    model: str = Field(description="encoder, with or without a head: folder, Hub id or package:NAME/FOLDER")
+    share: float = Field(default=0.5, gt=0, lt=1, description="share of its weights in the mean")
+
+
 class Backbone(Settings):
     """The first keys of a recipe. `about`, `needs` and `variants` describe it and are not saved with the model."""
 
@@ -327,6 +353,7 @@ class Backbone(Settings):
     variants: dict[Name, Variant] = Field(default={}, exclude=True)
     model: str = Field(description="built-in name, folder, Hub id, or package:NAME/FOLDER")
     head: Literal["own", "new"] = Field(default="own", description="new: give an encoder without a head a new one")
+    mean_with: MeanWith | None = Field(default=None, description="an encoder to average the backbone's weights with")
     pooling: PoolingName = "max"
     activation: Literal["relu", "log1p_relu"] | None = Field(default=None, description="the model's own by default")
     seed: int = Field(default=0, ge=0, lt=1 << 32)

@@ -8,16 +8,20 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from sentence_transformers import SparseEncoder
+import torch
+from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from vocable import data
 from vocable.adapt.stages import Inputs, Stage
+from vocable.encoder.fuse import splade_modules
+from vocable.encoder.opening import open_model
 from vocable.encoder.provenance import provenance as provenance  # public here: every stage describes its steps
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
+from vocable.errors import RecipeError
 from vocable.training import distributed
 from vocable.training.prepared import PreparedExamples, is_prepared
 from vocable.training.pretraining.pretrain import pretrain
-from vocable.training.recipe import Recipe
+from vocable.training.recipe import MeanWith, Recipe
 
 QUERIES = 2000  # queries of each source of examples that a stage may read
 START, ADAPTED, EXAMPLES = "start", "adapted", "examples"  # folders of a run: before pre-training, after it, and data
@@ -27,11 +31,11 @@ PRETRAIN = "pretrain"  # the stage, and its folder within the folder of the run
 def carry_out_stages(recipe: Recipe, work: Path) -> str:
     """Carry out the stages before the retrieval training, and return the name of the resulting model.
 
-    Without any stage that is `recipe.model`, else a folder in `work`, the folder of the run. A finished folder is used
-    again, and pre-training resumes from its checkpoints. All processes call this together.
+    Without any stage or mean that is `recipe.model`, else a folder in `work`, the folder of the run. A finished folder
+    is used again, and pre-training resumes from its checkpoints. All processes call this together.
     """
     planned = recipe.planned()
-    if recipe.head == "own" and not planned:
+    if recipe.head == "own" and recipe.mean_with is None and not planned:
         return recipe.model
     output, start = work / ADAPTED, work / START
     if distributed.from_first(output.exists()):
@@ -50,6 +54,8 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
         if not place.exists():
             options: dict[str, Any] = {"pooling": recipe.pooling, "activation": recipe.activation}
             model = load_sparse_encoder(recipe.model, **options, new_head=recipe.head == "new")
+            if recipe.mean_with is not None:
+                _average_encoder(model, recipe.mean_with)
             adapt(model, planned[:middle], place)
 
     # The first process alone carries out every stage but pre-training, which is for all together.
@@ -62,6 +68,25 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
         model = pretrain(load_sparse_encoder(start), texts, work=work / PRETRAIN, seed=recipe.seed, **keys)
         distributed.by_first(lambda: adapt(model, planned[middle + 1 :], output))
     return str(output)
+
+
+@torch.no_grad()
+def _average_encoder(model: SparseEncoder, other: MeanWith) -> None:
+    """Replace the encoder's weights by their mean with those of another one; the head keeps its own.
+
+    A fine-tuned encoder loses what its start could do; between both weights lies a model that can still do either, and
+    learns both again in few steps (Wortsman et al. 2022, arXiv:2203.05482).
+
+    Raises:
+        RecipeError: the other encoder has other weights.
+    """
+    encoder = splade_modules(model)[-1][0].auto_model.base_model
+    dense = open_model(other.model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
+    weights = dict(dense[0].auto_model.base_model.named_parameters())
+    for name, weight in encoder.named_parameters():
+        if name not in weights or weights[name].shape != weight.shape:
+            raise RecipeError(f"mean_with: {other.model} has no weight {name} of shape {tuple(weight.shape)}")
+        weight.lerp_(weights[name].to(weight), other.share)
 
 
 def check_sources(recipe: Recipe, work: Path) -> None:
