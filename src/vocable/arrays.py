@@ -1,4 +1,4 @@
-"""Ids, and folders of memory-mapped arrays that are written atomically.
+"""Ids, the validity of sparse matrices, and folders of memory-mapped arrays that are written atomically.
 
 A folder of arrays has NAME.npy files and index.json with the type, shape and checksum of each.
 """
@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 HEADER = "index.json"
 FORMAT = 1
+CHECKED_ENTRIES = 1 << 22  # at a time
 
 
 class Ids(Sequence[str]):
@@ -103,6 +104,26 @@ def numbers(array: pa.Array, kind: type[np.generic]) -> np.ndarray:
     values: np.ndarray = np.frombuffer(b"" if buffer is None else buffer, kind)[array.offset :][: len(array)]
     values.flags.writeable = False
     return values
+
+
+def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) -> int:
+    """Return the first fault of a CSR matrix (weights, indices, indptr) with a valid indptr, or 0.
+
+    1: an index is not below `size`; 2: the indices of a row do not rise; 3: a weight is not a positive number.
+    """
+    weights, indices, indptr = matrix
+    for start in range(0, len(indices), CHECKED_ENTRIES):
+        first, end = max(start, 1), min(start + CHECKED_ENTRIES, len(indices))
+        rising = indices[first:end] > indices[first - 1 : end - 1]
+        rows = slice(*np.searchsorted(indptr, np.array((first, end), dtype=indptr.dtype)))
+        rising[indptr[rows] - first] = True  # the first entry of a row follows another row
+        if not 0 <= indices[start:end].min() <= indices[start:end].max() < size:
+            return 1
+        if not rising.all():
+            return 2
+        if not 0 < weights[start:end].min() <= weights[start:end].max() < np.inf:
+            return 3
+    return 0
 
 
 def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: Mapping[str, object]) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from vocable.arrays import Ids, numbers, place_state, read_whole
+from vocable.arrays import Ids, numbers, place_state, read_whole, wrong_entries
 from vocable.data.slices import Span
 from vocable.errors import VectorsError
 from vocable.fingerprint import INPUTS_KEY
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-CHECKED_ENTRIES = 1 << 22  # at a time
 METADATA_KEY = b"vocable"
 PROGRESS = "progress.json"  # of vocable encode
 SHARDS = "shards.json"  # plan of a folder of shards
@@ -420,26 +419,6 @@ def _dense_vectors(column: pa.Array, path: Path) -> NDArray[np.float32]:
     if not np.isfinite(found).all():
         raise VectorsError(f"{path}: a number of a dense vector is not finite")
     return found
-
-
-def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) -> int:
-    """Return the first fault of a CSR matrix (weights, indices, indptr) with a valid indptr, or 0.
-
-    1: an index is not below `size`; 2: the indices of a row do not rise; 3: a weight is not a positive number.
-    """
-    weights, indices, indptr = matrix
-    for start in range(0, len(indices), CHECKED_ENTRIES):
-        first, end = max(start, 1), min(start + CHECKED_ENTRIES, len(indices))
-        rising = indices[first:end] > indices[first - 1 : end - 1]
-        rows = slice(*np.searchsorted(indptr, np.array((first, end), dtype=indptr.dtype)))
-        rising[indptr[rows] - first] = True  # the first entry of a row follows another row
-        if not 0 <= indices[start:end].min() <= indices[start:end].max() < size:
-            return 1
-        if not rising.all():
-            return 2
-        if not 0 < weights[start:end].min() <= weights[start:end].max() < np.inf:
-            return 3
-    return 0
 
 
 def selected(matrix: csr_array, keep: np.ndarray) -> csr_array:

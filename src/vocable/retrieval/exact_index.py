@@ -26,13 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
-from vocable.arrays import Ids, load_arrays, numbers, read_header, release, save_arrays
+from vocable.arrays import Ids, load_arrays, numbers, read_header, release, save_arrays, wrong_entries
 from vocable.errors import ArgumentError, VectorsError
 from vocable.options import Count, Matching, checked
 from vocable.retrieval import exact_kernels as kernels
 from vocable.retrieval.ranking import Ranking, best
 from vocable.storage import StrPath
-from vocable.vectors import VectorsMeta, as_vectors, wrong_entries
+from vocable.vectors import VectorsMeta, as_vectors
 
 WEIGHTS: dict[int | None, type[np.generic]] = {None: np.float32, 8: np.uint8, 16: np.uint16}  # by `weight_bits`
 WRONG = (  # defects of an index, first the results of `wrong_entries`

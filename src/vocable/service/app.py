@@ -146,7 +146,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 
     sparse_alone: Refusals = {424: {"model": schemas.OpenAIError, "description": "the model has no dense vectors"}}
 
-    @app.post("/v1/embeddings", responses=refusals() | sparse_alone, response_model=schemas.Embeddings)
+    @app.post("/v1/embeddings", responses=refusals() | sparse_alone, response_model=schemas.EmbeddingsResponse)
     async def embeddings(request: schemas.EmbeddingsRequest) -> Response:
         """Encode texts as dense vectors, as OpenAI does; refuse it of a model that is sparse alone."""
         if (most := service.model.dimensions) is None:
@@ -164,7 +164,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         base64 = request.encoding_format == "base64"
         data = [b64encode(one.tobytes()).decode() if base64 else one.tolist() for one in vectors]
         tokens = await service.tokens(texts, prompt)
-        found = schemas.Embeddings(
+        found = schemas.EmbeddingsResponse(
             data=[schemas.Embedding(index=number, embedding=one) for number, one in enumerate(data)],
             model=service.collection.model,
             usage=schemas.Usage(prompt_tokens=tokens, total_tokens=tokens),

@@ -135,7 +135,7 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-class Embeddings(BaseModel):
+class EmbeddingsResponse(BaseModel):
     """Dense vectors as OpenAI's interface gives them."""
 
     object: Literal["list"] = "list"
