@@ -105,6 +105,17 @@ def test_a_model_is_the_teacher_of_its_own_dense_side(
         train(recipe(backbones["bert"], str(tmp_path / "plain"), examples), tmp_path / "third")
 
 
+def test_a_training_that_does_not_teach_the_dense_side_removes_it(
+    backbones: dict[str, Path], dense: str, examples: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(recipe(backbones["bert"], dense, examples, steps=2), tmp_path / "taught")
+    assert not [one for one in caplog.records if "training.dense" in one.getMessage()]
+    train(recipe(tmp_path / "taught", None, examples, steps=2, dense=None), tmp_path / "untaught")
+    assert encoding_model(load(tmp_path / "untaught", device="cpu")).dimensions is None
+    [said] = [one.getMessage() for one in caplog.records if "training.dense" in one.getMessage()]
+    assert "no dense vectors" in said
+
+
 def test_a_dense_side_needs_a_teacher(backbones: dict[str, Path], examples: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="needs a dense teacher"):
         train(recipe(backbones["bert"], None, examples), tmp_path / "model")

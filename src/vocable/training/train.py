@@ -28,7 +28,7 @@ from vocable.adapt.statistics import RULES
 from vocable.data import tolerating
 from vocable.encoder.asymmetric import positions, route, static_embedding
 from vocable.encoder.cpu import float32_attention, use_few_shapes
-from vocable.encoder.dense import DENSE
+from vocable.encoder.dense import DENSE, dense_dimensions
 from vocable.encoder.fuse import every_pooling_allowed, join_dense, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import trusting
@@ -278,6 +278,8 @@ def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
         if static_embedding(model, "query") is not None:
             raise RecipeError("training.dense needs an encoder of queries: theirs are looked up")
         join_dense(model)
+    elif any(dense_dimensions(one.auto_model.config) for one, _ in splade_modules(model)) and distributed.is_first():
+        logger.warning("without training.dense the trained model gives no dense vectors, as nothing teaches them")
     (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
     table = static_embedding(model, "query")
     own = queries.query_length if table is None else table.tokenizer.model_max_length, documents.document_length
@@ -347,6 +349,8 @@ def _save(model: SparseEncoder, saved: SavedSettings, own: Lengths, folder: Path
             config.query_idf = saved.query_idf
         if dense is not None:
             setattr(config, DENSE, dense.dimensions or config.hidden_size)
+        else:
+            vars(config).pop(DENSE, None)  # nothing taught the vectors while the encoder changed
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small and stays exact
     model.similarity_fn_name = model.similarity_fn_name  # otherwise set when a checkpoint's card first reads it
     model.save_pretrained(str(folder))
