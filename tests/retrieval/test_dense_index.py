@@ -12,11 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tests.encoder.test_dense import with_dense
-from vocable.data import Document
+from vocable.data import Document, Qrel, Query
+from vocable.encoder.inference_free import make_inference_free
+from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.hybrid import evaluate_index
 from vocable.retrieval import dense_index
 from vocable.retrieval.answers import search
+from vocable.retrieval.collection import Collection
 from vocable.retrieval.dense_index import DenseIndex, rounded
 from vocable.retrieval.verbs import index, open_index
 
@@ -132,3 +137,42 @@ def test_a_search_encodes_its_queries_once(
             name for name, _ in collection.search(["the fox"], 3, **options).hits(0)
         ]
         assert "parts: " in found._repr_html_()
+
+
+@pytest.fixture
+def looked_up(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Collection:
+    """A collection with dense vectors, opened with a model that looks queries up."""
+    place = with_dense(backbones["bert"], tmp_path / "model", 16)
+    free = make_inference_free(load_sparse_encoder(place, device="cpu"), weights="ones")
+    save_model(free, tmp_path / "free")
+    options: Any = {"bm25": True, "dtype": "float32", "device": "cpu"}
+    with index(str(tmp_path / "free"), corpus, tmp_path / "without", **options) as without:
+        assert without.spaces == ("sparse", "bm25")
+    with index(place, corpus, f"exact:{tmp_path / 'index'}", **options):
+        pass
+    opened = open_index(tmp_path / "index", device="cpu", allow_changed_model=True)
+    return opened.with_model(model=str(tmp_path / "free"))
+
+
+def test_dense_vectors_are_left_out_of_a_hybrid_whose_queries_have_none(
+    looked_up: Collection, documents: list[Document], caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        found = search(looked_up, ["the fox"], 5, hybrid=True, explain=True)[0]
+    expected = looked_up.search(["the fox"], 5, weights="sparse=1,bm25=1")
+    assert [(hit.document.id, hit.score) for hit in found.hits] == expected.hits(0)
+    assert list(found.hits[0].parts.kinds) == ["sparse", "bm25"]
+    assert [record.getMessage() for record in caplog.records if "no dense vectors" in record.getMessage()] == [
+        f"{looked_up.place}: {looked_up.model} gives queries no dense vectors: those of the documents are left out"
+    ]
+    queries = [Query("q", "the fox"), Query("r", "a dog")]
+    dataset = Dataset("toy", documents, queries, [Qrel(one.id, documents[0].id, 1) for one in queries])
+    names = {one.name for one in evaluate_index(looked_up, dataset, ["nDCG@10"], hybrid=True)}
+    assert names == {"sparse", "bm25", "sparse,bm25 by reciprocal rank", "sparse=1,bm25=1"}
+    for weights in ("dense=1", "sparse=1,dense=1"):
+        with pytest.raises(VectorsError, match="no dense vectors"):
+            search(looked_up, ["the fox"], weights=weights)
+        with pytest.raises(VectorsError, match="no dense vectors"):
+            evaluate_index(looked_up, dataset, ["nDCG@10"], weights=weights)
+    like = looked_up.search([documents[0].id], 5, like=documents[0].id, hybrid=True)
+    assert set(like.parts or ()) == {"sparse", "dense"}

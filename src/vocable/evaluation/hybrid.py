@@ -57,8 +57,9 @@ def evaluate_index(
         ArgumentError: weights of a space that the index does not have, or more folds than queries.
         DataError: no relevant document is in the index.
     """
-    judged, parsed, spaces = dataset.judged(), parse_measures(measures), list(collection.spaces)
-    fixed = None if weights is None else parse_weights(weights, spaces)
+    judged, parsed = dataset.judged(), parse_measures(measures)
+    fixed = None if weights is None else parse_weights(weights, collection.spaces)
+    spaces = list(dict.fromkeys([*collection.query_spaces, *(fixed or ())]))
     if folds is not None and folds > len(judged.queries):
         raise ArgumentError(f"folds must be at most the {len(judged.queries)} judged queries, not {folds}")
     relevant = {judgment.doc_id for judgment in judged.judgments if judgment.relevance > 0}

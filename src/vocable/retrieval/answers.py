@@ -168,7 +168,7 @@ def search(
         return found
 
     # A search by words alone needs no model: it is loaded if an explanation or a passage needs it.
-    fused = collection.weighting(options.get("hybrid", False), options.get("weights"))
+    fused = collection.weighting(options.get("hybrid", False), options.get("weights"), like=like is not None)
     vectors, dense = encoded() if collection.needs_model(fused) else (None, None)
     ranking = collection.search(texts, k, vectors=vectors, dense=dense, **select(ListOptions, options))
     if run is not None:

@@ -5,6 +5,7 @@ Letters: q queries, v output vocabulary, d dimensions of dense vectors, k result
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -44,6 +45,8 @@ from vocable.retrieval.stored_documents import StoredDocuments, normalized
 from vocable.retrieval.suggestions import DOCUMENTS_READ, edits_of, likely_stems, nearest
 from vocable.retrieval.words import stemmed, unspaced, word_spans, words
 
+logger = logging.getLogger(__name__)
+
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
@@ -56,6 +59,17 @@ class Collection(StoredDocuments):
     def terms(self) -> list[str]:
         """The v output terms of the model, by column."""
         return self.loaded_model.terms
+
+    @cached_property
+    def query_spaces(self) -> tuple[Space, ...]:
+        """The spaces in which queries have vectors: without dense ones if the model looks queries up.
+
+        A warning names the vectors that are left out.
+        """
+        if not self.dense_inside or self.query_encoder().dimensions is not None:
+            return self.spaces
+        logger.warning("%s: %s gives queries no dense vectors: those of the documents are left out", self.place, self.model)
+        return tuple(space for space in self.spaces if space != "dense")
 
     def query_encoder(self, model: Model | None = None, **options: Unpack[QueryEncoding]) -> TextEncoder:
         """Return an encoder of queries with `model`, by default the collection's own.
@@ -99,12 +113,12 @@ class Collection(StoredDocuments):
 
         `vectors` are the sparse vectors of the queries [q, v], and `dense` the dense ones [q, d] of the same pass; by
         default the collection's model encodes them. The spaces with `weights` are fused; with `hybrid` alone, all
-        spaces with weight 1. With `like`, that document is no hit, and its stored vectors are the one query: BM25 has
+        `query_spaces` with weight 1. With `like`, that document is no hit, and its stored vectors are the one query: BM25 has
         no part.
         """
         texts, filter = as_texts(queries, "queries"), options.get("filter")
-        weights = self.weighting(options.get("hybrid", False), options.get("weights"))
         like = None if (liked := options.get("like")) is None else [liked]
+        weights = self.weighting(options.get("hybrid", False), options.get("weights"), like=like is not None)
         if like is not None and not (weights := {name: weight for name, weight in weights.items() if name != "bm25"}):
             raise ArgumentError("weights: BM25 searches words: `like` needs sparse or dense vectors")
         reranking, sorting = select(RerankOptions, options), select(SortOptions, options)
@@ -210,15 +224,18 @@ class Collection(StoredDocuments):
         limits: Pruning = {"max_terms": LIKE_TERMS, **options}
         return prune(csr_array(self.document_vectors(ids)), **limits)
 
-    def weighting(self, hybrid: bool, weights: str | Mapping[Space, float] | None) -> dict[Space, float]:
-        """Return the non-zero weights of the spaces that a search fuses.
+    def weighting(
+        self, hybrid: bool, weights: str | Mapping[Space, float] | None, *, like: bool = False
+    ) -> dict[Space, float]:
+        """Return the non-zero weights of the spaces that a search fuses; a search `like` a document has its vectors.
 
         Raises `ArgumentError` for a space that the collection does not have.
         """
         if hybrid and len(self.spaces) == 1:
             raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
         if weights is None:
-            weights = dict.fromkeys(self.spaces if hybrid else ["sparse"], 1.0)
+            spaces = ("sparse",) if not hybrid else self.spaces if like else self.query_spaces
+            weights = dict.fromkeys(spaces, 1.0)
         return parse_weights(weights, self.spaces)
 
     def needs_model(self, spaces: Container[Space]) -> bool:

@@ -116,7 +116,7 @@ class StoredDocuments:
     def with_model(self, **options: Any) -> Self:
         """Return the same collection with another `model`, `device` or `allow_changed_model`, its model reloaded."""
         other = copy(self)
-        for name in ("loaded_model", "terms", "document_encoder", "dense_model"):
+        for name in ("loaded_model", "terms", "document_encoder", "dense_model", "query_spaces"):
             vars(other).pop(name, None)
         vars(other).update(options)
         return other

@@ -232,7 +232,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
             max_client_batch_size=limits["max_inputs"],
             version=__version__,
             documents=await service.count(),
-            spaces=list(service.collection.spaces),
+            spaces=list(service.collection.query_spaces),
             dimensions=service.model.dimensions,
             can_change=service.can_change,
             wacky=service.wacky is not None,

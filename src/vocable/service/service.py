@@ -135,8 +135,9 @@ class Service:
             explained = " with explain" if request.explain else ""
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
-        fused = self.collection.weighting(options.get("hybrid", False), options.get("weights"))
-        if options.get("like") is not None:
+        liked = options.get("like") is not None
+        fused = self.collection.weighting(options.get("hybrid", False), options.get("weights"), like=liked)
+        if liked:
             return await self._like(request, options)
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
         if request.query is None and (request.vector is None or needed):

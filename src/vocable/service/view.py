@@ -196,10 +196,11 @@ def _rankings(
         rankings[name] = found if request.like is None else found.without([request.like]).first(depth)
         read = None if index is None else int(index.document_frequency[vector.indices].sum())
         costs[name] = VectorCost(vector.nnz, 1000 * seconds, read)
-    others = [space for space in collection.spaces if space != "sparse"]
+    others = [space for space in collection.query_spaces if space != "sparse"]
     if others and request.like is None:
         rankings |= collection.rankings([request.query], depth, others, dense=dense, filter=filter)
-        spaces = dict(zip(collection.spaces, aligned([rankings[space] for space in collection.spaces]), strict=True))
+        fused_spaces = ["sparse", *others]
+        spaces = dict(zip(fused_spaces, aligned([rankings[space] for space in fused_spaces]), strict=True))
         rankings[HYBRID] = fused(spaces, dict.fromkeys(spaces, 1.0), "weighted", depth)
     return rankings, costs
 
