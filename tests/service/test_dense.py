@@ -12,8 +12,14 @@ import pytest
 
 from tests.encoder.test_dense import with_dense
 from tests.service.conftest import Client
+from vocable.encoder.inference_free import make_inference_free
+from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.options import check
+from vocable.retrieval.standing import Standing, explain
 from vocable.retrieval.verbs import index, open_index
+from vocable.service import ServiceOptions
+from vocable.service.server import WorkerSettings, application
 
 TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
 
@@ -103,3 +109,36 @@ def test_a_wrong_request_is_refused(client: Client, body: dict[str, Any], status
     assert message in refused.json()["error"]
     if status == 413 and "tokens" in message:
         assert client("POST", "/v1/embeddings", json=body | {"truncate": True}).status_code == 200
+
+
+def test_an_explanation_has_the_parts_of_the_hybrid(client: Client, place: Path, passes: list[Any]) -> None:
+    query = "a fox explained"
+    best = client("POST", "/search", json={"query": query, "hybrid": True, "explain": True}).json()["hits"][0]
+    with open_index(place, device="cpu") as collection:
+        standing = explain(collection, query, best["id"], hybrid=True)
+    assert passes == [[query]] * 2
+    found = client("POST", "/explain", json={"query": query, "id": best["id"], "hybrid": True}).json()
+    assert found["parts"]["kinds"] == best["parts"]["kinds"]
+    assert found["parts"]["kinds"]["dense"] > 0
+    assert isinstance(standing, Standing)
+    assert standing.parts is not None
+    assert standing.parts.kinds == pytest.approx(best["parts"]["kinds"], rel=1e-4)
+    assert "parts" not in client("POST", "/explain", json={"query": query, "id": best["id"]}).json()
+    refused = client("POST", "/explain", json={"query": query, "hybrid": True})
+    assert "hybrid" in refused.json()["error"]
+
+
+def test_a_service_of_looked_up_queries_leaves_dense_vectors_out(place: Path) -> None:
+    free = place.parent / "free"
+    save_model(make_inference_free(load_sparse_encoder(place.parent / "model", device="cpu"), weights="ones"), free)
+    options = check(ServiceOptions, {"device": "cpu", "allow_host": ["test"], "allow_changed_model": True})
+    client = Client(application(WorkerSettings(str(place), str(free), "127.0.0.1", None, options)))
+    try:
+        assert client("GET", "/info").json()["spaces"] == ["sparse", "bm25"]
+        view = client("POST", "/view", json={"query": "a fox at night", "show": ["sparse", "bm25", "hybrid"]}).json()
+        assert view["rankings"] == ["sparse", "bm25", "hybrid"]
+        assert client("POST", "/search", json={"query": "a fox at night", "hybrid": True}).json()["hits"]
+        refused = client("POST", "/search", json={"query": "a fox", "weights": "dense=1"})
+        assert (refused.status_code, "no dense vectors" in refused.json()["error"]) == (424, True)
+    finally:
+        client.service.close()

@@ -68,7 +68,9 @@ class Collection(StoredDocuments):
         """
         if not self.dense_inside or self.query_encoder().dimensions is not None:
             return self.spaces
-        logger.warning("%s: %s gives queries no dense vectors: those of the documents are left out", self.place, self.model)
+        logger.warning(
+            "%s: %s gives queries no dense vectors: those of the documents are left out", self.place, self.model
+        )
         return tuple(space for space in self.spaces if space != "dense")
 
     def query_encoder(self, model: Model | None = None, **options: Unpack[QueryEncoding]) -> TextEncoder:

@@ -23,6 +23,7 @@ from vocable.encoder.protocol import Role
 from vocable.encoder.terms import Word, input_terms, terms
 from vocable.errors import VectorsError
 from vocable.options import Count, checked
+from vocable.retrieval.fusion import ScoreParts
 from vocable.retrieval.highlights import Mark, Origin
 from vocable.retrieval.notebook import bars
 from vocable.tables import Table, Tabular, counted
@@ -54,10 +55,11 @@ class MatchedTerm:
 
 @dataclass(frozen=True)
 class Explanation(Tabular):
-    """A score and the terms that made it, largest contribution first."""
+    """A score and the terms that made it, largest contribution first; `parts` are those of a fused score."""
 
     score: float
     matches: tuple[MatchedTerm, ...]
+    parts: ScoreParts | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the explanation as JSON values."""

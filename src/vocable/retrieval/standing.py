@@ -148,10 +148,10 @@ def _standing(
     if passes is False:
         options = cast(StandingOptions, {one: value for one, value in options.items() if one != "filter"})
     encoder = collection.query_encoder(**select(QueryEncoding, options))
-    vector, hits = encoder.encode([query]), list[tuple[str, float]]()
+    (vector, dense), hits = encoder.encode_both([query]), list[tuple[str, float]]()
     depth = min(max(k, MIN_DEPTH), DEEPEST)
     while len(hits) < depth and not any(one == name for one, _ in hits):
-        ranking = collection.search([query], depth, vectors=vector, **options)
+        ranking = collection.search([query], depth, vectors=vector, dense=dense, **options)
         before, hits = len(hits), ranking.hits(0)
         depth = min(10 * depth, DEEPEST) if len(hits) == depth > before else 0
     rank = next((place for place, (one, _) in enumerate(hits, start=1) if one == name), None)

@@ -165,6 +165,9 @@ class ExplainRequest(JSONBody):
         default=None, description="A text of your own, its title first, to score in place of `id`."
     )
     id: Id | None = Field(default=None, description="Id of a document in the index, as a search returns it.")
+    hybrid: bool = Field(
+        default=False, description="Of `id`: also return its parts in a hybrid search, if it is among the first hits."
+    )
     k: int = Field(default=20, ge=1, lt=2**31, description="Number of terms to return of a query that is alone.")
 
 

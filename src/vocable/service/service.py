@@ -6,6 +6,7 @@ Letters: v output vocabulary.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.retrieval.filters import Comparison, Filter, Not, parse_filter
+from vocable.retrieval.fusion import MIN_DEPTH
 from vocable.retrieval.records import Answer, Changed
 from vocable.retrieval.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
 from vocable.service import ServiceLimits
@@ -196,6 +198,8 @@ class Service:
         """Return the terms of a query's vector, or the terms that it shares with a text or a document of the index."""
         if request.document is not None and request.id is not None:
             raise ArgumentError("document and id: give one of them")
+        if request.hybrid and request.id is None:
+            raise ArgumentError("hybrid goes with the id of a document")
         rows = await self.embed([request.query], Prompt("query"))
         if request.document is not None:
             rows += await self.embed([request.document], Prompt("document"))
@@ -344,7 +348,7 @@ class Service:
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         vectors, tokens = self._matrix(rows), text_terms(self.model, request.query)
-        document, stored = request.document, vectors[[-1]]
+        document, stored, found = request.document, vectors[[-1]], None
         if request.id is not None:
             [found] = self.collection.documents([request.id])
             if found is None:
@@ -354,7 +358,15 @@ class Service:
         names = self.collection.terms
         if document is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
-        return explain_vectors(vectors[[0]], stored, names, tokens, text_terms(self.model, document), self.wacky)
+        why = explain_vectors(vectors[[0]], stored, names, tokens, text_terms(self.model, document), self.wacky)
+        if not request.hybrid or found is None:
+            return why
+        ranking = self.collection.search(
+            [request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows), hybrid=True
+        )
+        there = found.id in dict(ranking.hits(0))
+        parts = self.collection.score_parts(ranking, 0, request.query, found) if there else None
+        return dataclasses.replace(why, parts=parts)
 
     def _view(self, items: list[tuple[ViewRequest, Row | None]]) -> list[View | Exception]:
         def see(item: tuple[ViewRequest, Row | None]) -> View:
