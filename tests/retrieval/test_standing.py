@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vocable.encoder.protocol import EncodedTexts
 from vocable.errors import ArgumentError
 from vocable.retrieval.answers import search
 from vocable.retrieval.collection import Collection
@@ -91,7 +92,8 @@ def test_a_document_that_shares_no_term_has_no_rank(collection: Collection, monk
     empty = collection.query_encoder().encode([QUERY])
     empty.data[:] = 0
     empty.eliminate_zeros()
-    monkeypatch.setattr("vocable.encoder.text_encoder.TextEncoder.encode", lambda *given: empty)
+    both = EncodedTexts(empty)
+    monkeypatch.setattr("vocable.encoder.text_encoder.TextEncoder.encode_both", lambda *given: both)
     found = standing(collection, "d3")
     assert (found.rank, found.score, found.last_score, found.searched) == (None, None, None, 0)
     assert "d3 chapter 3: it shares no term with the query" in str(found)

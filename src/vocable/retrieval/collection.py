@@ -115,8 +115,8 @@ class Collection(StoredDocuments):
 
         `vectors` are the sparse vectors of the queries [q, v], and `dense` the dense ones [q, d] of the same pass; by
         default the collection's model encodes them. The spaces with `weights` are fused; with `hybrid` alone, all
-        `query_spaces` with weight 1. With `like`, that document is no hit, and its stored vectors are the one query: BM25 has
-        no part.
+        `query_spaces` with weight 1. With `like`, that document is no hit, and its stored vectors are the one query:
+        BM25 has no part.
         """
         texts, filter = as_texts(queries, "queries"), options.get("filter")
         like = None if (liked := options.get("like")) is None else [liked]
