@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.encoder.test_dense import with_dense
 from vocable.cli import demo
+from vocable.data import Document, Qrel, Query
+from vocable.encoder.load import load
 from vocable.errors import ArgumentError
 from vocable.evaluation.cost import Cost
+from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.significance import compare
 from vocable.tuning.exam import Change
@@ -86,6 +90,19 @@ def test_changes_say_what_may_be_chance() -> None:
     first, second = demo.changes(compare([evaluation(name, some) for name, some in values.items()]))
     assert first.startswith("the model gained 0.500 nDCG@10 over BM25")
     assert "which may be chance" in second
+
+
+def test_a_model_with_dense_vectors_has_one_fusion_more(
+    backbones: dict[str, Path], documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "TIMED_ANSWERS", 4)
+    queries = [Query(one.id, " ".join(one.text.split()[:3])) for one in documents[:4]]
+    dataset = Dataset("toy", documents, queries, [Qrel(one.id, one.id, 1) for one in queries])
+    place = with_dense(backbones["bert"], tmp_path / "model", 16)
+    for model, more in ((backbones["bert"], []), (place, ["BM25 + model + dense"])):
+        systems = compare(demo._systems(load(model, device="cpu"), dataset, "model"))
+        assert [one.name for one in systems.evaluations] == ["BM25", "model", "BM25 + model", *more]
+        assert len(demo.changes(systems)) == 2 + len(more)
 
 
 def evaluation(name: str, values: list[float]) -> Evaluation:

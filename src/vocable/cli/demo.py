@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 
@@ -22,7 +23,7 @@ from vocable.errors import TRAIN, ArgumentError
 from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
-from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
+from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_densely, retrieve_lexically
 from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.retrieval.answers import search
 from vocable.retrieval.collection import Collection
@@ -86,7 +87,7 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
         (f"vocable demo{own} --serve", "see it on a page, in a browser"),
         (f'vocable search {folder / "index"} "your own question" --explain', "search this index"),
         (f"vocable index {BUILT_IN_MODEL} my-documents.jsonl -o my-index", "index your own documents"),
-        (f'vocable search {folder / "index"} "your own question" --hybrid', "together with BM25"),
+        (f'vocable search {folder / "index"} "your own question" --hybrid', "with BM25, and any dense vectors"),
         (f"vocable tune {BUILT_IN_MODEL} my-documents.jsonl -o my-model", "tune on them; needs the extra train"),
     ):
         console.print(f"   {command}\n      [dim]{what}[/dim]")
@@ -117,9 +118,9 @@ def known_items() -> Dataset:
 
 
 def changes(systems: ComparedEvaluations) -> list[str]:
-    """Return a sentence about the gain or loss by the model, and one by fusion."""
-    lexical, learned, hybrid = systems.evaluations
-    return [_change("the model", lexical, learned), _change("the hybrid with BM25", learned, hybrid)]
+    """Return a sentence about the gain or loss by the model, and one by each fusion."""
+    parts = "the model", "the hybrid with BM25", "the hybrid with dense vectors, too,"
+    return [_change(part, *pair) for part, pair in zip(parts, pairwise(systems.evaluations), strict=False)]
 
 
 def _change(what: str, before: Evaluation, after: Evaluation) -> str:
@@ -165,14 +166,21 @@ def _tune(folder: Path, console: Console) -> None:
 
 
 def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:
-    """Evaluate BM25, the model, and their fusion."""
+    """Evaluate BM25, the model, their fusion and, if the model gives dense vectors, the fusion with these."""
     lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=TIMED_ANSWERS)
-    learned = retrieve(encode_dataset(model, dataset), k=DEPTH, time_queries=TIMED_ANSWERS)
-    both = weighted([learned.ranking, lexical.ranking], [1, 1])
+    encoded = encode_dataset(model, dataset)
+    learned = retrieve(encoded, k=DEPTH, time_queries=TIMED_ANSWERS)
+    parts, names = [lexical, learned], ["BM25", name]
+    if (dense := retrieve_densely(encoded, k=DEPTH)) is not None:
+        parts, names = [*parts, dense], [*names, "dense"]
+    fusions = {
+        " + ".join(names[:size]): weighted([one.ranking for one in parts[:size]], [1] * size)
+        for size in range(2, len(parts) + 1)
+    }
     return [
         evaluate_run("BM25", lexical, dataset, [MEASURE]),
         evaluate_run(name, learned, dataset, [MEASURE]),
-        evaluate_run(f"BM25 + {name}", both.to_run(lexical.query_ids), dataset, [MEASURE]),
+        *(evaluate_run(one, found.to_run(lexical.query_ids), dataset, [MEASURE]) for one, found in fusions.items()),
     ]
 
 
