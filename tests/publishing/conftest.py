@@ -116,10 +116,10 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def encodable(rows: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of the documents by the built-in model, with BM25."""
+    """An index of the documents by the built-in model, with BM25 and without dense vectors, as a page has it."""
     folder = tmp_path_factory.mktemp("encodable")
     corpus = write_corpus(rows, folder / "corpus.jsonl")
-    index("vocable-mini", corpus, f"exact:{folder / 'index'}", bm25=True, device="cpu").close()
+    index("vocable-mini", corpus, f"exact:{folder / 'index'}", bm25=True, no_dense=True, device="cpu").close()
     return folder / "index"
 
 
