@@ -21,6 +21,7 @@ from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.publishing.languages import language_script
 from vocable.publishing.publication import page_files, publish
+from vocable.publishing.tokenizer import SCRIPTS
 from vocable.retrieval.verbs import index
 
 HOSTILE = "fox <script>document.title='run'</script><img src=x onerror=\"document.title='run'\"> night"
@@ -162,19 +163,19 @@ def lookup_model(backbone: Path, texts: Sequence[str], folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def run_node(tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """Run a script of node with the page's modules in a language: its body, and the value `given` that it sees."""
+    """Run a script of node with the page's modules in a language and of a tokenizer's model: its body, and `given`."""
     if (node := shutil.which("node")) is None:
         pytest.skip("there is no node")
 
     @cache
-    def page(language: str) -> Path:
+    def page(language: str, model: str) -> Path:
         folder = tmp_path_factory.mktemp("page")
-        for name, content in page_files("Toys", language_script(language), {}).items():
+        for name, content in page_files("Toys", language_script(language), {}, SCRIPTS[model]).items():
             (folder / name).write_bytes(content)
         return folder
 
-    def run(script: str, given: Any, language: str = "english") -> Any:
-        code = NODE.replace("PAGE", str(page(language))).replace("SCRIPT", script)
+    def run(script: str, given: Any, language: str = "english", model: str = "WordPiece") -> Any:
+        code = NODE.replace("PAGE", str(page(language, model))).replace("SCRIPT", script)
         command = [node, "--input-type=module", "-e", code]
         done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr

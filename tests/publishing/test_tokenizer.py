@@ -8,7 +8,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,29 @@ from vocable.data import pydocs
 from vocable.encoder.load import load_encoder
 from vocable.encoder.protocol import Tokenization
 from vocable.errors import ArgumentError, ModelError
-from vocable.publishing.binary import Cursor
-from vocable.publishing.files import SiteFiles, read_file
+from vocable.publishing.files import DATA, SiteFiles, read_file
 from vocable.publishing.languages import SNOWBALL, language_script
-from vocable.publishing.pieces import tokenizer_settings, write_pieces
+from vocable.publishing.pieces import read_model, write_pieces
 from vocable.publishing.publication import PAGE
+from vocable.publishing.tokenizer import check_tokenizer, describe, tokenizer_of
 from vocable.retrieval.words import stemmed
 
 # The tokens of each text, by the files of the pieces as they are read in a browser: only the file of a word's range.
 TOKENS = """
-const { tokensOf } = await page("tokenizer.js"), { nameFor } = await page("bytes.js");
-const files = new Map(Object.entries(given.files).map(([name, texts]) => [name, new Set(texts)]));
-const pieces = async (continuing, rest) => files.get(nameFor(given.tables[Number(continuing)], rest)) ?? new Set();
-return Promise.all(given.texts.map((text) => tokensOf(text, given.settings, pieces)));
+const { tokensOf } = await page("tokenizer.js"), { Cursor, inflated, nameFor } = await page("bytes.js");
+const content = async (name) => inflated(new Uint8Array(await (await fetch(`file://${given.folder}/${name}.bin`)).arrayBuffer()));
+const files = new Map();
+const read = async (name) => {
+  if (!files.has(name)) files.set(name, new Cursor(await content(name)).pieces());
+  return files.get(name);
+};
+const pieces = async (rest, continuing = false) => {
+  const name = nameFor(given.tables[Number(continuing)], rest);
+  return name ? read(name) : new Map();
+};
+const found = [];
+for (const text of given.texts) found.push(await tokensOf(text, given.described, { pieces, content }));
+return found;
 """
 NORMALIZED = """
 const { normalized } = await page("tokenizer.js");
@@ -78,15 +88,23 @@ def _character(rng: random.Random, pool: tuple[int, int]) -> str:
             return found
 
 
-def tokens_in_node(tokenization: Tokenization, texts: Sequence[str], folder: Path, run_node: Node) -> list[list[str]]:
-    """The tokens of texts under node, with a vocabulary in files."""
-    settings, files = tokenizer_settings(tokenization, "model"), SiteFiles(folder)
-    tables = write_pieces(files, tokenization.vocabulary, [])
-    both = [tables.initial, tables.continuing]
-    pieces = {name: Cursor(read_file(folder, name)).texts() for table in both for name in table.names}
-    given = {"files": pieces, "tables": [table._asdict() for table in both]}
-    found: list[list[str]] = run_node(TOKENS, given | {"settings": asdict(settings), "texts": texts})
-    return found
+def expected_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[str]]:
+    encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
+    return [[tokenizer.id_to_token(one) for one in some.ids] for some in encoded]
+
+
+def published_tokens(tokenizer: Tokenizer, texts: Sequence[str], folder: Path, run_node: Node) -> list[list[str]]:
+    """The tokens of texts under node, with a vocabulary in files; those that Python reads from them are the same."""
+    check_tokenizer(tokenizer, "model")
+    files = SiteFiles(folder)
+    described, tables = describe(files, tokenizer, []), write_pieces(files, tokenizer, [])
+    content = partial(read_file, folder)
+    found = tokenizer_of(described, read_model(described["model"], tables, content), content)
+    compare(expected_tokens(found, texts), expected_tokens(tokenizer, texts), texts)
+    both = [table._asdict() for table in (tables.initial, tables.continuing)]
+    given = {"folder": str(folder / DATA), "tables": both, "described": described, "texts": texts}
+    tokens: list[list[str]] = run_node(TOKENS, given, model=described["model"]["type"])
+    return tokens
 
 
 def compare(found: Sequence[Any], expected: Sequence[Any], texts: Sequence[str]) -> None:

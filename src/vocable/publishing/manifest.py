@@ -13,16 +13,17 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from vocable.errors import VectorsError
-from vocable.publishing.binary import Cursor, checksum
+from vocable.publishing.binary import Cursor, checksum, varints
 from vocable.publishing.documents import FieldValues
 from vocable.publishing.encoder import QueryGraph
-from vocable.publishing.pieces import PieceTables, TokenizerSettings
+from vocable.publishing.pieces import PieceTables
 from vocable.publishing.tables import FileTable
+from vocable.publishing.tokenizer import Description
 from vocable.retrieval.languages import ENGLISH
 from vocable.storage import regular
 
 MANIFEST = "manifest.json"
-SITE_FORMAT = 1
+SITE_FORMAT = 2
 OPENING = b'{"checksum":"%s","collection":'
 CLOSING = b"}\n"
 
@@ -31,7 +32,6 @@ CLOSING = b"}\n"
 class QueryReading:
     """The reading of a query: text before it, tokens that are read, and the power of the inverse document frequency."""
 
-    tokenizer: TokenizerSettings
     prompt: str
     longest: int | None
     idf_power: float
@@ -64,8 +64,9 @@ class Manifest:
 
 
 class Directory(NamedTuple):
-    """The tables of all files of the data."""
+    """The description of the tokenizer of queries, and the tables of all files of the data."""
 
+    tokenizer: Description
     pieces: PieceTables
     terms: FileTable
     words: FileTable
@@ -77,15 +78,17 @@ class Directory(NamedTuple):
         return [self.pieces.initial, self.pieces.continuing, self.terms, self.words, self.documents]
 
     def to_bytes(self) -> bytes:
-        """Encode the tables."""
-        return b"".join(table.to_bytes() for table in self.tables)
+        """Encode the description, and then the tables."""
+        described = json.dumps(self.tokenizer, separators=(",", ":"), ensure_ascii=False).encode()
+        return b"".join([varints([len(described)]), described, *(table.to_bytes() for table in self.tables)])
 
     @classmethod
     def read(cls, content: bytes) -> Directory:
-        """Decode the tables."""
+        """Decode the description and the tables."""
         cursor = Cursor(content)
+        described = json.loads(cursor.take(cursor.number()))
         initial, continuing, *others = (FileTable.read(cursor) for _ in range(5))
-        return cls(PieceTables(initial, continuing), *others)
+        return cls(described, PieceTables(initial, continuing), *others)
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:

@@ -1,93 +1,119 @@
-"""The tokenizer of queries: its settings, and its vocabulary in files that hold ranges of pieces.
+"""The vocabulary of a tokenizer in files that hold ranges of pieces, which are sorted.
 
-The tokenizer is BERT's, WordPiece, in any vocabulary; page/tokenizer.js is the same in a browser. A word is cut into
-the longest piece that it begins with, and the longest pieces that continue it. Of all pieces that a word begins with,
-those that sort before the first key of the word's range are beginnings of that key: a file has them, too, so that a
-browser reads one file to find a piece.
+Of all pieces that a text begins with, those that sort before the first key of the text's range are beginnings of that
+key: a file has them, too, so that a browser reads one file to find them all.
+
+A file has the pieces and then some bytes for each, all first ones, all second ones, and so on. The first are flags;
+those of byte-level BPE have a merge next, 5 bytes (the length of its left piece, its rank), or several; those of
+Unigram have the score, a float64.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from vocable.encoder.protocol import Tokenization
-from vocable.errors import ModelError
-from vocable.publishing.binary import front_coded
+from vocable.publishing.binary import Cursor, front_coded
 from vocable.publishing.files import SiteFiles
 from vocable.publishing.tables import FileTable, ranges, table_of
+from vocable.publishing.tokenizer import MARK, Description
 
 PIECES_BYTES = 5_000  # of a file, at least, before compression
-MARK = "##"  # before a piece that continues a word
-FAULT = "a browser reads queries with BERT's tokenizer only (WordPiece)"
-
-
-@dataclass(frozen=True)
-class TokenizerSettings:
-    """The settings of a BERT tokenizer; `special` are the tokens that are found in a text before all others."""
-
-    clean_text: bool
-    handle_chinese_chars: bool
-    strip_accents: bool
-    lowercase: bool
-    longest_word: int  # characters; a longer word is unknown
-    unknown: str
-    special: list[str]
+TERM, WHOLE = 1, 2  # flags: the piece has postings; a word that is the piece has this one token
+MERGE_BYTES = 5
 
 
 @dataclass(frozen=True)
 class PieceTables:
-    """The tables of the pieces that begin words, and of those that continue them, without their mark."""
+    """The tables of pieces, and of those that continue words in WordPiece, without their mark."""
 
     initial: FileTable
     continuing: FileTable
 
 
-def tokenizer_settings(tokenization: Tokenization, name: str) -> TokenizerSettings:
-    """Return the settings of a model's tokenizer; `ModelError`, naming the model, if it is another one than BERT's."""
-    described = json.loads(tokenization.backend.to_str())
-    model, normalizer = described["model"], described["normalizer"] or {}
-    kinds = model["type"], normalizer.get("type"), (described["pre_tokenizer"] or {}).get("type")
-    if kinds != ("WordPiece", "BertNormalizer", "BertPreTokenizer") or model["continuing_subword_prefix"] != MARK:
-        raise ModelError(f"{name}: {FAULT}, not {model['type']}")
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    for token in described["added_tokens"]:
-        if {key: token[key] for key in plain} != plain:
-            raise ModelError(f"{name}: {FAULT}, without added tokens such as {token['content']!r}")
-    accents = normalizer["strip_accents"]
-    return TokenizerSettings(
-        normalizer["clean_text"],
-        normalizer["handle_chinese_chars"],
-        normalizer["lowercase"] if accents is None else accents,
-        normalizer["lowercase"],
-        model["max_input_chars_per_word"],
-        model["unk_token"],
-        [token["content"] for token in described["added_tokens"]],
-    )
+def write_pieces(files: SiteFiles, tokenizer: Tokenizer, terms: Collection[str]) -> PieceTables:
+    """Write the vocabulary of a tokenizer's model into files, and return their tables."""
+    model = json.loads(tokenizer.to_str())["model"]
+    vocabulary = [one[0] for one in model["vocab"]] if model["type"] == "Unigram" else list(model["vocab"])
+    if model["type"] == "WordPiece":
+        continuing = [piece for piece in vocabulary if piece.startswith(MARK) and piece != MARK]
+        initial = sorted(piece for piece in vocabulary if piece and not piece.startswith(MARK))  # no word begins with it
+        both = initial, sorted(piece.removeprefix(MARK) for piece in continuing)
+        marked = {piece.removeprefix(MARK) for piece in terms if piece.startswith(MARK)}
+        flags = (_numbers(some, terms=known) for some, known in zip(both, (terms, marked), strict=True))
+        return PieceTables(*(_write(files, *one) for one in zip(both, flags, strict=True)))
+    pieces = sorted(filter(None, vocabulary))
+    whole = {piece for piece in pieces if [one.value for one in tokenizer.model.tokenize(piece)] == [piece]}
+    more = _scores(pieces, model["vocab"]) if model["type"] == "Unigram" else _merges(pieces, model["merges"])
+    numbers = np.concatenate([_numbers(pieces, terms=terms, whole=whole), more], axis=1)
+    return PieceTables(_write(files, pieces, numbers), FileTable([], []))
 
 
-def write_pieces(files: SiteFiles, vocabulary: Mapping[str, int], terms: Collection[str]) -> PieceTables:
-    """Write the pieces of a vocabulary into files, and return their tables.
-
-    After the pieces of a file comes a bit for each of them, the lowest of a byte first: 1 for those in `terms`.
-    """
-    continuing = sorted(piece.removeprefix(MARK) for piece in vocabulary if piece.startswith(MARK) and piece != MARK)
-    initial = sorted(piece for piece in vocabulary if piece and not piece.startswith(MARK))  # no word begins with it
-    marked = {piece.removeprefix(MARK) for piece in terms if piece.startswith(MARK)}
-    return PieceTables(_write(files, initial, terms), _write(files, continuing, marked))
+def _numbers(pieces: Sequence[str], *, terms: Collection[str], whole: Collection[str] = ()) -> np.ndarray:
+    flags = [TERM * (piece in terms) + WHOLE * (piece in whole) for piece in pieces]
+    return np.array(flags, dtype=np.uint8).reshape(-1, 1)
 
 
-def _write(files: SiteFiles, pieces: Sequence[str], terms: Collection[str]) -> FileTable:
-    known = set(pieces)
-    cut = list(ranges([len(piece.encode()) + 2 for piece in pieces], PIECES_BYTES))
+def _scores(pieces: Sequence[str], vocabulary: Sequence[tuple[str, float]]) -> np.ndarray:
+    scores = dict(map(tuple, vocabulary))
+    return np.array([scores[piece] for piece in pieces], dtype="<f8").view(np.uint8).reshape(len(pieces), 8)
+
+
+def _merges(pieces: Sequence[str], merges: Sequence[tuple[str, str]]) -> np.ndarray:
+    found = defaultdict[str, bytes](bytes)
+    for rank, (left, right) in enumerate(merges):
+        found[left + right] += len(left).to_bytes(2, "little") + rank.to_bytes(3, "little")
+    width = max(map(len, found.values()), default=0)
+    padded = b"".join(found[piece].ljust(width, b"\0") for piece in pieces)
+    return np.frombuffer(padded, dtype=np.uint8).reshape(len(pieces), width)
+
+
+def _write(files: SiteFiles, pieces: Sequence[str], numbers: np.ndarray) -> FileTable:
+    places = {piece: place for place, piece in enumerate(pieces)}
+    cut = list(ranges([len(piece.encode()) + 1 + numbers.shape[1] for piece in pieces], PIECES_BYTES))
 
     def add(number: int) -> str:
         some = list(pieces[cut[number]])
-        beginnings = [some[0][:length] for length in range(1, len(some[0])) if some[0][:length] in known]
-        flags = np.packbits([piece in terms for piece in beginnings + some], bitorder="little")
-        return files.add(front_coded(beginnings + some) + flags.tobytes())
+        beginnings = [some[0][:length] for length in range(1, len(some[0])) if some[0][:length] in places]
+        rows = numbers[[places[piece] for piece in beginnings + some]]
+        return files.add(front_coded(beginnings + some) + rows.T.tobytes())
 
     return table_of([pieces[some] for some in cut], add)
+
+
+def read_model(model: Description, tables: PieceTables, content: Callable[[str], bytes]) -> Description:
+    """Return a model's description with its vocabulary; `content` returns the content of a file."""
+    initial, continuing = (_read(table, content) for table in (tables.initial, tables.continuing))
+    if model["type"] == "Unigram":
+        scores = [(piece, float(row[1:9].view("<f8")[0])) for piece, row in initial.items()]
+        return model | {"vocab": scores, "unk_id": list(initial).index(model["unk_token"])}
+    names = dict.fromkeys([*initial, *(MARK + piece for piece in continuing)])
+    found = model | {"vocab": {name: place for place, name in enumerate(names)}}
+    if model["type"] == "BPE":
+        merges = sorted(merge for piece, row in initial.items() for merge in _merges_of(piece, row.tobytes()[1:]))
+        found["merges"] = [(left, right) for _, left, right in merges]
+    return found
+
+
+def _merges_of(piece: str, content: bytes) -> Iterator[tuple[int, str, str]]:
+    """Iterate over the merges that make a piece: rank, left and right."""
+    for start in range(0, len(content), MERGE_BYTES):
+        length, rank = (int.from_bytes(content[start + a : start + b], "little") for a, b in ((0, 2), (2, 5)))
+        if length:
+            yield rank, piece[:length], piece[length:]
+
+
+def _read(table: FileTable, content: Callable[[str], bytes]) -> dict[str, np.ndarray]:
+    """Return the pieces of all files of a table, in order, and the bytes of each."""
+    found = dict[str, np.ndarray]()
+    for name in table.names:
+        cursor = Cursor(content(name))
+        pieces = cursor.texts()
+        rows = np.frombuffer(cursor.content[cursor.place :], dtype=np.uint8).reshape(-1, len(pieces))
+        found |= zip(pieces, np.ascontiguousarray(rows.T), strict=True)
+    return found

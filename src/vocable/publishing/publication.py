@@ -35,9 +35,10 @@ from vocable.publishing.manifest import (
     manifest_bytes,
     read_manifest,
 )
-from vocable.publishing.pieces import tokenizer_settings, write_pieces
+from vocable.publishing.pieces import write_pieces
 from vocable.publishing.postings import LARGEST_WEIGHT, Terms, rounded, write_postings
 from vocable.publishing.tables import FileTable
+from vocable.publishing.tokenizer import SCRIPTS, check_tokenizer, describe
 from vocable.retrieval.bm25_weights import count_words, term_frequency_weights
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.languages import NO_LANGUAGE
@@ -56,7 +57,8 @@ from vocable.storage import (
 )
 from vocable.tables import counted
 
-PAGE, SERVICE_PAGE = (Path(__file__).parents[up] / part for up, part in ((0, "page"), (1, "service/page")))
+PAGE, TOKENIZERS = (Path(__file__).parent / part for part in ("page", "tokenizers"))
+SERVICE_PAGE = Path(__file__).parents[1] / "service/page"
 
 
 class Published(NamedTuple):
@@ -112,8 +114,8 @@ def publish(
     Raises:
         ArgumentError: the output is something else, the index has passages, a browser cannot find BM25's words of its
             language, or `encoder` is not onnxruntime-web.
-        ModelError: the model's queries need an encoder, its tokenizer is not BERT's, or, with `encoder`, it has no
-            8-bit ONNX graph of queries.
+        ModelError: the model's queries need an encoder, a browser does not read its tokenizer, or, with `encoder`, it
+            has no 8-bit ONNX graph of queries.
         VectorsError: there is no index, or it is damaged or in use.
     """
     collection = index if isinstance(index, Collection) else open_index(index)
@@ -177,31 +179,33 @@ class _Publication:
         assert self.encoder.tokenization is not None
         self.language = collection.language if bm25 or has_script(collection.language) else NO_LANGUAGE
         self.script = language_script(self.language)
-        self.tokenizer = tokenizer_settings(self.encoder.tokenization, collection.model)
+        self.tokenizer = self.encoder.tokenization.backend
+        check_tokenizer(self.tokenizer, collection.model)
         self.names: list[str] = []
 
     def write(self, folder: Path, before: Path | None = None) -> Published:
         """Write the files that `before`, the folder of an earlier call, does not have."""
         documents, vectors = self._content()
         files = SiteFiles(folder, before)
-        assert self.encoder.tokenization is not None
         texts = [one.weighed(self.collection.title_weight) for one in documents]
         terms = self._terms(vectors, self._factors(texts, vectors.shape[1]))
+        described = describe(files, self.tokenizer, set(terms.names))
         words = _words(texts, self.language) if self.bm25 else None
         directory = Directory(
-            write_pieces(files, self.encoder.tokenization.vocabulary, set(terms.names)),
+            described,
+            write_pieces(files, self.tokenizer, set(terms.names)),
             write_postings(files, terms),
             FileTable([], []) if words is None else write_postings(files, words),
             write_documents(files, [Shown.of(document, self.characters) for document in documents]),
         )
         settings, fields = self.encoder.settings, write_fields(files, documents)
         prompt = (settings.prompt if self.encoder.looked_up else None) or ""  # its words would be in every query
-        query = QueryReading(self.tokenizer, prompt, settings.max_length, settings.query_idf)
+        query = QueryReading(prompt, settings.max_length, settings.query_idf)
         named = {name for table in directory.tables for name in table.names} | {field.file for field in fields}
         blocks = files.add(FileTable([], sorted(files.names.keys() - named)).to_bytes())
         name, nbytes = files.add(directory.to_bytes()), files.nbytes
         graph = write_encoder(files, self.graph, self.runtime) if self.graph and self.runtime else None
-        page = page_files(self.title, self.script, self.scripts)
+        page = page_files(self.title, self.script, self.scripts, SCRIPTS[described["model"]["type"]])
         manifest = Manifest(
             self.title,
             len(documents),
@@ -302,10 +306,14 @@ def _words(texts: Sequence[str], language: str) -> Terms:
     return Terms(names, found, scales.tolist(), [1.0] * len(names))
 
 
-def page_files(title: str, script: bytes, encoder: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files of the page by name; `script` is the module of its language, `encoder` the scripts of one."""
+def page_files(title: str, script: bytes, encoder: Mapping[str, bytes], tokenizer: str) -> dict[str, bytes]:
+    """Return the files of the page by name: `script` is the module of its language, `encoder` has the scripts of one.
+
+    `tokenizer` is the name of a file of tokenizers/.
+    """
     paths = sorted([*PAGE.glob("*.*"), SERVICE_PAGE / "markdown.js"], key=lambda path: path.name)
     found = {path.name: path.read_bytes() for path in paths} | {"language.js": script, **encoder}
+    found["tokenizer.js"] = (TOKENIZERS / tokenizer).read_bytes()
     allowed = b" 'wasm-unsafe-eval'" if encoder else b""  # some browsers give a page's policy to its workers
     found["index.html"] = found["index.html"].replace(b"$TITLE", escape(title).encode()).replace(b"$COMPILED", allowed)
     return found

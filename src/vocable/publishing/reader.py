@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer
 
 from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError
@@ -26,9 +26,10 @@ from vocable.publishing.binary import Cursor
 from vocable.publishing.documents import Shown, Value, read_documents, rows_of_value
 from vocable.publishing.files import read_file
 from vocable.publishing.manifest import Directory, read_manifest
-from vocable.publishing.pieces import MARK
+from vocable.publishing.pieces import read_model
 from vocable.publishing.postings import Postings, PostingsBlock, read_postings
 from vocable.publishing.tables import FileTable
+from vocable.publishing.tokenizer import tokenizer_of
 from vocable.retrieval.fusion import fused, fusion_depth
 from vocable.retrieval.ranking import Ranking, best
 from vocable.retrieval.words import stemmed
@@ -69,29 +70,14 @@ class PublishedSite:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of queries, made of the published pieces."""
-        settings, pieces = self.manifest.query.tokenizer, self.directory.pieces
-        names = [settings.unknown, *settings.special, *self._pieces(pieces.initial)]
-        names += [MARK + piece for piece in self._pieces(pieces.continuing)]
-        vocabulary = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        model = models.WordPiece(vocabulary, unk_token=settings.unknown, max_input_chars_per_word=settings.longest_word)
-        found = Tokenizer(model)
-        found.normalizer = normalizers.BertNormalizer(
-            clean_text=settings.clean_text,
-            handle_chinese_chars=settings.handle_chinese_chars,
-            strip_accents=settings.strip_accents,
-            lowercase=settings.lowercase,
-        )
-        found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        found.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in settings.special])
-        return found
-
-    def _pieces(self, table: FileTable) -> list[str]:
-        return [piece for name in table.names for piece in Cursor(self._content(name)).texts()]
+        described = self.directory.tokenizer
+        model = read_model(described["model"], self.directory.pieces, self._content)
+        return tokenizer_of(described, model, self._content)
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a query."""
-        found: list[str] = self.tokenizer.encode(self.manifest.query.prompt + text).tokens
-        return found[: self.manifest.query.longest]
+        found = self.tokenizer.encode(self.manifest.query.prompt + text).ids
+        return [self.tokenizer.id_to_token(one) for one in found[: self.manifest.query.longest]]
 
     @checked
     def search(

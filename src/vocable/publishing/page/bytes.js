@@ -108,6 +108,13 @@ export class Cursor {
     });
   }
 
+  /** Texts, and the bytes of each, which are the rest: all first ones, all second ones, and so on. */
+  pieces() {
+    const texts = this.texts(), numbers = this.content.subarray(this.place), length = numbers.length / texts.length;
+    if (!Number.isInteger(length)) throw new Trouble("A file of the search is cut.");
+    return new Map(texts.map((text, i) => [text, Uint8Array.from({ length }, (_, place) => numbers[place * texts.length + i])]));
+  }
+
   /** The names of files, and the first key of each. */
   table() {
     const keys = this.texts(), sizes = this.numbers(this.number());

@@ -4,7 +4,7 @@ import { after, contentOf, Cursor, fetched, nameFor, nameOf, Trouble, Unread } f
 import { tokensOf } from "./tokenizer.js";
 import { placedWords, stemsOf } from "./words.js";
 
-const FORMAT = 1;
+const FORMAT = 2;
 const DEPTH = 100; // hits of each ranking that are fused, at least
 const LIGHT = 1 / 32, TENTH = 10; // a block is left out if it adds less than this share of the score of the tenth hit
 const OPENING = '{"checksum":"00000000","collection":', CLOSING = "}\n";
@@ -13,7 +13,8 @@ const { fround } = Math;
 export class Collection {
   #base;
   #files = new Map(); // of the data by name: promises of decoded content
-  #pieces = new Map();
+  #pieces = new Map(); // by file: its pieces, and the numbers of each
+  #isTerm = new Map(); // whether a token has postings
   #encoder = null;
 
   /** Open the collection below an address that ends with a slash. */
@@ -28,6 +29,8 @@ export class Collection {
     if (manifest.format !== FORMAT) throw new Trouble("The search was published in another format: reload the page.");
     Object.assign(made, manifest);
     const cursor = new Cursor(await made.#file(manifest.directory));
+    made.tokenizer = JSON.parse(new TextDecoder().decode(cursor.take(cursor.number())));
+    for (const { content, term = false } of made.tokenizer.added_tokens) made.#isTerm.set(content, term);
     for (const name of ["initial", "continuing", "terms", "words", "shown"]) made[`${name}Table`] = cursor.table();
     return made;
   }
@@ -71,15 +74,17 @@ export class Collection {
 
   /** The tokens of a text as the model reads it. */
   async tokens(text, signal, { prompt, longest } = this.query) {
-    const tokens = await tokensOf(prompt + text, this.query.tokenizer,
-      (continuing, rest) => this.#piecesFor(continuing, rest, signal));
+    const tokens = await tokensOf(prompt + text, this.tokenizer, {
+      pieces: (rest, continuing = false) => this.#piecesFor(rest, continuing, signal),
+      content: (name) => this.#file(name, signal),
+    });
     return tokens.slice(0, longest ?? undefined);
   }
 
   /** The terms of a query, those of the encoder with their weights. */
   async #weights(text, signal) {
     const encoder = this.#encoder, tokens = await this.tokens(text, signal, encoder ? this.encoder : this.query);
-    if (!encoder) return new Map(tokens.filter((one) => this.#pieces.get(one)).map((one) => [one, null]));
+    if (!encoder) return new Map(tokens.filter((one) => this.#isTerm.get(one)).map((one) => [one, null]));
     return new Map(await encoder.weights(tokens).catch((error) => { throw new Unread(error.message); }));
   }
 
@@ -168,17 +173,16 @@ export class Collection {
     return { name, factor, scale, documents, blocks: [blockOf(cursor.take(size), count)], later: later[place] };
   }
 
-  async #piecesFor(continuing, rest, signal) {
-    const file = nameFor(continuing ? this.continuingTable : this.initialTable, rest);
-    if (!file) return new Map();
-    const cursor = new Cursor(await this.#file(file, signal)), texts = cursor.texts();
-    const flags = cursor.take(Math.ceil(texts.length / 8)), found = new Map();
-    for (const [i, text] of texts.entries()) {
-      const flag = Boolean(flags[i >> 3] & (1 << (i & 7)));
-      found.set(text, flag);
-      this.#pieces.set((continuing ? "##" : "") + text, flag);
+  /** Every piece that a text begins with, among others, with its numbers: flags, and what the tokenizer needs. */
+  async #piecesFor(rest, continuing, signal) {
+    const name = nameFor(continuing ? this.continuingTable : this.initialTable, rest);
+    if (!name) return new Map();
+    const content = await this.#file(name, signal);
+    if (!this.#pieces.has(name)) {
+      this.#pieces.set(name, new Cursor(content).pieces());
+      for (const [piece, [flags]] of this.#pieces.get(name)) this.#isTerm.set((continuing ? "##" : "") + piece, Boolean(flags & 1));
     }
-    return found;
+    return this.#pieces.get(name);
   }
 
   async #document(row, signal) {

@@ -1,0 +1,138 @@
+"""The tokenizers that a browser reads queries with, and their descriptions: tokenizer.json without its vocabulary.
+
+page/steps.js does in a browser what the tokenizers library does before a model, and a file of tokenizers/, published
+as tokenizer.js, has the pre-tokenizers and the model of a family.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+from unicodedata import normalize
+
+from tokenizers import AddedToken, Tokenizer
+
+from vocable.encoder.tokens import BYTE_OF
+from vocable.errors import ModelError
+from vocable.publishing.binary import Cursor, front_coded
+from vocable.publishing.charsmap import charsmap_entries, charsmap_of
+from vocable.publishing.files import SiteFiles
+
+Description = dict[str, Any]  # with the keys of tokenizer.json
+
+SCRIPTS = {"WordPiece": "wordpiece.js", "BPE": "byte_level.js", "Unigram": "unigram.js"}
+MARK = "##"  # before a piece that continues a word, in WordPiece
+NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Precompiled"}
+STEPS = {  # normalizers and pre-tokenizers by model
+    "WordPiece": ({"BertNormalizer"}, {"BertPreTokenizer"}),
+    "BPE": (NORMALIZERS, {"ByteLevel"}),
+    "Unigram": (NORMALIZERS, {"WhitespaceSplit", "Metaspace"}),
+}
+BPE_SETTINGS = ("dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix")  # that are not read
+BYTES = {one for one, byte in BYTE_OF.items() if byte not in (0xC0, 0xC1) and byte < 0xF5}  # of texts in UTF-8
+SPACES = " {2,}"  # the regular expression of the normalizer Replace
+UNKNOWN_PENALTY = 10.0  # of an unknown character in Unigram, below the lowest score
+PRINTED = "".join(map(chr, range(32, 127)))
+AS_NFKC = "\0"  # instead of what replaces a character, if it is its NFKC
+
+
+def check_tokenizer(tokenizer: Tokenizer, name: str) -> None:
+    """Raise a `ModelError` that names the model and a part of its tokenizer that a browser does not read, if any."""
+    part = next(_unread(json.loads(tokenizer.to_str())), None)
+    if part is not None:
+        families = "WordPiece as BERT has it, byte-level BPE as GPT-2, Unigram as XLM-RoBERTa"
+        raise ModelError(f"{name}: a browser cannot read queries with its tokenizer, which has {part}: it reads {families}")
+
+
+def _unread(described: Description) -> Iterator[str]:
+    model, kind = described["model"], described["model"]["type"]
+    if kind not in STEPS:
+        yield f"the model {kind}"
+        return
+    before, words = _steps(described["normalizer"]), _steps(described["pre_tokenizer"])
+    for part, steps, known in zip(("normalizer", "pre_tokenizer"), (before, words), STEPS[kind], strict=True):
+        yield from (f"the {part} {step['type']}" for step in steps if step["type"] not in known)
+        if len(steps) != 1 and len(known) == 1 or part == "pre_tokenizer" and not steps:
+            yield f"{len(steps)} steps in its {part}"
+    for step in words:
+        if step.get("prepend_scheme") == "first" or step.get("use_regex") is False:
+            yield f"the pre_tokenizer {step['type']} with prepend_scheme first or without use_regex"
+    for step in before:
+        if step["type"] == "Replace" and step["pattern"].get("Regex", SPACES) != SPACES:
+            yield f"the normalizer Replace of {step['pattern']['Regex']!r}"
+    if kind == "WordPiece" and model["continuing_subword_prefix"] != MARK:
+        yield f"continuing_subword_prefix {model['continuing_subword_prefix']!r}"
+    if kind == "BPE":
+        yield from (f"{key} in its BPE" for key in BPE_SETTINGS if model[key])
+        if not BYTES <= model["vocab"].keys():
+            yield "a vocabulary without some bytes"
+    if kind == "Unigram" and model["unk_id"] is None:
+        yield "no unknown token"
+    yield from (f"the added token {one['content']!r} (single_word)" for one in described["added_tokens"] if one["single_word"])
+
+
+def _steps(step: Description | None) -> list[Description]:
+    """Return the steps of a normalizer or pre-tokenizer, without the sequences that they are in."""
+    if step is None:
+        return []
+    if step["type"] != "Sequence":
+        return [step]
+    return [one for some in step.get("normalizers") or step.get("pretokenizers") or [] for one in _steps(some)]
+
+
+def describe(files: SiteFiles, tokenizer: Tokenizer, terms: Collection[str]) -> Description:
+    """Return the description of a tokenizer; an added token has `term` if it is one of the `terms`."""
+    full = json.loads(tokenizer.to_str())
+    model, added = full["model"], full["added_tokens"]
+    vocabulary = model.pop("vocab")
+    model.pop("merges", None)
+    if model["type"] == "Unigram":
+        lowest = min(score for _, score in vocabulary)
+        model |= {"unk_token": vocabulary[model.pop("unk_id")][0], "unknown_score": lowest - UNKNOWN_PENALTY}
+        model["longest"] = max(len(piece) for piece, _ in vocabulary)
+    keys = ("lstrip", "rstrip", "normalized")
+    tokens = [{"content": one["content"], **{key: True for key in keys if one[key]}} for one in added]
+    return {
+        "model": {key: value for key, value in model.items() if value is not None},
+        "normalizer": [_published(files, step) for step in _steps(full["normalizer"])],
+        "pre_tokenizer": _steps(full["pre_tokenizer"]),
+        "added_tokens": [one | ({"term": True} if one["content"] in terms else {}) for one in tokens],
+    }
+
+
+def _published(files: SiteFiles, step: Description) -> Description:
+    """Return a normalizer with the name of a file in place of a map of characters; `plain`: printed ASCII stays."""
+    if step["type"] != "Precompiled":
+        return step
+    entries = charsmap_entries(b64decode(step["precompiled_charsmap"]))
+    values = [AS_NFKC if normalize("NFKC", key) == value else value for key, value in entries.items()]
+    name = files.add(front_coded(list(entries)) + front_coded(values))
+    return {"type": "Precompiled", "file": name, "plain": entries.keys().isdisjoint(PRINTED)}
+
+
+def tokenizer_of(described: Description, model: Description, content: Callable[[str], bytes]) -> Tokenizer:
+    """Return the tokenizer of a description; `model` is its own with the vocabulary, `content` returns that of a file."""
+    normalizers = [_read(step, content) for step in described["normalizer"]]
+    made = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": described["pre_tokenizer"]},
+        "model": model,
+    }
+    found: Tokenizer = Tokenizer.from_str(json.dumps(made))
+    for one in described["added_tokens"]:
+        settings = {key: key in one for key in ("lstrip", "rstrip", "normalized")}
+        found.add_tokens([AddedToken(one["content"], **settings)])
+    return found
+
+
+def _read(step: Description, content: Callable[[str], bytes]) -> Description:
+    if step["type"] != "Precompiled":
+        return step
+    cursor = Cursor(content(step["file"]))
+    pairs = zip(cursor.texts(), cursor.texts(), strict=True)
+    entries = {key: normalize("NFKC", key) if value == AS_NFKC else value for key, value in pairs}
+    return {"type": "Precompiled", "precompiled_charsmap": b64encode(charsmap_of(entries)).decode()}
