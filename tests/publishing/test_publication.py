@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.publishing.conftest import write_corpus
+from tests.publishing.conftest import Node, lookup_model, write_corpus
 from vocable.data import Document
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.publishing.files import DATA, name_of
@@ -131,13 +131,30 @@ def test_the_built_in_models_have_the_same_site(tmp_path: Path) -> None:
 def test_passages_and_other_tokenizers_are_refused(
     backbones: dict[str, Path], model: str, corpus: Path, toy_texts: list[str], tmp_path: Path
 ) -> None:
-    from tests.publishing.conftest import lookup_model
-
     index(model, corpus, tmp_path / "passages", long_documents="passages", device="cpu").close()
     with pytest.raises(ArgumentError, match="passages"):
         publish(tmp_path / "passages", tmp_path / "site")
-    other = lookup_model(backbones["roberta"], toy_texts, tmp_path / "model")
+    other = lookup_model(backbones["albert"], toy_texts, tmp_path / "model")
     index(other, corpus, tmp_path / "index", device="cpu").close()
-    with pytest.raises(ModelError, match="BPE"):
+    with pytest.raises(ModelError, match="normalizer NFKC"):
         publish(tmp_path / "index", tmp_path / "site")
     assert not (tmp_path / "site").exists()
+
+
+def test_a_model_with_byte_level_bpe_is_published(
+    backbones: dict[str, Path], corpus: Path, toy_texts: list[str], tmp_path: Path, run_node: Node
+) -> None:
+    """Node's hits of the published files are Python's, and its scores."""
+    model = lookup_model(backbones["roberta"], toy_texts, tmp_path / "model")
+    index(model, corpus, f"exact:{tmp_path / 'index'}", dtype="float32", device="cpu").close()
+    publish(tmp_path / "index", tmp_path / "site")
+    script = """
+    const { Collection } = await page("collection.js"), collection = await Collection.open(new URL(given.address)), found = [];
+    for (const text of given.texts) found.push((await collection.search(text)).map(({ id, score }) => [id, score]));
+    return found;
+    """
+    given = {"address": f"file://{tmp_path}/site/", "texts": toy_texts[:20]}
+    ranking = PublishedSite(tmp_path / "site").search(toy_texts[:20])
+    found = run_node(script, given, model="BPE")
+    assert [[tuple(hit) for hit in hits] for hits in found] == [ranking.hits(row) for row in range(20)]
+    assert all(found)

@@ -7,20 +7,23 @@ import random
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import Stemmer
-from tokenizers import Tokenizer, normalizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from tests.publishing.conftest import Node
 from vocable.data import pydocs
+from vocable.data.texts import as_text
 from vocable.encoder.load import load_encoder
-from vocable.encoder.protocol import Tokenization
 from vocable.errors import ArgumentError, ModelError
+from vocable.publishing.charsmap import charsmap_of
 from vocable.publishing.files import DATA, SiteFiles, read_file
 from vocable.publishing.languages import SNOWBALL, language_script
 from vocable.publishing.pieces import read_model, write_pieces
@@ -50,6 +53,16 @@ const { normalized } = await page("tokenizer.js");
 return given.texts.map((text) => normalized(text, given.settings));
 """
 STEMS = """const { stemsOf } = await page("words.js"); return given.map((text) => stemsOf(text));"""
+KNOWN = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) not in ("Cs", "Cn")]
+KNOWN.remove("\U00011938")  # of Unicode 13: the library does not decompose it
+NMT_NFKC = {one: found for one in KNOWN if (found := unicodedata.normalize("NFKC", one)) != one and one != "\uff5e"}
+NMT_NFKC |= {chr(code): "" for code in range(1, 32)} | dict.fromkeys("\t\n\r\u200b\u200e▁\ufeff", " ")
+TRAINED = [one.sentence for one in pydocs.known_items()[:500]] + [
+    "Die Größe der Straße ändert sich, und die Äpfel fallen über den Zaun.",
+    "Быстрая коричневая лиса прыгает через ленивую собаку.",
+    "机器学习是人工智能的一个分支。検索エンジンは文書を探します。",
+    "البحث عن المعلومات في النصوص",
+] * 5
 NASTY = [
     *("", " ", "\t\n\r", "\0", "\ufffd", "[CLS] [SEP] x[MASK]y [UNK]", "[cls]", "##ing", "a##b", "don't", "x" * 100),
     *("x" * 101, "é" * 100, "Ångström naïve ÉCOLE", "İstanbul ıI", "ΟΔΥΣΣΕΥΣ ὈΔΥΣΣΕΎΣ", "ß ẞ ﬁ ŉ", "e\u0301\u0327x"),
@@ -112,30 +125,96 @@ def compare(found: Sequence[Any], expected: Sequence[Any], texts: Sequence[str])
     assert not wrong, json.dumps(wrong[:3])
 
 
-def test_tokens_of_the_built_in_model(tmp_path: Path, run_node: Node) -> None:
-    tokenization, texts = load_encoder("vocable-mini-doc").tokenization, some_texts(4_000)
-    expected = [one.tokens for one in tokenization.backend.encode_batch(texts, add_special_tokens=False)]
-    compare(tokens_in_node(tokenization, texts, tmp_path, run_node), expected, texts)
+def made_tokenizer(kind: str) -> Tokenizer:
+    """A small tokenizer with the steps of a real one, trained on sentences in some scripts."""
+    bpe, unigram = models.BPE(), models.Unigram([("<unk>", 0.0)], 0)
+    tokenizer = Tokenizer(bpe if kind in ("gpt2", "roberta", "modernbert", "lower") else unigram)
+    special = ["<unk>", "<pad>"]
+    words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.pre_tokenizer = (
+        words if tokenizer.model.__class__ is models.Unigram else pre_tokenizers.ByteLevel(kind == "roberta")
+    )
+    if kind == "modernbert":
+        tokenizer.normalizer = normalizers.NFC()
+    if kind == "lower":
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    if kind == "xlm-roberta":
+        tokenizer.normalizer = normalizers.Precompiled(charsmap_of(NMT_NFKC))
+    if kind == "spaces":
+        steps = [
+            normalizers.Replace("``", '"'),
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Strip(left=False),
+        ]
+        tokenizer.normalizer = normalizers.Sequence(steps)
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    settings = {"vocab_size": 1_000, "special_tokens": special, "show_progress": False}
+    if tokenizer.model.__class__ is models.Unigram:
+        tokenizer.train_from_iterator(TRAINED, trainers.UnigramTrainer(unk_token="<unk>", **settings))
+    else:
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        tokenizer.train_from_iterator(TRAINED, trainers.BpeTrainer(initial_alphabet=alphabet, **settings))
+    tokenizer.add_special_tokens([AddedToken("[MASK]", lstrip=True), AddedToken("[CLS]", rstrip=True)])
+    tokenizer.add_tokens([AddedToken("Über", normalized=True)])
+    if not is_unigram:
+        tokenizer.add_tokens([AddedToken("  ", normalized=True)])
+    return tokenizer
+
+
+KINDS = ["gpt2", "roberta", "modernbert", "lower", "xlm-roberta", "spaces"]
+
+
+@pytest.fixture(scope="module")
+def made() -> Callable[[str], Tokenizer]:
+    return cache(made_tokenizer)
+
+
+@pytest.mark.parametrize("kind", ["built-in", "wordpiece", *KINDS])
+def test_tokens_are_those_of_the_library(
+    kind: str, tokenizers: dict[str, Any], made: Callable[[str], Tokenizer], tmp_path: Path, run_node: Node
+) -> None:
+    if kind == "built-in":
+        tokenizer = load_encoder("vocable-mini-doc").tokenization.backend
+    else:
+        tokenizer = tokenizers[kind].backend_tokenizer if kind in tokenizers else made(kind)
+    texts = [*map(as_text, some_texts(600)), *(" ".join(TRAINED[i : i + 3]) for i in range(0, len(TRAINED), 100))]
+    compare(published_tokens(tokenizer, texts, tmp_path, run_node), expected_tokens(tokenizer, texts), texts)
+
+
+@pytest.mark.parametrize("kind", ["modernbert", "lower", "xlm-roberta"])
+def test_tokens_of_any_texts(kind: str, made: Callable[[str], Tokenizer], tmp_path: Path, run_node: Node) -> None:
+    """Texts as hypothesis makes them, in composed form as a query is, of characters of Unicode 14."""
+    texts: list[str] = []
+    letters = st.characters(exclude_categories=("Cs", "Cn"), max_codepoint=0x2FFFF)
+    parts = st.one_of(
+        st.text(letters, max_size=5), st.sampled_from([*NASTY, " ", "  ", "'ll", "'S", "\r\n", "e\u0301", "ｶ\u0301"])
+    )
+
+    @settings(max_examples=150, derandomize=True, database=None)
+    @given(st.lists(parts, max_size=6).map("".join))
+    def gather(text: str) -> None:
+        texts.append(as_text(text, "text"))
+
+    gather()
+    tokenizer = made(kind)
+    compare(published_tokens(tokenizer, texts, tmp_path, run_node), expected_tokens(tokenizer, texts), texts)
 
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_every_character_is_normalized_as_the_library_does(lower: bool, run_node: Node) -> None:
     """Compare every code point of Unicode 14 but one, after a letter: the order of marks changes with the version."""
-    tokenization = load_encoder("vocable-mini-doc").tokenization
-    settings = asdict(tokenizer_settings(tokenization, "model")) | {"lowercase": lower, "strip_accents": lower}
-    known = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) not in ("Cs", "Cn")]
-    known.remove("\U00011938")  # of Unicode 13: the library does not decompose it
-    texts = ["x".join(known[start : start + 500]) for start in range(0, len(known), 500)]
+    settings = {"clean_text": True, "handle_chinese_chars": True, "lowercase": lower, "strip_accents": lower}
+    texts = ["x".join(KNOWN[start : start + 500]) for start in range(0, len(KNOWN), 500)]
     library = normalizers.BertNormalizer(lowercase=lower, strip_accents=lower)
     compare(run_node(NORMALIZED, {"texts": texts, "settings": settings}), [*map(library.normalize_str, texts)], texts)
 
 
-def test_tokens_of_another_vocabulary(tokenizers: dict[str, Any], tmp_path: Path, run_node: Node) -> None:
-    from vocable.encoder.torch_model import HostTokenization
-
-    tokenization, texts = HostTokenization(tokenizers["wordpiece"]), some_texts(1_000)
-    expected = [one.tokens for one in tokenization.backend.encode_batch(texts, add_special_tokens=False)]
-    compare(tokens_in_node(tokenization, texts, tmp_path, run_node), expected, texts)
+@pytest.mark.parametrize("kind", ["gpt2", "lower", "xlm-roberta"])
+def test_every_character_is_read_as_the_library_does(
+    kind: str, made: Callable[[str], Tokenizer], tmp_path: Path, run_node: Node
+) -> None:
+    tokenizer, texts = made(kind), [as_text("a".join(KNOWN[start : start + 50])) for start in range(0, len(KNOWN), 50)]
+    compare(published_tokens(tokenizer, texts, tmp_path, run_node), expected_tokens(tokenizer, texts), texts)
 
 
 @pytest.mark.parametrize("language", ["english", "german", "chinese", "korean", "none"])
@@ -183,15 +262,27 @@ def test_a_language_without_a_stemmer_for_browsers_is_refused() -> None:
             language_script(language)
 
 
-def test_another_tokenizer_is_refused(tokenizers: dict[str, Any]) -> None:
-    from vocable.encoder.torch_model import HostTokenization
+def test_parts_of_tokenizers_that_a_browser_does_not_read_are_named(
+    tokenizers: dict[str, Any], made: Callable[[str], Tokenizer]
+) -> None:
+    def refused(kind: str, message: str, **changed: Any) -> None:
+        described = json.loads((tokenizers[kind].backend_tokenizer if kind in tokenizers else made(kind)).to_str())
+        for part, value in changed.items():
+            described[part] = described[part] | value if isinstance(described[part], dict) else value
+        with pytest.raises(ModelError, match=f"^mine: .*{message}"):
+            check_tokenizer(Tokenizer.from_str(json.dumps(described)), "mine")
 
-    for family in ("byte-level", "unigram"):
-        with pytest.raises(ModelError, match=r"mine: .*WordPiece"):
-            tokenizer_settings(HostTokenization(tokenizers[family]), "mine")
-    described = json.loads(tokenizers["wordpiece"].backend_tokenizer.to_str())
-    described["added_tokens"][0]["lstrip"] = True
-    changed = HostTokenization(tokenizers["wordpiece"])
-    changed.tokenizer = type("Changed", (), {"backend_tokenizer": Tokenizer.from_str(json.dumps(described))})()
-    with pytest.raises(ModelError, match="added tokens"):
-        tokenizer_settings(changed, "mine")
+    with pytest.raises(ModelError, match=r"mine: .*the model WordLevel"):
+        check_tokenizer(Tokenizer(models.WordLevel({"a": 0}, "a")), "mine")
+    digits = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}]}
+    refused("gpt2", "the pre_tokenizer Digits", pre_tokenizer=digits)
+    refused("gpt2", "without use_regex", pre_tokenizer={"use_regex": False})
+    refused("gpt2", "the normalizer Nmt", normalizer={"type": "Nmt"})
+    refused("gpt2", "Replace of 'x.'", normalizer={"type": "Replace", "pattern": {"Regex": "x."}, "content": ""})
+    refused("gpt2", "dropout", model={"dropout": 0.5})
+    refused("gpt2", "without some bytes", model={"vocab": {"a": 0}, "merges": []}, added_tokens=[])
+    refused("spaces", "prepend_scheme first", pre_tokenizer={"prepend_scheme": "first"})
+    refused("xlm-roberta", "without an unknown token", model={"unk_id": None})
+    refused("wordpiece", "0 steps in its pre_tokenizer", pre_tokenizer=None)
+    word = {"id": 0, "content": "[PAD]", "single_word": True, "lstrip": False, "rstrip": False, "normalized": False}
+    refused("wordpiece", r"added token '\[PAD\]'", added_tokens=[word | {"special": True}])

@@ -28,7 +28,9 @@ def charsmap_entries(content: bytes) -> dict[str, str]:
             found[key.decode()] = texts[start : texts.index(0, start)].decode()
             continue
         labels = ((byte, below ^ byte) for byte in range(1, 256))
-        open_nodes += [(to, key + bytes([byte])) for byte, to in labels if to < len(units) and units[to] & LABEL == byte]
+        open_nodes += [
+            (to, key + bytes([byte])) for byte, to in labels if to < len(units) and units[to] & LABEL == byte
+        ]
     return dict(sorted(found.items()))
 
 

@@ -42,7 +42,9 @@ def write_pieces(files: SiteFiles, tokenizer: Tokenizer, terms: Collection[str])
     vocabulary = [one[0] for one in model["vocab"]] if model["type"] == "Unigram" else list(model["vocab"])
     if model["type"] == "WordPiece":
         continuing = [piece for piece in vocabulary if piece.startswith(MARK) and piece != MARK]
-        initial = sorted(piece for piece in vocabulary if piece and not piece.startswith(MARK))  # no word begins with it
+        initial = sorted(
+            piece for piece in vocabulary if piece and not piece.startswith(MARK)
+        )  # no word begins with it
         both = initial, sorted(piece.removeprefix(MARK) for piece in continuing)
         marked = {piece.removeprefix(MARK) for piece in terms if piece.startswith(MARK)}
         flags = (_numbers(some, terms=known) for some, known in zip(both, (terms, marked), strict=True))

@@ -22,7 +22,6 @@ from tokenizers import Tokenizer
 from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError
 from vocable.options import Count, checked
-from vocable.publishing.binary import Cursor
 from vocable.publishing.documents import Shown, Value, read_documents, rows_of_value
 from vocable.publishing.files import read_file
 from vocable.publishing.manifest import Directory, read_manifest

@@ -24,7 +24,8 @@ Description = dict[str, Any]  # with the keys of tokenizer.json
 
 SCRIPTS = {"WordPiece": "wordpiece.js", "BPE": "byte_level.js", "Unigram": "unigram.js"}
 MARK = "##"  # before a piece that continues a word, in WordPiece
-NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Precompiled"}
+# Decompositions are not among them: browsers know newer characters than the library. A query is in NFC.
+NORMALIZERS = {"NFC", "Lowercase", "Strip", "Prepend", "Replace", "Precompiled"}
 STEPS = {  # normalizers and pre-tokenizers by model
     "WordPiece": ({"BertNormalizer"}, {"BertPreTokenizer"}),
     "BPE": (NORMALIZERS, {"ByteLevel"}),
@@ -43,7 +44,7 @@ def check_tokenizer(tokenizer: Tokenizer, name: str) -> None:
     part = next(_unread(json.loads(tokenizer.to_str())), None)
     if part is not None:
         families = "WordPiece as BERT has it, byte-level BPE as GPT-2, Unigram as XLM-RoBERTa"
-        raise ModelError(f"{name}: a browser cannot read queries with its tokenizer, which has {part}: it reads {families}")
+        raise ModelError(f"{name}: its tokenizer has {part}, which a browser does not read: it reads {families}")
 
 
 def _unread(described: Description) -> Iterator[str]:
@@ -54,7 +55,7 @@ def _unread(described: Description) -> Iterator[str]:
     before, words = _steps(described["normalizer"]), _steps(described["pre_tokenizer"])
     for part, steps, known in zip(("normalizer", "pre_tokenizer"), (before, words), STEPS[kind], strict=True):
         yield from (f"the {part} {step['type']}" for step in steps if step["type"] not in known)
-        if len(steps) != 1 and len(known) == 1 or part == "pre_tokenizer" and not steps:
+        if (len(steps) != 1 and len(known) == 1) or (part == "pre_tokenizer" and not steps):
             yield f"{len(steps)} steps in its {part}"
     for step in words:
         if step.get("prepend_scheme") == "first" or step.get("use_regex") is False:
@@ -66,11 +67,13 @@ def _unread(described: Description) -> Iterator[str]:
         yield f"continuing_subword_prefix {model['continuing_subword_prefix']!r}"
     if kind == "BPE":
         yield from (f"{key} in its BPE" for key in BPE_SETTINGS if model[key])
-        if not BYTES <= model["vocab"].keys():
+        if not model["vocab"].keys() >= BYTES:
             yield "a vocabulary without some bytes"
-    if kind == "Unigram" and model["unk_id"] is None:
-        yield "no unknown token"
-    yield from (f"the added token {one['content']!r} (single_word)" for one in described["added_tokens"] if one["single_word"])
+    if kind == "Unigram" and (model["unk_id"] is None or model["byte_fallback"]):
+        yield "a Unigram without an unknown token or with byte_fallback"
+    yield from (
+        f"the added token {one['content']!r} (single_word)" for one in described["added_tokens"] if one["single_word"]
+    )
 
 
 def _steps(step: Description | None) -> list[Description]:
@@ -113,7 +116,7 @@ def _published(files: SiteFiles, step: Description) -> Description:
 
 
 def tokenizer_of(described: Description, model: Description, content: Callable[[str], bytes]) -> Tokenizer:
-    """Return the tokenizer of a description; `model` is its own with the vocabulary, `content` returns that of a file."""
+    """Return the tokenizer of a description and a model with its vocabulary; `content` returns that of a file."""
     normalizers = [_read(step, content) for step in described["normalizer"]]
     made = {
         "version": "1.0",

@@ -6,6 +6,7 @@ export const SPACE = "\\t-\\r \\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029
 const BEFORE = new RegExp(`[${SPACE}]*$`), AFTER = new RegExp(`^[${SPACE}]*`);
 const SHORT = 6; // bytes of a cluster that is replaced as one
 const encoder = new TextEncoder();
+const maps = new Map(); // of characters, by file
 
 /** A text with each of its characters changed by a function of the character and its code point. */
 export function each(text, change) {
@@ -46,8 +47,8 @@ function cutAt(text, tokens) {
 }
 
 const STEPS = {
+  NFC: (text) => text.normalize("NFC"),
   Lowercase: (text) => each(text, (one) => one.toLowerCase()),
-  StripAccents: (text) => text.replace(/\p{M}/gu, ""),
   Strip: (text, { strip_left: left, strip_right: right }) =>
     text.replace(left ? AFTER : /^/, "").replace(right ? BEFORE : /$/, ""),
   Prepend: (text, { prepend }) => text && prepend + text,
@@ -59,7 +60,7 @@ const STEPS = {
 /** A text after the steps of a normalizer; `content(name)` resolves to the content of a file. */
 export async function normalized(text, steps, content) {
   let found = text;
-  for (const step of steps) found = await (STEPS[step.type]?.(found, step, content) ?? found.normalize(step.type));
+  for (const step of steps) found = await STEPS[step.type](found, step, content);
   return found;
 }
 
@@ -69,8 +70,11 @@ export async function normalized(text, steps, content) {
  */
 async function charsReplaced(text, { file, plain }, content) {
   if (plain && /^[ -~]*$/.test(text)) return text;
-  const cursor = new Cursor(await content(file)), keys = cursor.texts(), values = cursor.texts();
-  const replaced = new Map(keys.map((key, i) => [key, values[i] === "\0" ? key.normalize("NFKC") : values[i]]));
+  if (!maps.has(file)) {
+    const cursor = new Cursor(await content(file)), keys = cursor.texts(), values = cursor.texts();
+    maps.set(file, new Map(keys.map((key, i) => [key, values[i] === "\0" ? key.normalize("NFKC") : values[i]])));
+  }
+  const replaced = maps.get(file);
   let found = "";
   for (const { segment } of new Intl.Segmenter("en").segment(text)) {
     const letters = [...segment], beginnings = letters.map((_, i) => letters.slice(0, i + 1).join(""));

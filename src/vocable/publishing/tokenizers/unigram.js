@@ -23,7 +23,7 @@ function cut(text, { type, replacement: mark, prepend_scheme: prepend, split }) 
   return split ? marked.split(new RegExp(`(?=${mark})`, "u")) : [marked];
 }
 
-/** The best pieces of a word. Characters that are no pieces are unknown, neighbours together, or their bytes. */
+/** The best pieces of a word. Neighbours that are no pieces are one unknown token. */
 async function piecesOf(word, model, pieces) {
   const first = await pieces(word);
   if (first.get(word)?.[0] & WHOLE) return [word];
@@ -47,15 +47,8 @@ async function piecesOf(word, model, pieces) {
     let { start, unknown } = best[end];
     while (unknown && start > 0 && best[start].unknown) ({ start } = best[start]);
     const text = letters.slice(start, end).join("");
-    found.push(known[start].has(text) ? [text] : await unknownPieces(text, model, pieces));
+    found.push(known[start].has(text) ? text : model.unk_token);
     end = start;
   }
-  return found.reverse().flat();
-}
-
-async function unknownPieces(text, { unk_token: unknown, byte_fallback: fallback }, pieces) {
-  if (!fallback) return [unknown];
-  const bytes = [...new TextEncoder().encode(text)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
-  const known = await Promise.all(bytes.map(async (byte) => (await pieces(byte)).has(byte)));
-  return known.every(Boolean) ? bytes : [unknown];
+  return found.reverse();
 }
