@@ -149,7 +149,8 @@ def test_a_model_with_byte_level_bpe_is_published(
     index(model, corpus, f"exact:{tmp_path / 'index'}", dtype="float32", device="cpu").close()
     publish(tmp_path / "index", tmp_path / "site")
     script = """
-    const { Collection } = await page("collection.js"), collection = await Collection.open(new URL(given.address)), found = [];
+    const { Collection } = await page("collection.js"), found = [];
+    const collection = await Collection.open(new URL(given.address));
     for (const text of given.texts) found.push((await collection.search(text)).map(({ id, score }) => [id, score]));
     return found;
     """

@@ -156,7 +156,7 @@ def made_tokenizer(kind: str) -> Tokenizer:
         tokenizer.train_from_iterator(TRAINED, trainers.BpeTrainer(initial_alphabet=alphabet, **settings))
     tokenizer.add_special_tokens([AddedToken("[MASK]", lstrip=True), AddedToken("[CLS]", rstrip=True)])
     tokenizer.add_tokens([AddedToken("Über", normalized=True)])
-    if not is_unigram:
+    if kind not in ("xlm-roberta", "spaces"):  # the library fails where a normalizer changes the token
         tokenizer.add_tokens([AddedToken("  ", normalized=True)])
     return tokenizer
 
@@ -268,7 +268,7 @@ def test_parts_of_tokenizers_that_a_browser_does_not_read_are_named(
     def refused(kind: str, message: str, **changed: Any) -> None:
         described = json.loads((tokenizers[kind].backend_tokenizer if kind in tokenizers else made(kind)).to_str())
         for part, value in changed.items():
-            described[part] = described[part] | value if isinstance(described[part], dict) else value
+            described[part] = described[part] | value if described[part] and isinstance(value, dict) else value
         with pytest.raises(ModelError, match=f"^mine: .*{message}"):
             check_tokenizer(Tokenizer.from_str(json.dumps(described)), "mine")
 
