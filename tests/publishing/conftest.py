@@ -21,7 +21,7 @@ from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.publishing.languages import language_script
 from vocable.publishing.publication import page_files, publish
-from vocable.publishing.tokenizer import SCRIPTS
+from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS
 from vocable.retrieval.verbs import index
 
 HOSTILE = "fox <script>document.title='run'</script><img src=x onerror=\"document.title='run'\"> night"
@@ -170,7 +170,7 @@ def run_node(tmp_path_factory: pytest.TempPathFactory) -> Node:
     @cache
     def page(language: str, model: str) -> Path:
         folder = tmp_path_factory.mktemp("page")
-        for name, content in page_files("Toys", language_script(language), {}, SCRIPTS[model]).items():
+        for name, content in page_files("Toys", language_script(language), {}, TOKENIZER_SCRIPTS[model]).items():
             (folder / name).write_bytes(content)
         return folder
 

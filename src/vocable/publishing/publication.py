@@ -38,7 +38,7 @@ from vocable.publishing.manifest import (
 from vocable.publishing.pieces import write_pieces
 from vocable.publishing.postings import LARGEST_WEIGHT, Terms, rounded, write_postings
 from vocable.publishing.tables import FileTable
-from vocable.publishing.tokenizer import SCRIPTS, check_tokenizer, describe
+from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS, check_tokenizer, describe
 from vocable.retrieval.bm25_weights import count_words, term_frequency_weights
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.languages import NO_LANGUAGE
@@ -205,7 +205,7 @@ class _Publication:
         blocks = files.add(FileTable([], sorted(files.names.keys() - named)).to_bytes())
         name, nbytes = files.add(directory.to_bytes()), files.nbytes
         graph = write_encoder(files, self.graph, self.runtime) if self.graph and self.runtime else None
-        page = page_files(self.title, self.script, self.scripts, SCRIPTS[described["model"]["type"]])
+        page = page_files(self.title, self.script, self.scripts, TOKENIZER_SCRIPTS[described["model"]["type"]])
         manifest = Manifest(
             self.title,
             len(documents),

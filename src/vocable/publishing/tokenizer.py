@@ -22,7 +22,7 @@ from vocable.publishing.files import SiteFiles
 
 Description = dict[str, Any]  # with the keys of tokenizer.json
 
-SCRIPTS = {"WordPiece": "wordpiece.js", "BPE": "byte_level.js", "Unigram": "unigram.js"}
+TOKENIZER_SCRIPTS = {"WordPiece": "wordpiece.js", "BPE": "byte_level.js", "Unigram": "unigram.js"}
 MARK = "##"  # before a piece that continues a word, in WordPiece
 # Decompositions are not among them: browsers know newer characters than the library. A query is in NFC.
 NORMALIZERS = {"NFC", "Lowercase", "Strip", "Prepend", "Replace", "Precompiled"}
