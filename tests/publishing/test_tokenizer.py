@@ -103,7 +103,8 @@ def _character(rng: random.Random, pool: tuple[int, int]) -> str:
 
 def expected_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[str]]:
     encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
-    return [[tokenizer.id_to_token(one) for one in some.ids] for some in encoded]
+    names = {i: token for token, i in tokenizer.get_vocab().items()}  # an added token's own, not its normalized form
+    return [[names[one] for one in some.ids] for some in encoded]
 
 
 def published_tokens(tokenizer: Tokenizer, texts: Sequence[str], folder: Path, run_node: Node) -> list[list[str]]:

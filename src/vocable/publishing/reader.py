@@ -73,10 +73,14 @@ class PublishedSite:
         model = read_model(described["model"], self.directory.pieces, self._content)
         return tokenizer_of(described, model, self._content)
 
+    @cached_property
+    def _token_names(self) -> dict[int, str]:
+        return {i: token for token, i in self.tokenizer.get_vocab().items()}
+
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a query."""
         found = self.tokenizer.encode(self.manifest.query.prompt + text).ids
-        return [self.tokenizer.id_to_token(one) for one in found[: self.manifest.query.longest]]
+        return [self._token_names[one] for one in found[: self.manifest.query.longest]]
 
     @checked
     def search(
