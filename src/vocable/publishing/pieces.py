@@ -62,7 +62,7 @@ def _numbers(pieces: Sequence[str], *, terms: Collection[str], whole: Collection
 
 
 def _scores(pieces: Sequence[str], vocabulary: Sequence[tuple[str, float]]) -> np.ndarray:
-    scores = dict(map(tuple, vocabulary))
+    scores: dict[str, float] = {one[0]: one[1] for one in vocabulary}
     return np.array([scores[piece] for piece in pieces], dtype="<f8").view(np.uint8).reshape(len(pieces), 8)
 
 
