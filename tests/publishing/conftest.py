@@ -222,3 +222,15 @@ def site(indexed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "site"
     publish(indexed, folder, title="Toys <b>& more</b>")
     return folder
+
+
+@pytest.fixture(scope="session")
+def byte_level_site(
+    backbones: dict[str, Path], corpus: Path, toy_texts: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The toy texts as a toy model with byte-level BPE reads them, published."""
+    folder = tmp_path_factory.mktemp("byte-level")
+    model = lookup_model(backbones["roberta"], toy_texts, folder / "model")
+    index(model, corpus, f"exact:{folder / 'index'}", dtype="float32", device="cpu").close()
+    publish(folder / "index", folder / "site")
+    return folder / "site"

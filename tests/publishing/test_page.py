@@ -35,10 +35,10 @@ EMBEDDED = """<!doctype html><html lang="en"><title>Mine</title><p>Mine</p>
 
 
 @pytest.fixture(scope="module")
-def served(site: Path, big: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sites below a path, any/where/site/ and any/where/big/, and a page that embeds the first."""
+def served(site: Path, big: Path, byte_level_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sites below a path, any/where/site/, any/where/big/ and any/where/bytes/, and a page that embeds the first."""
     root = tmp_path_factory.mktemp("served")
-    for name, folder in (("site", site), ("big", big)):
+    for name, folder in (("site", site), ("big", big), ("bytes", byte_level_site)):
         shutil.copytree(folder, root / "any" / "where" / name)
     (root / "any" / "other").mkdir()
     (root / "any" / "other" / "index.html").write_text(EMBEDDED)
@@ -190,6 +190,16 @@ def test_it_works_by_keyboard(open_page: Open, site: Path) -> None:
     page.route("https://example.org/**", lambda route: route.fulfill(body="there"))
     page.keyboard.press("Enter")
     page.wait_for_url(lambda url: url == "https://example.org/a?b=c#d")
+
+
+def test_tokens_of_byte_level_bpe_are_shown_as_words(open_page: Open, byte_level_site: Path) -> None:
+    page = open_page(f"where/bytes/?q={quote(QUERY)}")
+    wait_for(page, expected(byte_level_site))
+    page.locator("article summary").first.click()
+    terms = page.locator("article").first.get_by_label("By meaning", exact=True).locator(".term").all_inner_texts()
+    assert terms
+    assert set(terms) & set(QUERY.split())
+    assert all(one in QUERY for one in terms)
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1000)])

@@ -141,21 +141,16 @@ def test_passages_and_other_tokenizers_are_refused(
     assert not (tmp_path / "site").exists()
 
 
-def test_a_model_with_byte_level_bpe_is_published(
-    backbones: dict[str, Path], corpus: Path, toy_texts: list[str], tmp_path: Path, run_node: Node
-) -> None:
+def test_a_model_with_byte_level_bpe_is_published(byte_level_site: Path, toy_texts: list[str], run_node: Node) -> None:
     """Node's hits of the published files are Python's, and its scores."""
-    model = lookup_model(backbones["roberta"], toy_texts, tmp_path / "model")
-    index(model, corpus, f"exact:{tmp_path / 'index'}", dtype="float32", device="cpu").close()
-    publish(tmp_path / "index", tmp_path / "site")
     script = """
     const { Collection } = await page("collection.js"), found = [];
     const collection = await Collection.open(new URL(given.address));
     for (const text of given.texts) found.push((await collection.search(text)).map(({ id, score }) => [id, score]));
     return found;
     """
-    given = {"address": f"file://{tmp_path}/site/", "texts": toy_texts[:20]}
-    ranking = PublishedSite(tmp_path / "site").search(toy_texts[:20])
+    given = {"address": f"file://{byte_level_site}/", "texts": toy_texts[:20]}
+    ranking = PublishedSite(byte_level_site).search(toy_texts[:20])
     found = run_node(script, given, model="BPE")
     assert [[tuple(hit) for hit in hits] for hits in found] == [ranking.hits(row) for row in range(20)]
     assert all(found)

@@ -22,6 +22,7 @@ from tests.publishing.conftest import Node
 from vocable.data import pydocs
 from vocable.data.texts import as_text
 from vocable.encoder.load import load_encoder
+from vocable.encoder.tokens import token_surfaces
 from vocable.errors import ArgumentError, ModelError
 from vocable.publishing.charsmap import charsmap_of
 from vocable.publishing.files import DATA, SiteFiles, read_file
@@ -52,6 +53,7 @@ NORMALIZED = """
 const { normalized } = await page("tokenizer.js");
 return given.texts.map((text) => normalized(text, given.settings));
 """
+SPELLED = """const { textOf } = await page("tokenizer.js"); return given.map(textOf);"""
 STEMS = """const { stemsOf } = await page("words.js"); return given.map((text) => stemsOf(text));"""
 KNOWN = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) not in ("Cs", "Cn")]
 KNOWN.remove("\U00011938")  # of Unicode 13: the library does not decompose it
@@ -216,6 +218,21 @@ def test_every_character_is_read_as_the_library_does(
 ) -> None:
     tokenizer, texts = made(kind), [as_text("a".join(KNOWN[start : start + 50])) for start in range(0, len(KNOWN), 50)]
     compare(published_tokens(tokenizer, texts, tmp_path, run_node), expected_tokens(tokenizer, texts), texts)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "gpt2", "spaces"])
+def test_tokens_are_spelled_as_text(
+    kind: str, tokenizers: dict[str, Any], made: Callable[[str], Tokenizer], run_node: Node
+) -> None:
+    """Compare with the surfaces that an analysis of a vocabulary has; a piece of a character stays as it is."""
+    tokenizer = tokenizers[kind].backend_tokenizer if kind in tokenizers else made(kind)
+    surfaces, vocabulary = token_surfaces(tokenizer, ()), tokenizer.get_vocab()
+    read = {token: one for token, i in vocabulary.items() if (one := surfaces[i]) and one.kind != "special"}
+    begins = ("", "…") if kind == "wordpiece" else ("", "")
+    shown = {token: begins[not one.initial] + one.text.strip() for token, one in read.items() if one.kind != "bytes"}
+    expected = [shown.get(token) or token for token in read]
+    model = json.loads(tokenizer.to_str())["model"]["type"]
+    compare(run_node(SPELLED, list(read), model=model), expected, list(read))
 
 
 @pytest.mark.parametrize("language", ["english", "german", "chinese", "korean", "none"])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 LEAF = 1 << 8  # flag of a unit that ends a key
-LABEL = 0x800000FF  # bits of a unit's label, which are those of its byte
+LABEL_BITS = 0x800000FF  # bits of a unit's label, which are those of its byte
 WIDE = 1 << 9  # flag of an offset in blocks of 256
 
 
@@ -29,7 +29,7 @@ def charsmap_entries(content: bytes) -> dict[str, str]:
             continue
         labels = ((byte, below ^ byte) for byte in range(1, 256))
         open_nodes += [
-            (to, key + bytes([byte])) for byte, to in labels if to < len(units) and units[to] & LABEL == byte
+            (to, key + bytes([byte])) for byte, to in labels if to < len(units) and units[to] & LABEL_BITS == byte
         ]
     return dict(sorted(found.items()))
 

@@ -1,7 +1,7 @@
 """The tokenizers that a browser reads queries with, and their descriptions: tokenizer.json without its vocabulary.
 
 page/steps.js does in a browser what the tokenizers library does before a model, and a file of tokenizers/, published
-as tokenizer.js, has the pre-tokenizers and the model of a family.
+as tokenizer.js, has the pre-tokenizers and the model of a family, and the spelling of its tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKENIZER_SCRIPTS = {"WordPiece": "wordpiece.js", "BPE": "byte_level.js", "Unigr
 MARK = "##"  # before a piece that continues a word, in WordPiece
 # Decompositions are not among them: browsers know newer characters than the library. A query is in NFC.
 NORMALIZERS = {"NFC", "Lowercase", "Strip", "Prepend", "Replace", "Precompiled"}
-STEPS = {  # normalizers and pre-tokenizers by model
+READ_STEPS = {  # normalizers and pre-tokenizers by model
     "WordPiece": ({"BertNormalizer"}, {"BertPreTokenizer"}),
     "BPE": (NORMALIZERS, {"ByteLevel"}),
     "Unigram": (NORMALIZERS, {"WhitespaceSplit", "Metaspace"}),
@@ -49,11 +49,11 @@ def check_tokenizer(tokenizer: Tokenizer, name: str) -> None:
 
 def _unread(described: Description) -> Iterator[str]:
     model, kind = described["model"], described["model"]["type"]
-    if kind not in STEPS:
+    if kind not in READ_STEPS:
         yield f"the model {kind}"
         return
     before, words = _steps(described["normalizer"]), _steps(described["pre_tokenizer"])
-    for part, steps, known in zip(("normalizer", "pre_tokenizer"), (before, words), STEPS[kind], strict=True):
+    for part, steps, known in zip(("normalizer", "pre_tokenizer"), (before, words), READ_STEPS[kind], strict=True):
         yield from (f"the {part} {step['type']}" for step in steps if step["type"] not in known)
         if (len(steps) != 1 and len(known) == 1) or (part == "pre_tokenizer" and not steps):
             yield f"{len(steps)} steps in its {part}"

@@ -6,6 +6,7 @@
 import { Gone, Trouble, Unread } from "./bytes.js";
 import { Collection } from "./collection.js";
 import { excerptOf, markedParts } from "./excerpt.js";
+import { textOf } from "./tokenizer.js";
 
 const WAIT = 150; // milliseconds without a key, before a query is sent
 const STEP = 10, MOST = 50; // documents
@@ -330,6 +331,6 @@ function whyOf(why) {
         element("span", { class: "term" }, spelled(one)), element("span", { class: "share" }, percent.format(one.share)))))]).flat());
 }
 
-const spelled = ({ term, word }) => word ?? term.replace(/^##/, "…");
+const spelled = ({ term, word }) => word ?? textOf(term);
 
 customElements.define("vocable-search", VocableSearch);

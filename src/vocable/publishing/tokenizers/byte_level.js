@@ -4,7 +4,7 @@ import { normalized, partsOf, SPACE } from "./steps.js";
 
 const WORD = new RegExp("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+" +
   `| ?[^${SPACE}\\p{L}\\p{N}]+|[${SPACE}]+(?![^${SPACE}])|[${SPACE}]+`, "gu");
-const encoder = new TextEncoder();
+const encoder = new TextEncoder(), decoder = new TextDecoder();
 let others = 256; // the characters of bytes that are not printed as themselves
 const CHARACTERS = Array.from({ length: 256 }, (_, byte) =>
   String.fromCharCode(/[!-~\u00a1-\u00ac\u00ae-\u00ff]/.test(String.fromCharCode(byte)) ? byte : others++));
@@ -25,6 +25,12 @@ function spelled(word) {
   let found = "";
   for (const byte of encoder.encode(word)) found += CHARACTERS[byte];
   return found;
+}
+
+/** The text of a token, without the space before it; what is no text by itself stays as it is. */
+export function textOf(token) {
+  const text = decoder.decode(Uint8Array.from(token, (one) => CHARACTERS.indexOf(one))).trim();
+  return /^[^\p{Cc}\ufffd]+$/u.test(text) ? text : token;
 }
 
 /** The pieces of a word: of all neighbours that can be merged, those of the lowest rank are, again and again. */

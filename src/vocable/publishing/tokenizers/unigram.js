@@ -15,6 +15,9 @@ export async function tokensOf(text, tokenizer, { pieces, content }) {
   }))).flat();
 }
 
+/** The text of a token, without the mark of a space before it. */
+export const textOf = (token) => token.replaceAll("▁", " ").trim() || token;
+
 /** The words of a text by a step of the pre-tokenizer: between spaces, or each with a mark in place of its space. */
 function cut(text, { type, replacement: mark, prepend_scheme: prepend, split }) {
   if (type === "WhitespaceSplit") return text.split(SPACES).filter(Boolean);

@@ -48,6 +48,9 @@ export async function tokensOf(text, { model, normalizer: [settings], added_toke
   return (await Promise.all(words.map((word) => (word.token === undefined ? piecesOf(word, model, pieces) : [word.token])))).flat();
 }
 
+/** The text of a token; one that continues a word has an ellipsis in place of its mark. */
+export const textOf = (token) => token.replace(/^##/, "…");
+
 /** The longest piece that a word begins with, the longest that continues it, and so on. */
 async function piecesOf(word, model, pieces) {
   const letters = [...word], found = [];
