@@ -35,7 +35,7 @@ BPE_SETTINGS = ("dropout", "byte_fallback", "continuing_subword_prefix", "end_of
 BYTES = {one for one, byte in BYTE_OF.items() if byte not in (0xC0, 0xC1) and byte < 0xF5}  # of texts in UTF-8
 SPACES = " {2,}"  # the regular expression of the normalizer Replace
 UNKNOWN_PENALTY = 10.0  # of an unknown character in Unigram, below the lowest score
-PRINTED = "".join(map(chr, range(32, 127)))
+PRINTED_ASCII = "".join(map(chr, range(32, 127)))
 AS_NFKC = "\0"  # instead of what replaces a character, if it is its NFKC
 
 
@@ -112,7 +112,7 @@ def _published(files: SiteFiles, step: Description) -> Description:
     entries = charsmap_entries(b64decode(step["precompiled_charsmap"]))
     values = [AS_NFKC if normalize("NFKC", key) == value else value for key, value in entries.items()]
     name = files.add(front_coded(list(entries)) + front_coded(values))
-    return {"type": "Precompiled", "file": name, "plain": entries.keys().isdisjoint(PRINTED)}
+    return {"type": "Precompiled", "file": name, "plain": entries.keys().isdisjoint(PRINTED_ASCII)}
 
 
 def tokenizer_of(described: Description, model: Description, content: Callable[[str], bytes]) -> Tokenizer:
