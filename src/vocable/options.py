@@ -159,7 +159,9 @@ class StandingOptions(RankingOptions, QueryEncoding, total=False):
 
 
 class SelectionOptions(Inference, RerankOptions, total=False):
-    """Inference of models, and a reranking to measure, too."""
+    """Inference of models, and a reranking and fusions to measure, too."""
+
+    hybrid: Annotated[bool, Doc("Also measure whole vectors fused with BM25 and with dense vectors.")]
 
 
 class EvaluationOptions(Inference, RerankOptions, total=False):

@@ -23,8 +23,10 @@ from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.torch_model import TorchEncoder
+from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
+from vocable.evaluation.select import select
 from vocable.evaluation.significance import ComparedEvaluations
 from vocable.retrieval.verbs import index, open_index
 from vocable.vectors import read_vectors
@@ -176,10 +178,14 @@ def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp
         assert third.spaces == ("sparse",)
 
 
-def test_an_evaluation_tells_what_each_part_adds(place: str, corpus: Path, documents: list[Document]) -> None:
+@pytest.fixture
+def dataset(documents: list[Document]) -> Dataset:
     queries = [Query(f"q{row}", " ".join(one.text.split()[:3])) for row, one in enumerate(documents[:6])]
     judgments = [Qrel(query.id, one.id, 1) for query, one in zip(queries, documents, strict=False)]
-    dataset = Dataset("toy", documents, queries, judgments)
+    return Dataset("toy", documents, queries, judgments)
+
+
+def test_an_evaluation_tells_what_each_part_adds(place: str, dataset: Dataset) -> None:
     found = evaluate(load(place, device="cpu"), dataset, ["nDCG@10"], hybrid=True, bm25=True, time_queries=6)
     assert isinstance(found, ComparedEvaluations)
     costs = {one.name: one.cost for one in found.evaluations}
@@ -187,7 +193,7 @@ def test_an_evaluation_tells_what_each_part_adds(place: str, corpus: Path, docum
     assert dense is not None
     assert sparse is not None
     assert bm25 is not None
-    assert dense.index_bytes == len(documents) * (16 + 4)
+    assert dense.index_bytes == len(dataset.documents) * (16 + 4)
     assert (dense.answer_p50_ms or 0) > 0
     fused = {
         "model + dense": (sparse, dense),
@@ -198,3 +204,37 @@ def test_an_evaluation_tells_what_each_part_adds(place: str, corpus: Path, docum
         together = costs[name]
         assert together is not None
         assert together.index_bytes == sum(one.index_bytes or 0 for one in parts)
+
+
+@pytest.mark.usefixtures("few_answers")
+def test_a_selection_has_what_each_part_adds_to_whole_vectors(
+    place: str, backbone: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    models: dict[str, Any] = {"both": place, "sparse": str(backbone)}
+    how: dict[str, Any] = {"hybrid": True, "dtype": "float32", "device": "cpu"}
+    expected = evaluate(models, dataset, ["nDCG@10"], bm25=True, time_queries=0, **how)
+    assert isinstance(expected, ComparedEvaluations)
+    kept: dict[str, Any] = {"grid": ["document_max_terms=0,4"], "output": tmp_path / "chosen"}
+    found = select(models, dataset, ["nDCG@10"], max_p95="1000s", **kept, **how)
+    of_evaluate = {one.name: one for one in expected.evaluations if one.name not in models}
+    assert [one.system for one in found.fusions] == list(of_evaluate)
+    for point in found.fusions:
+        one, cost = of_evaluate[point.system], point.evaluation.cost
+        assert point.evaluation.per_query == one.per_query
+        assert cost is not None
+        assert one.cost is not None
+        assert cost.bytes_per_document == (one.cost.index_bytes or 0) / len(dataset.documents)
+        assert ((cost.answer_p50_ms or 0) > 0) == (point.system in ("both: dense", "BM25"))
+    assert {point.system for point in found.points} == {*models}
+    shown: Any = found.table()[0]
+    assert [row[0] for row in shown.rows] == [*models, *of_evaluate]
+    told: Any = found.to_json()
+    assert [row["system"] for row in told["fusions"]] == list(of_evaluate)
+    low, high = told["fusions"][0]["intervals"]["nDCG@10"]
+    assert low <= of_evaluate["both: dense"].values["nDCG@10"] <= high
+    again = select(models, dataset, ["nDCG@10"], max_p95="2000s", **kept, **how)
+    assert again.fusions == found.fusions
+    with pytest.raises(ArgumentError, match=r"other settings \(hybrid\)"):
+        select(models, dataset, ["nDCG@10"], **kept, **(how | {"hybrid": False}))
+    assert select(models["sparse"], dataset, ["nDCG@10"], grid=kept["grid"], device="cpu").fusions == []

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -31,7 +30,7 @@ from vocable.evaluation.grid import (
     parse_grid,
     search_grid,
 )
-from vocable.evaluation.hybrid import evaluate_fusion, evaluate_index
+from vocable.evaluation.hybrid import evaluate_fusions, evaluate_index
 from vocable.evaluation.quality import (
     DEFAULT_DEPTH,
     DEFAULT_MEASURES,
@@ -54,7 +53,6 @@ from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.figures import check_figure, save_figure
 from vocable.options import CountOrZero, EvaluationOptions, RerankOptions, checked, select
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.fusion import fused
 from vocable.retrieval.protocols import holds_index
 from vocable.retrieval.ranking import Ranking, read_trec
 from vocable.retrieval.rerank import check_reranking, load_cross_encoder
@@ -329,39 +327,10 @@ def _one_by_one(
             evaluations.append(evaluate_run(f"{name} reranked", again, dataset, measures))
         if hybrid and lexical is not None:
             power = evaluations[-1].query_idf
-            evaluations += _fusions(name, found, dense, lexical, dataset, measures, power)
+            evaluations += evaluate_fusions(name, found, dense, lexical, dataset, measures, power)
     if bm25 and lexical is not None:
         evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
     return evaluations
-
-
-def _fusions(
-    name: str,
-    sparse: Retrieval,
-    dense: Retrieval | None,
-    lexical: Retrieval,
-    dataset: Dataset,
-    measures: list[str],
-    query_idf: float | None,
-) -> list[Evaluation]:
-    """Evaluate the fusions of a system's ranking with those of its dense vectors, if it has any, and of BM25.
-
-    Their bytes are of all parts; the times of the parts are those of each alone.
-    """
-    labels = {"sparse": name, "dense": "dense", "bm25": "BM25"}
-    retrievals = {"sparse": sparse, "dense": dense, "bm25": lexical}
-    parts = {side: one for side, one in retrievals.items() if one is not None}
-    sides, found = {side: one.ranking for side, one in parts.items()}, []
-    if dense is not None:
-        found.append(evaluate_run(f"{name}: dense", dense, dataset, measures))
-    for size in range(2, len(sides) + 1):
-        for some in combinations(sides, size):
-            fuse = partial(fused, sides, dict.fromkeys(some, 1.0), "weighted")
-            one = evaluate_fusion(" + ".join(labels[side] for side in some), fuse, dataset, measures)
-            sizes = [parts[side].cost.index_bytes for side in some]
-            whole = None if None in sizes else Cost(index_bytes=sum(size or 0 for size in sizes))
-            found.append(replace(one, query_idf=query_idf if "sparse" in some else None, cost=whole))
-    return found
 
 
 def _per_query_rows(evaluations: Sequence[Evaluation]) -> Iterator[str]:

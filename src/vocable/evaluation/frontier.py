@@ -113,6 +113,7 @@ class ModelSelection(Tabled):
         options: options of encoding other than the defaults.
         budget: the highest cost of a setting.
         reranker: the cross encoder of settings that rerank.
+        fusions: whole vectors fused with dense vectors and BM25, and these alone; no budget applies to them.
     """
 
     source: str
@@ -122,6 +123,7 @@ class ModelSelection(Tabled):
     options: dict[str, str | int] = field(default_factory=dict)
     budget: Budget = Budget()
     reranker: str = ""
+    fusions: list[GridPoint] = field(default_factory=list)
 
     @property
     def measure(self) -> str:
@@ -198,19 +200,20 @@ class ModelSelection(Tabled):
         frontiers, recommended = {name: self.frontier(name) for name in COSTS}, self.recommended()
         settings = []
         for point in self.points:
-            row = point.to_json()
-            row["intervals"] = {name: mean_interval(one) for name, one in point.evaluation.per_query.items()}
+            row = _with_intervals(point)
             row["pareto_optimal"] = [name for name, found in frontiers.items() if point in found]
             row |= {"within_budget": self.budget.share(point) <= 1, "recommended": point is recommended}
             settings.append(row | {"commands": self.commands(point)})
         models = {name: model._asdict() for name, model in self.models.items()}
         about = {"dataset": self.source, "models": models, "answers": self.answers, "budget": self.budget.limits()}
-        return about | {"summary": self.sentence(), "settings": settings}
+        fusions = [_with_intervals(point) for point in self.fusions]
+        return about | {"summary": self.sentence(), "settings": settings, "fusions": fusions}
 
     def _models(self) -> Table:
         shown = [one for one in self.points if one.setting is not None and {*one.setting.changed()} <= {"rerank"}]
+        shown += self.fusions
         whole = [one.evaluation for one in shown]
-        header, rows, groups = ["model"], [[f"{one.system} {one.setting}".strip()] for one in shown], []
+        header, rows, groups = ["model"], [[f"{one.system} {one.setting or ''}".strip()] for one in shown], []
         p_values = [None, *compare(whole).p_values]
         for measure in whole[0].values:
             header += [measure, "95%", "p"]
@@ -260,6 +263,12 @@ class ModelSelection(Tabled):
 
 def _rounded(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
+
+
+def _with_intervals(point: GridPoint) -> dict[str, object]:
+    return point.to_json() | {
+        "intervals": {name: mean_interval(one) for name, one in point.evaluation.per_query.items()}
+    }
 
 
 def cost_of(point: GridPoint, name: str) -> float:

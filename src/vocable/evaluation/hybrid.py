@@ -1,4 +1,4 @@
-"""Evaluation of an index by each of its spaces and by their fusions, with weights tuned on judgments.
+"""Evaluation of a system or an index by each of its spaces and by their fusions, with weights tuned on judgments.
 
 Letters: q queries, k results, g weightings.
 """
@@ -20,6 +20,7 @@ from vocable.evaluation.quality import (
     Evaluation,
     JudgedMeasures,
     Measures,
+    Retrieval,
     depth,
     evaluate_run,
     parse_measures,
@@ -132,6 +133,35 @@ def evaluate_fusion(name: str, fuse: Callable[[int], Ranking], judged: Dataset, 
         per_query={measure: part.per_query[measure] for measure in names for part in parts if measure in part.values},
         relevant_from={measure: level for part in parts for measure, level in part.relevant_from.items()},
     )
+
+
+def evaluate_fusions(
+    name: str,
+    sparse: Retrieval,
+    dense: Retrieval | None,
+    lexical: Retrieval,
+    dataset: Dataset,
+    measures: Measures,
+    query_idf: float | None,
+) -> list[Evaluation]:
+    """Evaluate the fusions of a system's ranking with those of its dense vectors, if it has any, and of BM25.
+
+    Their bytes are of all parts; the times of the parts are those of each alone.
+    """
+    labels = {"sparse": name, "dense": "dense", "bm25": "BM25"}
+    retrievals = {"sparse": sparse, "dense": dense, "bm25": lexical}
+    parts = {side: one for side, one in retrievals.items() if one is not None}
+    sides, found = {side: one.ranking for side, one in parts.items()}, []
+    if dense is not None:
+        found.append(evaluate_run(f"{name}: dense", dense, dataset, measures))
+    for size in range(2, len(sides) + 1):
+        for some in combinations(sides, size):
+            fuse = partial(fused, sides, dict.fromkeys(some, 1.0), "weighted")
+            one = evaluate_fusion(" + ".join(labels[side] for side in some), fuse, dataset, measures)
+            sizes = [parts[side].cost.index_bytes for side in some]
+            whole = None if None in sizes else Cost(index_bytes=sum(size or 0 for size in sizes))
+            found.append(replace(one, query_idf=query_idf if "sparse" in some else None, cost=whole))
+    return found
 
 
 def tune_weights(

@@ -20,14 +20,30 @@ from vocable.encoder.models import is_model, model_name
 from vocable.encoder.protocol import EncodingModel, Role
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
-from vocable.evaluation.cost import Cost, TimedSystem, answer_costs, answer_times, encoding_rates, timed_rows
+from vocable.evaluation.cost import (
+    TIMED_ANSWERS,
+    Cost,
+    TimedSystem,
+    answer_costs,
+    answer_times,
+    encoding_rates,
+    timed_rows,
+)
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.evaluation.evaluate import ModelOrName, named_systems
 from vocable.evaluation.expanders import is_lexical
 from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
-from vocable.evaluation.quality import DEFAULT_DEPTH
-from vocable.evaluation.retrieval import encode_dataset, rerank_dataset
+from vocable.evaluation.hybrid import evaluate_fusions
+from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, Retrieval, evaluate_run
+from vocable.evaluation.retrieval import (
+    Encoded,
+    encode_dataset,
+    rerank_dataset,
+    retrieve,
+    retrieve_densely,
+    retrieve_lexically,
+)
 from vocable.figures import save_figure
 from vocable.fingerprint import settings_of
 from vocable.html import RESULTS
@@ -76,7 +92,8 @@ def select(
             its collections.
         skip_bad: number of bad lines of the dataset to tolerate and skip.
         options: the fields of `vocable.options.SelectionOptions`. With `rerank`, whole vectors are also searched with a
-            reranking of the hits, beside the settings of the grid (rerank=20 in it is such a setting, too).
+            reranking of the hits, beside the settings of the grid (rerank=20 in it is such a setting, too). With
+            `hybrid`, they are also fused with BM25 and with the model's dense vectors, outside the budget.
 
     Raises:
         ArgumentError: a budget, grid or measure that cannot be read, a system that is not a model, or something else
@@ -154,7 +171,8 @@ def _measure(
     dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
     points, reranking = list[GridPoint](), dict[tuple[str, Setting], np.ndarray]()
     systems, encoders = list[TimedSystem](), list[Callable[[list[str]], object]]()
-    deployments = dict[str, Deployment]()
+    deployments, fusions = dict[str, Deployment](), list[GridPoint]()
+    lexical = retrieve_lexically(dataset, time_queries=TIMED_ANSWERS) if options.get("hybrid") else None
     for name, model in models.items():
         folder = None if keep is None else keep / name
         encoded = encode_dataset(
@@ -167,11 +185,16 @@ def _measure(
             return found, reranking[name, setting]
 
         points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH, reranker=reranker)
+        if lexical is not None:
+            fusions += _fusions(name, encoded, lexical, measures)
         queries, documents = (TextEncoder(model, role, dtype=dtype, max_length=max_length) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)
         sizes = len(model.terms), model.parameters, queries.max_length, documents.max_length
         deployments[name] = Deployment(places[name], queries.looked_up, licence(places[name]), *sizes)
+    if lexical is not None:
+        by_words = evaluate_run("BM25", lexical, dataset, measures)
+        fusions.append(_per_document(by_words, len(dataset.documents)))
     rates = encoding_rates(encoders, [document.full for document in dataset.documents])
     times = answer_times(systems, [query.text for query in dataset.queries])
     each = (
@@ -183,7 +206,26 @@ def _measure(
         timed.append(_timed(point, rate, encoding, searching if again is None else searching + again[rows]))
     changed: dict[str, str | int] = {} if dtype == "auto" else {"dtype": dtype}
     changed |= {} if max_length is None else {"max_length": max_length}
-    return ModelSelection(dataset.name, deployments, timed, len(rows), changed, reranker=options.get("rerank") or "")
+    reranker_name = options.get("rerank") or ""
+    return ModelSelection(dataset.name, deployments, timed, len(rows), changed, reranker=reranker_name, fusions=fusions)
+
+
+def _fusions(name: str, encoded: Encoded, lexical: Retrieval, measures: Sequence[str]) -> list[GridPoint]:
+    """Return a model's dense vectors, if it has any, and the fusions of its whole vectors, as `evaluate` has them."""
+    dense = retrieve_densely(encoded, time_queries=TIMED_ANSWERS)
+    found = evaluate_fusions(name, retrieve(encoded), dense, lexical, encoded.dataset, measures, encoded.query_idf)
+    return [_per_document(one, len(encoded.dataset.documents)) for one in found]
+
+
+def _per_document(evaluation: Evaluation, documents: int) -> GridPoint:
+    """Return an evaluation with the costs of a setting: bytes per document.
+
+    Its texts per second are left out: they were not measured in turns, as those of the models are.
+    """
+    cost = evaluation.cost or Cost()
+    size = None if cost.index_bytes is None else cost.index_bytes / documents
+    cost = replace(cost, index_bytes=None, bytes_per_document=size, documents_per_second=None)
+    return GridPoint(evaluation.name, None, replace(evaluation, cost=cost))
 
 
 def _encode_one(encoder: TextEncoder, text: str) -> csr_array:
