@@ -177,9 +177,7 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
     ]
     corpus: Annotated[str | PathLike[str] | None, Doc("With judgments and queries: source of the documents.")]
     language: Annotated[str | None, Doc("Language of BM25's words, as german or de, or none; English by default.")]
-    hybrid: Annotated[
-        bool, Doc("Also evaluate each system fused with BM25, and the spaces of an index fused with each other.")
-    ]
+    hybrid: Annotated[bool, Doc("Also evaluate systems fused with BM25, and the spaces of an index with each other.")]
     weights: Annotated[
         str | Mapping[str, float] | None, Doc("Also evaluate an index's fusion with weights, as sparse=0.5,bm25=0.5.")
     ]
