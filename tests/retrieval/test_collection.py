@@ -258,7 +258,7 @@ def test_a_build_goes_on_after_any_step(
         open_index(tmp_path / "index")
 
     with monkeypatch.context() as patched:
-        patched.setattr(TextEncoder, "_vectors", killed)  # what is encoded is not encoded again
+        patched.setattr(TextEncoder, "encode_both", killed)  # what is encoded is not encoded again
         build(model, documents, tmp_path / "index")
     found, expected = store_of(open_index(tmp_path / "index")), store_of(open_index(folder))
     for name, array in expected.postings.arrays().items():

@@ -14,6 +14,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
+from vocable.encoder import torch_model
 from vocable.encoder.encode import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
@@ -226,3 +227,10 @@ def test_a_notebook_shows_terms_with_bars_and_runs_nothing() -> None:
     assert "3 active terms" in alone
     assert "width:50%" in alone
     assert expand_vector(row(0, 0, 0, 0, 0), names, [])._repr_html_().count("<span") == 0
+
+
+def test_names_of_terms_are_made_once_for_a_text(toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, calls = torch_model.output_terms, list[object]()
+    monkeypatch.setattr(torch_model, "output_terms", lambda *of: calls.append(of) or made(*of))
+    assert len(text_terms(toy_model, "A librarian carefully measures a vocabulary")) > 1
+    assert len(calls) == 1

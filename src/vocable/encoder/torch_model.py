@@ -9,7 +9,7 @@ import copy
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, get_args
 
 import numpy as np
@@ -93,7 +93,7 @@ class TorchModel(EncodingModel):
         found = {_dimensions(self.sparse_encoder, role) for role in get_args(Role)}
         return found.pop() if len(found) == 1 else None
 
-    @property
+    @cached_property  # 24 ms for 30,522 terms
     def terms(self) -> list[str]:
         transformer = main_transformer(self.sparse_encoder)
         return output_terms(transformer.auto_model, transformer.tokenizer)

@@ -288,7 +288,7 @@ def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
         model = load_encoder(BY_LOOKUP)
     encoder = model.encoder("query")
     if not encoder.looked_up and not has_graph:
-        instead = f"index with {BY_LOOKUP}, or with a model of vocable make-inference-free"
+        instead = f"publish with --encoder, or index with {BY_LOOKUP} or a model of vocable make-inference-free"
         raise ModelError(f"{collection.place}: queries of {collection.model} need its encoder: {instead}")
     return encoder
 
