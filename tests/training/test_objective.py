@@ -297,6 +297,15 @@ def test_without_learning_nothing_is_counted() -> None:
     np.testing.assert_allclose(weigh(torch.ones(2, V), documents * 0, torch.tensor([0]), learn=False), learned)
 
 
+def in_training(model: SparseEncoder, texts: list[str]) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
+    """The tokens of a batch of 4 queries and 4 documents, and their vectors [4, v] by a model that is trained."""
+    set_dropout(model, 0.0)
+    model.train()
+    columns = tokens(model, sorted(set(texts)), columns=2)
+    with torch.no_grad():
+        return columns, [model(dict(column))["sentence_embedding"].double().numpy() for column in columns]
+
+
 def test_it_is_the_idf_of_a_search() -> None:
     documents = torch.tensor([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0], [3.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     found = QueryIdf(1.0, SOURCES, 3)(torch.ones(1, 3), documents, torch.tensor([0]), learn=True).numpy()
@@ -306,12 +315,7 @@ def test_it_is_the_idf_of_a_search() -> None:
 
 @pytest.mark.parametrize("micro_batch", [None, 2])
 def test_losses_see_it_and_penalties_do_not(toy_model: SparseEncoder, toy_texts: list[str], micro_batch: Any) -> None:
-    texts = sorted(set(toy_texts))[:8]
-    set_dropout(toy_model, 0.0)
-    toy_model.train()
-    columns = [dict(toy_model.preprocess(texts[start : start + 4])) for start in (0, 4)]
-    with torch.no_grad():
-        queries, documents = (toy_model(dict(column))["sentence_embedding"].double().numpy() for column in columns)
+    columns, (queries, documents) = in_training(toy_model, toy_texts)
     penalty: Any = {"query": {"weight": 0.5, "ramp": "constant"}}
     settings = TrainingSettings(steps=3, micro_batch=micro_batch, query_idf=0.75, regularizers=penalty)
     data = TrainingData(None, sources=np.zeros(4, dtype=np.int64))
@@ -328,12 +332,7 @@ def test_losses_see_it_and_penalties_do_not(toy_model: SparseEncoder, toy_texts:
 def test_documents_learn_from_looked_up_queries_too(
     toy_model: SparseEncoder, toy_texts: list[str], micro_batch: int | None, power: float | None
 ) -> None:
-    texts = sorted(set(toy_texts))[:8]
-    set_dropout(toy_model, 0.0)
-    toy_model.train()
-    columns = [dict(toy_model.preprocess(texts[start : start + 4])) for start in (0, 4)]
-    with torch.no_grad():
-        queries, documents = (toy_model(dict(column))["sentence_embedding"].double().numpy() for column in columns)
+    columns, (queries, documents) = in_training(toy_model, toy_texts)
     table = np.random.default_rng(0).random((5, queries.shape[1]))
     rows = np.array([4, 0, 3, 1])
     lookup: Any = {"model": "table", "weight": 0.3, "losses": [{"name": "info_nce", "temperature": 2.0}]}

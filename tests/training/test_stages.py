@@ -183,6 +183,31 @@ def test_a_source_that_is_not_there_is_known_before_any_work(
     assert [path.name for path in tmp_path.iterdir()] == ["here.jsonl"]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"teacher": {"models": ["here", "gone"]}, "losses": [{"name": "kl"}]},
+        {"dense": {"teacher": "gone"}},
+        {"lookup": {"model": "gone"}},
+        {"sparse_teacher": "gone", "losses": [{"name": "alignment"}]},
+        {"mean_with": {"model": "gone"}},
+        {"pretrain": {"teacher": "gone", "texts": ["-"], "steps": 1}},
+    ],
+)
+def test_a_model_that_is_not_there_is_known_before_any_work(
+    changes: dict[str, Any], backbones: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    places = {"gone": str(tmp_path / "gone"), "here": str(backbones["bert"])}
+    text = re.sub('"(gone|here)"', lambda found: json.dumps(places[found[1]]), json.dumps(changes))
+    parts = json.loads(text)
+    stages = {key: parts.pop(key) for key in ("mean_with", "pretrain") if key in parts}
+    values = {"model": str(backbones["bert"]), "data": {"examples": ["-"]}, "training": {"steps": 1} | parts, **stages}
+    with pytest.raises(ModelError, match="gone: no model in this folder"):
+        train(make_recipe(values), tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["gone"]
+
+
 @pytest.fixture
 def texts(tmp_path: Path, toy_texts: list[str]) -> str:
     path = tmp_path / "texts.jsonl"

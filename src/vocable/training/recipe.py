@@ -409,6 +409,14 @@ class Recipe(Adapted, Backbone):
         """Return the stages that the recipe has, each with its settings, in order."""
         return [(one, settings) for one in stages() if (settings := getattr(self, one.name))]
 
+    def other_models(self) -> list[str]:
+        """Return the models that the run loads beside its backbone: teachers, tables of query weights, means."""
+        training = self.training
+        names = [*(training.teacher.models if training.teacher is not None else ()), training.sparse_teacher]
+        names += [one.teacher for one in (training.dense, self.pretrain) if one is not None]
+        names += [one.model for one in (self.mean_with, training.lookup) if one is not None]
+        return [name for name in names if name is not None]
+
     def check_needs(self) -> None:
         """Raise `RecipeError` if the recipe needs data, devices or code that are not shipped."""
         if self.needs:

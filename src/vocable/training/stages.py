@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 from vocable import data
 from vocable.adapt.stages import Inputs, Stage
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.hub import check_model
 from vocable.encoder.opening import open_model
 from vocable.encoder.provenance import provenance as provenance  # public here: every stage describes its steps
 from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
@@ -90,12 +91,14 @@ def _average_encoder(model: SparseEncoder, other: MeanWith) -> None:
 
 
 def check_sources(recipe: Recipe, work: Path) -> None:
-    """Open every source that a run reads, without reading it: hours of other stages may precede its use.
+    """Open every source that a run reads, without reading it, and look for its models: hours may precede their use.
 
     Nothing is opened once the run in the folder `work` has begun, since a source may be gone after it was read.
     """
     if any((work / begun).exists() for begun in (START, ADAPTED, EXAMPLES)):
         return
+    for name in recipe.other_models():
+        check_model(name)
     for place in [place for one, settings in recipe.planned() for place in one.texts(settings)]:
         data.read_texts(recipe.place(place))
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
