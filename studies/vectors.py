@@ -204,7 +204,13 @@ class OnDataset:
             if not place.exists():
                 with replacing_folder(place) as work:
                     save_exact(self._parts(max_terms, only), work / "postings")
-            self._indexes[key] = load_exact(place / "postings")
+            index = load_exact(place / "postings")
+            if len(index) != len(self.dataset.documents):
+                raise VectorsError(
+                    f"{place}: the index has {len(index):,} documents, the dataset {self.name} "
+                    f"{len(self.dataset.documents):,}: remove {place} and repeat the command"
+                )
+            self._indexes[key] = index
         return self._indexes[key]
 
     def restricted_queries(self, only: Restriction) -> csr_array:
@@ -229,8 +235,8 @@ class OnDataset:
                         names = part.ids.array.take(np.array(rows, dtype=np.int64))
                         part = part._replace(ids=type(part.ids)(names), matrix=part.matrix[rows])
                 matrix = prune(part.matrix, max_terms or None)
-            if only is not None:
-                matrix = restricted(self._encoders.model, only, matrix, [texts[name] for name in part.ids])
-            yield part._replace(matrix=matrix)
+                if only is not None:
+                    matrix = restricted(self._encoders.model, only, matrix, [texts[name] for name in part.ids])
+                yield part._replace(matrix=matrix)
         if left:
             raise VectorsError(f"{', '.join(folders)}: no vector of the text {min(left)!r}")
