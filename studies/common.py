@@ -40,6 +40,7 @@ def reproduce(
     skip: Sequence[str] = (),
     toy: bool = False,
     overrides: Sequence[str] = (),
+    models: Sequence[str] = (),
 ) -> Reproduction:
     """Carry out the runs of the selected rows; an interrupted call resumes when repeated.
 
@@ -52,6 +53,7 @@ def reproduce(
         skip: exhibits and rows to leave out.
         toy: use small random models and few texts, to show that every stage of every row can be carried out.
         overrides: `KEY=VALUE` texts that change keys of all recipes, as "data_folder=DATA".
+        models: `ROW=MODEL` texts that replace the models of rows, as "SPLADE-v3=converted".
 
     Raises:
         ArgumentError: an unknown exhibit or row.
@@ -61,7 +63,8 @@ def reproduce(
     require_extra("matplotlib", "figures")
     distributed.join()
     with distributed.first_alone():  # the others find the toys
-        plan = make_plan(study, output, Selection(only, skip), overrides, Toys(output / "toys") if toy else None)
+        toys = Toys(output / "toys") if toy else None
+        plan = make_plan(study, output, Selection(only, skip), overrides, toys, models=models)
     if plan.missing:
         place, instructions = next(iter(plan.missing.items()))
         others = f", nor are {more} others (--dry-run lists them)" if (more := len(plan.missing) - 1) else ""
@@ -134,6 +137,9 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
         "--override", action="append", default=[], metavar="KEY=VALUE", help="change a key of all recipes"
     )
     parser.add_argument(
+        "--model", action="append", default=[], metavar="ROW=FOLDER", help="read the model of a row from here"
+    )
+    parser.add_argument(
         "--tflops", type=float, default=TFLOPS, help="10^12 operations per second of a GPU, of the plan"
     )
     parser.add_argument("--skip-bad", type=int, default=0, metavar="N", help="bad lines in the data to leave out")
@@ -150,7 +156,8 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
         found: Plan | Reproduction
         if options.dry_run:
             chosen = Selection(options.only, options.skip)
-            found = make_plan(study, options.output or Path(name), chosen, options.override, tflops=options.tflops)
+            folder = options.output or Path(name)
+            found = make_plan(study, folder, chosen, options.override, tflops=options.tflops, models=options.model)
         else:
             with tolerating(options.skip_bad):
                 found = reproduce(
@@ -160,6 +167,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
                     skip=options.skip,
                     toy=options.toy,
                     overrides=options.override,
+                    models=options.model,
                 )
     except VocableError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

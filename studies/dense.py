@@ -18,7 +18,8 @@ from vocable.encoder.opening import open_model
 from vocable.retrieval.ranking import Ranking
 
 # Beginnings of a dense model's name, and the pooling of a checkpoint that is not of sentence-transformers.
-POOLINGS = {"dense:": "mean", "dense-cls:": "cls"}
+POOLINGS = {"dense:": "mean", "dense-cls:": "cls", "dense-dot:": "mean"}
+INNER_PRODUCT = "dense-dot:"  # of models whose files name no similarity, but which are trained by inner products
 BLOCK = 1 << 14  # documents that are scored at once
 TOKENS_READ = 512  # of a text, at most: as of Geng and Yang 2026, section 5.3
 
@@ -31,14 +32,16 @@ def kind_of(model: str) -> str:
 def load_retriever(model: str) -> SentenceTransformer:
     """Load "dense:NAME".
 
-    A checkpoint without the settings of sentence-transformers is compared by inner products, as those of its kind are
-    trained (Contriever, coCondenser).
+    A checkpoint without the settings of sentence-transformers is compared by inner products, as Contriever and
+    coCondenser are trained, and so is "dense-dot:NAME", as TAS-B is trained.
     """
     kind = kind_of(model)
     name = model.removeprefix(kind)
     found = open_model(name, SentenceTransformer)
     if load_file_path(locate(name), "modules.json") is None:
         found[1] = Pooling(found.get_embedding_dimension(), POOLINGS[kind])
+        found.similarity_fn_name = "dot"
+    if kind == INNER_PRODUCT:
         found.similarity_fn_name = "dot"
     found.max_seq_length = min(found.max_seq_length or TOKENS_READ, TOKENS_READ)
     return found

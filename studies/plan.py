@@ -18,7 +18,7 @@ from studies.cost import TERMS, TEXT_BYTES, TFLOPS, Cost, Resources
 from studies.dense import kind_of
 from studies.measurements import LEXICAL, Column
 from studies.prepared import PREPARED
-from studies.runs import BEFORE_TRAINING, Request, Run
+from studies.runs import BEFORE_TRAINING, Change, Request, Run
 from studies.toys import Toys
 from studies.vectors import Place
 from vocable.data.sources import parse_source
@@ -33,17 +33,23 @@ from vocable.training.variants import plan_runs
 class Model(NamedTuple):
     """A model to measure as it is.
 
-    `model` is a name for `vocable.load`, a dense one as "dense:NAME", or an expander of `vocable measure-wackiness`.
+    `model` is a name for `vocable.load`, a dense one as "dense:NAME", or an expander of `vocable measure-wackiness`;
+    a change is made to it before it is measured.
     """
 
     model: str
     published: Mapping[str, float]
     source: str
+    change: Change | None = None
+    needs: str = ""  # what has to be done before the model can be read, in words
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Lines or points: the columns of x and of y, pair by pair; a value may be a list, too."""
+    """Lines or points: the columns of x and of y, pair by pair; a value may be a list, too.
+
+    Without columns of x, bars: a group for each column of y, with a bar for each row.
+    """
 
     x: Sequence[str]
     y: Sequence[str]
@@ -56,7 +62,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A table or a figure: its rows by recipe, then those of `models`."""
+    """A table or a figure: rows of recipes, and finished models."""
 
     about: str
     rows: Mapping[str, str] = field(default_factory=dict)  # recipe -> variants, with spaces between, or "all"
@@ -66,6 +72,9 @@ class Exhibit:
     seeds: Sequence[int] | None = None  # each row is trained with each seed; None for that of the recipe
     figure: Figure | None = None
     baseline: str | None = None  # the row against which the others are tested, query by query
+    order: str = ""  # the first rows, in the paper's order, with spaces between; by default those of recipes come first
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # column that the paper gives: row: its words
+    beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # row: its line in the table, and heading
 
     @property
     def shown(self) -> list[str]:
@@ -178,11 +187,10 @@ class Plan(Tabled):
         for name, run in self.runs.items():
             corpora = {self.places[request.on].corpus for request in run.wanted if request.on and run.needs == "model"}
             texts = 0 if run.model in LEXICAL else sum(self.study.sizes.get(corpus, 0) for corpus in corpora)
-            model = run.model if run.recipe is None else run.recipe.model
             adapts = run.needs != "recipe" and run.shares_with not in adapted
             done = 0 if run.continues is None or run.continues.shares_with not in adapted else run.continues.steps
             trains = run.needs == "model"
-            cost = Cost.of(model, run.recipe, texts, adapts=adapts, trains=trains, done=done)
+            cost = Cost.of(run.start, run.recipe, texts, adapts=adapts, trains=trains, done=done)
             found[name] = cost._replace(seconds=self._seconds(run, texts, prepared))
             adapted |= {run.shares_with} if adapts else set()
         return found
@@ -245,16 +253,23 @@ def make_plan(
     overrides: Sequence[str] = (),
     toys: Toys | None = None,
     tflops: float = TFLOPS,
+    models: Sequence[str] = (),
 ) -> Plan:
     """Plan the selected exhibits and rows. The whole study is planned, so that a run has one name whatever is selected.
 
+    `models` are ROW=MODEL texts: the model that a row measures, or that its recipe begins with.
+
     Raises:
-        ArgumentError: an unknown exhibit or row.
+        ArgumentError: an unknown exhibit or row, or a text that is not ROW=MODEL.
         RecipeError: an override that is not valid.
     """
     study = study if toys is None else study.on_toys()
-    planned = {name: list(_planned(study, exhibit, overrides)) for name, exhibit in study.exhibits.items()}
+    others = _models_of_rows(models)
+    planned = {name: _planned(study, exhibit, overrides, others) for name, exhibit in study.exhibits.items()}
     labels = {name: [one.label for one in some] for name, some in planned.items()}
+    if unknown := sorted(others.keys() - set(chain.from_iterable(labels.values()))):
+        rows_here = ", ".join(dict.fromkeys(chain.from_iterable(labels.values())))
+        raise ArgumentError(f"--model: no row {unknown[0]!r} here: choose from {rows_here}")
     selected = (selection or Selection()).of(study, labels)  # a mistyped name is known before anything is made
     known = dict[str, Run]()  # by their settings
     whole = {name: [_row(one, study.exhibits[name], root, toys, known) for one in planned[name]] for name in planned}
@@ -302,28 +317,56 @@ class _Planned(NamedTuple):
     published: Mapping[str, float]
     recipe: Recipe | None = None
     file: str = ""
-    model: str = ""
+    model: Model | None = None
 
 
-def _planned(study: Study, exhibit: Exhibit, overrides: Sequence[str]) -> Iterator[_Planned]:
+def _models_of_rows(models: Sequence[str]) -> dict[str, str]:
+    """Return the models of ROW=MODEL texts by row."""
+    pairs = [text.partition("=") for text in models]
+    for row, equals, model in pairs:
+        if not (row and equals and model):
+            raise ArgumentError(f"--model: {row + equals + model!r} is not ROW=MODEL")
+    return {row: model for row, _, model in pairs}
+
+
+def _planned(study: Study, exhibit: Exhibit, overrides: Sequence[str], others: Mapping[str, str]) -> list[_Planned]:
+    """Return the rows of an exhibit in its order; `others` are models of rows that replace the study's."""
+    rows = [*_rows_of_recipes(study, exhibit, overrides, others), *_rows_of_models(study, exhibit, others)]
+    places = {label: place for place, label in enumerate(exhibit.order.split())}
+    return sorted(rows, key=lambda row: places.get(row.label, len(places)))
+
+
+def _rows_of_recipes(
+    study: Study, exhibit: Exhibit, overrides: Sequence[str], others: Mapping[str, str]
+) -> Iterator[_Planned]:
     for file, text in exhibit.rows.items():
         names = None if text == "all" else text.split()
         for label, (recipe, result) in plan_runs(
             study.folder / f"{file}.yaml", names, overrides, exhibit.sweep
         ).items():
-            yield _Planned(label, result.published, recipe, file)
+            changed = recipe.model_copy(update={"model": others[label]}) if label in others else recipe
+            yield _Planned(label, result.published, changed, file)
+
+
+def _rows_of_models(study: Study, exhibit: Exhibit, others: Mapping[str, str]) -> Iterator[_Planned]:
     for label in exhibit.models:
-        yield _Planned(label, study.models[label].published, model=study.models[label].model)
+        model = study.models[label]
+        if label in others:
+            model = model._replace(model=kind_of(model.model) + others[label], needs="")
+        yield _Planned(label, model.published, model=model)
 
 
 def _row(one: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, known: dict[str, Run]) -> Row:
     """The row with its runs; a run with the settings of a known one is that run."""
-    if one.recipe is None:
-        kind, name = kind_of(one.model), one.model
+    if one.model is not None:
+        name = one.model.model
+        kind = kind_of(name)
         if toys is not None and name not in LEXICAL:
             name = kind + toys.model(name.removeprefix(kind))
-        run = Run(one.label, root, model=name)
+        run = Run(one.label, root, model=name, change=one.model.change)
+        run.needed = [one.model.needs] if one.model.needs else []
         return Row(one.label, [known.setdefault(run.settings(), run)], one.published)
+    assert one.recipe is not None
     runs = []
     for seed in exhibit.seeds or [one.recipe.seed]:
         name = one.label + (f"-seed-{seed}" if seed != one.recipe.seed else "")
@@ -343,6 +386,8 @@ def _place(study: Study, name: str, folder: str, toys: Toys | None) -> Place:
     corpus = study.corpora.get(name, name)
     convention: Convention | None = "trec_eval" if name in study.trec_eval else None
     if toys is not None:
+        if name == next(iter(study.datasets)):
+            return Place(toys.large_collection(name), corpus, convention, toys.postings)
         return Place(toys.collection(name), corpus, convention)
     places = [_in_folder(place, folder) for place in study.datasets[name].split()]
     return Place(next((place for place in places if _exists(place)), places[-1]), corpus, convention)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Drawn: TypeAlias = tuple[str, str, str | None, tuple[str, str] | None]  # x, y, dashed y, edges of its band
 
 RESULTS = "results.json"
+WIDTH = 100  # characters of a line of words
 MARKED = 20  # points of a curve that have a marker each
 
 
@@ -42,6 +44,11 @@ class Cell:
         """Return the cell as JSON values; null for NaN and infinities."""
         ours = [[_finite(one) for one in value] if isinstance(value, list) else _finite(value) for value in self.ours]
         return {"ours": ours, "published": self.published} | ({} if self.p is None else {"p": self.p})
+
+    @property
+    def of_words(self) -> bool:
+        """True if the values are lists of words."""
+        return any(isinstance(value, list) for value in self.ours)
 
     def text(self, decimals: int) -> str:
         """Return our mean ± the standard deviation over seeds, and the published value in brackets; or words.
@@ -80,11 +87,20 @@ class Reproduction(Tabled):
         if not exhibit.columns:
             return [f"{name}: a figure, on the page", *notes]
         decimals = {column: _decimals(self.cells[name].values(), column) for column in exhibit.columns}
-        rows = [
-            [label, *(cells[column].text(decimals[column]) for column in exhibit.columns)]
+        rows = {
+            label: [cells[column].text(decimals[column]) for column in exhibit.columns]
             for label, cells in self.cells[name].items()
-        ]
-        return [Table(f"{name}: {exhibit.about}", ["", *exhibit.columns], rows, notes=notes)]
+        }
+        title = f"{name}: {exhibit.about}"
+        if any(cell.of_words for cells in self.cells[name].values() for cell in cells.values()):
+            lines = [f"{label}: {' '.join(texts)}" for label, texts in rows.items()]
+            return [title, *(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines), *notes]
+        header, shown = [*exhibit.words, *exhibit.columns], rows
+        for label, texts in rows.items():
+            shown[label] = [*(words.get(label, NONE) for words in exhibit.words.values()), *texts]
+        if exhibit.beside:
+            header, shown = side_by_side(header, rows, exhibit.beside)
+        return [Table(title, ["", *header], [[label, *texts] for label, texts in shown.items()], notes=notes)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the cells, and why rows are not complete, as JSON values."""
@@ -114,6 +130,8 @@ class Reproduction(Tabled):
         write_page(self.output, title, sections)
 
     def _figure(self, name: str, figure: Figure) -> Drawing:
+        if not figure.x:
+            return self._bars(name, figure.y)
         none: list[None] = [None] * len(figure.y)
         pairs = [*zip(figure.x, figure.y, figure.dashed or none, figure.bands or none, strict=True)]
         panels = [[pair] for pair in pairs] if figure.apart else [pairs]
@@ -124,6 +142,23 @@ class Reproduction(Tabled):
                 axes.set_xscale("log")
         add_legend(drawn, *drawn.axes[0].get_legend_handles_labels(), fontsize="x-small")
         return drawing(drawn, self.output, name, self.study.exhibits[name].about)
+
+    def _bars(self, name: str, columns: Sequence[str]) -> Drawing:
+        """Draw a group of bars for each column, with a bar for each row, and the published value as a line on it."""
+        drawn = empty_panels(1, 1)
+        [axes] = drawn.axes
+        rows = self.cells[name]
+        width = 0.8 / max(1, len(rows))
+        for number, (label, cells) in enumerate(rows.items()):
+            at = [place + width * (number + 0.5) - 0.4 for place in range(len(columns))]
+            ours = [_mean(cells[column].ours)[0] if cells[column].ours else math.nan for column in columns]
+            axes.bar(at, ours, width, label=label, color=f"C{number}")
+            published = [math.nan if (value := cells[column].published) is None else value for column in columns]
+            axes.hlines(published, [x - width / 2 for x in at], [x + width / 2 for x in at], color="black", linewidth=1)
+        axes.set_xticks(range(len(columns)), columns, fontsize="small")
+        axes.grid(alpha=0.3, axis="y")
+        add_legend(drawn, *axes.get_legend_handles_labels(), fontsize="x-small")
+        return drawing(drawn, self.output, name, f"{self.study.exhibits[name].about}; black lines: published")
 
     def _draw(self, axes: Axes, name: str, curves: str | None, pairs: Sequence[Drawn]) -> None:
         """Draw the y of each pair as a line, with markers where there are few points, and the band of the dashed."""
@@ -144,6 +179,24 @@ class Reproduction(Tabled):
         axes.set_xlabel(pairs[0][0])
         axes.set_ylabel(pairs[0][1])
         axes.grid(alpha=0.3)
+
+
+def side_by_side(
+    header: Sequence[str], rows: Mapping[str, Sequence[str]], beside: Mapping[str, tuple[str, str]]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Return a header and lines in which rows stand beside each other, under the headings that `beside` gives them.
+
+    >>> rows = {"mean-direct": ["49.7"], "mean-adapted": ["51.8"]}
+    >>> side_by_side(["BEIR"], rows, {"mean-direct": ("mean", "Direct"), "mean-adapted": ("mean", "Adapted")})
+    (['Direct BEIR', 'Adapted BEIR'], {'mean': ['49.7', '51.8']})
+    """
+    headings = list(dict.fromkeys(heading for _, heading in beside.values()))
+    lines: dict[str, list[str]] = {}
+    for label, texts in rows.items():
+        line, heading = beside[label]
+        start = headings.index(heading) * len(header)
+        lines.setdefault(line, [NONE] * (len(headings) * len(header)))[start : start + len(header)] = texts
+    return [f"{heading} {column}" for heading in headings for column in header], lines
 
 
 def reproduction(

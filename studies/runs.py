@@ -13,20 +13,25 @@ Below the output folder:
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import vocable
 from studies.measurements import Column, Function, Values
 from studies.prepared import PREPARED, with_prepared_examples
 from studies.vectors import Encoders, Place
 from vocable.adapt.stages import stage, stages
 from vocable.encoder.hub import first_line, trusting
+from vocable.encoder.inference_free import make_inference_free
+from vocable.encoder.load import load
+from vocable.encoder.sparse_encoder import save_model
 from vocable.errors import RecipeError, VocableError
 from vocable.storage import finish, finished, read_record, replacing_folder, resumable, write_record
 from vocable.training import distributed
@@ -36,10 +41,33 @@ from vocable.training.recipe import Recipe
 from vocable.training.stages import PRETRAIN, carry_out_stages
 from vocable.training.train import train
 
+logger = logging.getLogger("vocable.studies")
+
 # Keys of a recipe: those of the adapted model, and all that it depends on.
 ADAPTING = ("head", *(one.name for one in stages() if one.order < stage("calibrate").order))
-BEFORE_TRAINING = ("model", "pooling", "seed", "data_folder", *ADAPTING)  # the activation is that of the training
+BEFORE_TRAINING = (
+    "model",
+    "pooling",
+    "special_terms",
+    "seed",
+    "data_folder",
+    *ADAPTING,
+)  # the activation is that of the training
 NEEDS = ("recipe", "adapted", "model")  # in the order in which they are made
+
+# What changes a finished model before it is measured: queries that are looked up with weights of 1, or special tokens
+# that stay terms.
+Change = Literal["look up queries", "keep special terms"]
+
+
+@cache
+def measuring_code() -> str:
+    """Return a digest of the code that measures: the studies' own modules, and all of vocable."""
+    digest = blake2b(digest_size=16)
+    package = Path(vocable.__file__).parent
+    for path in sorted([*Path(__file__).parent.glob("*.py"), *package.rglob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 class Request(NamedTuple):
@@ -78,8 +106,16 @@ def in_one_line() -> Iterator[None]:
 class Run:
     """A recipe to carry out, or a finished model to measure, below the folder `root`."""
 
-    def __init__(self, name: str, root: Path, *, recipe: Recipe | None = None, model: str | None = None) -> None:
-        self.name, self.root, self.recipe, self._model = name, root, recipe, model
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        *,
+        recipe: Recipe | None = None,
+        model: str | None = None,
+        change: Change | None = None,
+    ) -> None:
+        self.name, self.root, self.recipe, self._model, self._change = name, root, recipe, model, change
         self.wanted: dict[Request, list[str]] = {}  # names of values
         self.needed = list[str]()  # `needs` of the recipe
         self.shares_with = name  # the run that makes the adapted model
@@ -88,8 +124,14 @@ class Run:
 
     @property
     def model(self) -> str:
-        """The trained model: a folder, or the name of the model to measure as it is."""
-        return self._model or str(self.root / "models" / self.name)
+        """The trained or changed model: a folder, or the name of the model to measure as it is."""
+        changed = self._model is None or self._change is not None
+        return str(self.root / "models" / self.name) if changed else str(self._model)
+
+    @property
+    def start(self) -> str:
+        """The name of the model that the recipe adapts, or that is measured."""
+        return str(self._model) if self.recipe is None else self.recipe.model
 
     @property
     def adapted(self) -> str:
@@ -117,7 +159,7 @@ class Run:
     def settings(self, keys: Sequence[str] | None = None, *, any_steps: bool = False) -> str:
         """Return a digest of the recipe, or of some of its keys; with `any_steps`, but its steps of pre-training."""
         if self.recipe is None:
-            return self.model
+            return " ".join(filter(None, [self._model, self._change]))
         values = self.recipe.model_dump(mode="json", exclude={"trust_remote_code"})
         if keys is not None:
             values = {key: values[key] for key in keys}
@@ -135,7 +177,7 @@ class Run:
         return self.root / "measured" / f"{self.name}.json"
 
     def measured(self) -> dict[str, Values]:
-        """Return the values that have been measured, by `Request.key`.
+        """Return the values that have been measured, by `Request.key`; none of those that other code has measured.
 
         Raises:
             RecipeError: they are of another recipe.
@@ -145,8 +187,26 @@ class Run:
         record = read_record(self.kept, dict[str, Any], error=RecipeError)
         if record.get("settings") != self.settings():
             raise RecipeError(f"{self.kept}: measured with another recipe: use another output, or remove it")
-        found: dict[str, Values] = record["values"]
-        return found
+        if record.get("code") != measuring_code():
+            return {}
+        values: dict[str, Values] = record["values"]
+        return values
+
+    def _keep(self, values: Mapping[str, Values]) -> None:
+        """Keep measured values, with what they depend on."""
+        write_record(self.kept, {"settings": self.settings(), "code": measuring_code(), "values": values})
+
+    def _forget_other_code(self) -> None:
+        """Remove the values, reports and vectors that other code has made."""
+        self.kept.parent.mkdir(parents=True, exist_ok=True)
+        if self.kept.exists():
+            if read_record(self.kept, dict[str, Any], error=RecipeError).get("code") == measuring_code():
+                return
+            logger.warning("%s: the code that measures has changed: measured again", self.name)
+        reports = {self.reports(request.on) for request in self.wanted if request.on is not None}
+        for folder in [*reports, self.root / "vectors" / self.name]:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._keep({})
 
     def carry_out(self, places: Mapping[str, Place]) -> None:
         """Adapt, train and measure whatever is not done yet.
@@ -169,6 +229,8 @@ class Run:
     def _make(self, part: str) -> None:
         """Adapt and train the model as far as a part of the run needs it."""
         recipe = self.recipe
+        if recipe is None:
+            distributed.by_first(self._make_changed)
         if recipe is None or part == "recipe":
             return
         if self.adapted != recipe.model and (part == "adapted" or recipe.pretrain is not None):
@@ -177,6 +239,16 @@ class Run:
             with distributed.first_alone():  # the others find what it has prepared
                 prepared = with_prepared_examples(self._starting_recipe(recipe), self.root / PREPARED)
             train(prepared, self.model)
+
+    def _make_changed(self) -> None:
+        """Save the finished model with its change."""
+        if self._change is None or Path(self.model).exists():
+            return
+        if self._change == "look up queries":
+            changed = make_inference_free(load(self.start), weights="ones")
+        else:
+            changed = load(self.start, special_terms=True)
+        save_model(changed, self.model)
 
     @property
     def checkpoints(self) -> Path:
@@ -227,7 +299,7 @@ class Run:
         self, left: Mapping[Request, Sequence[str]], values: dict[str, Values], places: Mapping[str, Place]
     ) -> None:
         """Measure one collection after the other. Values are kept at once, vectors until the collection is done."""
-        self.kept.parent.mkdir(parents=True, exist_ok=True)
+        self._forget_other_code()
         by_corpus: dict[str | None, list[Request]] = defaultdict(list)
         for request in left:
             by_corpus[request.on and places[request.on].corpus].append(request)
@@ -237,5 +309,5 @@ class Run:
                 on = None if request.on is None else encoders.open(request.on)
                 measured = request.measure(self, on, left[request], **json.loads(request.options))
                 values[request.key] = values.get(request.key, {}) | measured
-                write_record(self.kept, {"settings": self.settings(), "values": values})
+                self._keep(values)
             encoders.close()

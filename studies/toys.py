@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from vocable.training.recipe import HardNegatives, Recipe, Source
 
 TEXTS = 240
 DOCUMENTS, QUERIES = 24, 6  # of a collection
+LARGE = 4999  # documents of a study's first collection: three parts of vectors, the last one short
 PAIRS = 40
 SHIFT = 0.01  # of the bias of a random model, which the shift of a real one would leave without terms
 KINDS = (  # part of a model's name, architecture, family of the tokenizer; the first that fits
@@ -46,6 +47,8 @@ LEARNING = {
 
 class Toys:
     """Toy models and sources below a folder, each made at its first use."""
+
+    postings = 40_000  # of a shard of an index: the first collection of a study has several
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,18 +86,33 @@ class Toys:
 
     def collection(self, name: str) -> str:
         """A BEIR folder, with documents that depend on the name."""
+        start = sum(name.encode()) % (TEXTS - DOCUMENTS)
+        return self._beir_folder(name, self._documents[start : start + DOCUMENTS])
+
+    def large_collection(self, name: str) -> str:
+        """A BEIR folder with documents in several parts and shards; its first ones are those of small collections.
+
+        The queries are of documents from its beginning, its middle and its end.
+        """
+        entries = [entry for entry in pydocs.documents() if entry.text]
+        documents = list(self._documents)
+        for number in range(LARGE - len(documents)):
+            entry, turn = entries[number % len(entries)], number // len(entries)
+            words = entry.text.split()
+            documents.append(Document(f"e{number}", " ".join(words[turn : turn + 12]), f"{entry.id} {number}"))
+        return self._beir_folder(name, documents, [*range(0, LARGE, LARGE // (QUERIES - 1)), LARGE - 1])
+
+    def _beir_folder(self, name: str, some: list[Document], asked: Sequence[int] = range(QUERIES)) -> str:
+        """Write documents, and a query of each of those that are `asked` for, unless the folder exists."""
         folder = self.folder / "data" / _slug(name)
         if not folder.exists():
-            start = sum(name.encode()) % (TEXTS - DOCUMENTS)
-            some = self._documents[start : start + DOCUMENTS]
+            targets = [some[row] for row in asked]
             with replacing_folder(folder) as work:
                 corpus = ({"_id": one.id, "title": one.title, "text": one.text} for one in some)
-                queries = (
-                    {"_id": f"q{i}", "text": f"{one.title} {one.text[:20]}"} for i, one in enumerate(some[:QUERIES])
-                )
+                queries = ({"_id": f"q{i}", "text": f"{one.title} {one.text[:20]}"} for i, one in enumerate(targets))
                 (work / "corpus.jsonl").write_text(_lines(corpus), encoding="utf-8")
                 (work / "queries.jsonl").write_text(_lines(queries), encoding="utf-8")
-                judged = [f"q{i}\t{one.id}\t2" for i, one in enumerate(some[:QUERIES])]
+                judged = [f"q{i}\t{one.id}\t2" for i, one in enumerate(targets)]
                 header = "query-id\tcorpus-id\tscore"
                 (work / "qrels.tsv").write_text("\n".join([header, *judged]) + "\n", encoding="utf-8")
         return f"beir:{folder}"

@@ -28,7 +28,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.pruning import prune
-from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
+from vocable.retrieval.exact_shards import SHARD_POSTINGS, Exact, load_exact, save_exact
 from vocable.retrieval.ranking import Ranking
 from vocable.storage import partial_of, replacing_folder
 from vocable.training.teachers import embed
@@ -49,6 +49,7 @@ class Place(NamedTuple):
     source: str
     corpus: str
     convention: Convention | None = None  # None: that of the source
+    postings: int = SHARD_POSTINGS  # of a shard of an index
 
 
 class Encoders:
@@ -133,7 +134,7 @@ class OnDataset:
 
     def __init__(self, name: str, place: Place, encoders: Encoders, first: OnDataset | None) -> None:
         self.name, self.source, self._encoders, self._first = name, place.source, encoders, first
-        self._convention = place.convention
+        self._convention, self._postings = place.convention, place.postings
         self._indexes = dict[str, Exact]()
 
     @cached_property
@@ -203,7 +204,7 @@ class OnDataset:
             place = self._encoders.vectors / f"{self.name}-index-{key.replace(' ', '-')}"
             if not place.exists():
                 with replacing_folder(place) as work:
-                    save_exact(self._parts(max_terms, only), work / "postings")
+                    save_exact(self._parts(max_terms, only), work / "postings", postings=self._postings)
             index = load_exact(place / "postings")
             if len(index) != len(self.dataset.documents):
                 raise VectorsError(

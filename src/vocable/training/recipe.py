@@ -356,6 +356,7 @@ class Backbone(Settings):
     mean_with: MeanWith | None = Field(default=None, description="an encoder to average the backbone's weights with")
     pooling: PoolingName = "max"
     activation: Literal["relu", "log1p_relu"] | None = Field(default=None, description="the model's own by default")
+    special_terms: bool = Field(default=False, description="let special and unused tokens, such as [CLS], be terms")
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     trust_remote_code: bool = Field(default=False, description="run code that comes with the models")
     data_folder: str = Field(

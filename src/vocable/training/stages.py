@@ -54,7 +54,8 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     def adapt_backbone(place: Path) -> None:
         if not place.exists():
             options: dict[str, Any] = {"pooling": recipe.pooling, "activation": recipe.activation}
-            model = load_sparse_encoder(recipe.model, **options, new_head=recipe.head == "new")
+            options |= {"special_terms": recipe.special_terms, "new_head": recipe.head == "new"}
+            model = load_sparse_encoder(recipe.model, **options)
             if recipe.mean_with is not None:
                 _average_encoder(model, recipe.mean_with)
             adapt(model, planned[:middle], place)

@@ -154,7 +154,9 @@ def _check_processes(recipe: Recipe) -> None:
 def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     """Train the model `start`, from its last checkpoint in `work`; the first process saves it to work/model."""
     settings = recipe.training
-    model = load_sparse_encoder(start, pooling=recipe.pooling, activation=recipe.activation)
+    model = load_sparse_encoder(
+        start, pooling=recipe.pooling, activation=recipe.activation, special_terms=recipe.special_terms
+    )
     refuse_exported(model)
     if recipe.queries is not None and recipe.queries.freeze_documents:
         for module in route(model, "document"):
