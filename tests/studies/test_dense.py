@@ -110,3 +110,11 @@ def test_dense_rows_stand_beside_the_sparse_ones(tmp_path: Path) -> None:
     assert [*cells] == ["TAS-B", "CoCondenser", "Contriever", "gte-modernbert"]
     assert all(0 <= cell.ours[0] <= 100 for row in cells.values() for cell in row.values())
     assert cells["CoCondenser"]["MSM MRR@10"].published == 38.2
+
+
+def test_a_saved_dense_model_is_ranked_by_inner_products_where_the_row_says_so(tmp_path: Path, backbone: str) -> None:
+    SentenceTransformer(backbone).save(str(tmp_path / "dense"))
+    similarity = {
+        kind: dense.load_retriever(f"{kind}{tmp_path / 'dense'}").similarity_fn_name for kind in dense.POOLINGS
+    }
+    assert similarity == {"dense:": "cosine", "dense-cls:": "cosine", "dense-dot:": "dot"}

@@ -59,9 +59,8 @@ def test_shared_documents_are_held_and_encoded_once(encoders: Encoders) -> None:
 def test_an_index_finds_what_all_vectors_in_memory_find(
     encoders: Encoders, name: str, max_terms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = lambda parts, folder: exact_shards.save_exact(parts, folder, postings=500)  # noqa: E731
-    monkeypatch.setattr(vectors, "save_exact", small)
     on = encoders.open(name)
+    monkeypatch.setattr(on, "_postings", 500)
     index = on.index(max_terms)
     encoded = encode_dataset(vo.load("vocable-mini"), on.dataset)
     encoded = encoded._replace(documents=vo.prune(encoded.documents, max_terms or None))

@@ -1,0 +1,202 @@
+"""A cell of every study on a collection of several parts equals `vocable.evaluate`; stale measurements are dropped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import vocable as vo
+from studies import runs
+from studies.esplade.__main__ import STUDY as ESPLADE
+from studies.measurements import quality
+from studies.mlm_head_rescaling.__main__ import STUDY as RESCALING
+from studies.plan import Study, make_plan
+from studies.runs import Request, Run
+from studies.toys import LARGE, Toys
+from studies.vectors import Encoders, Place
+from studies.vocabulary_transfer.__main__ import STUDY as TRANSFER
+from studies.wacky_weights.__main__ import STUDY as WACKY
+from vocable.encoder import stream
+from vocable.encoder.special_terms import special_tokens
+from vocable.errors import ArgumentError, VectorsError
+
+FIRST_COLUMNS = [  # a column of each study on its first collection
+    (RESCALING, "MSMARCO DEV MRR@10"),
+    (TRANSFER, "MSM MRR@10"),
+    (WACKY, "MSM R@1k"),
+    (ESPLADE, "MRR@10"),
+]
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
+    return Toys(tmp_path_factory.mktemp("toys"))
+
+
+@pytest.mark.parametrize(("study", "name"), FIRST_COLUMNS)
+def test_a_cell_of_each_study_equals_evaluate_on_three_parts(
+    study: Study, name: str, toys: Toys, tmp_path: Path
+) -> None:
+    column = study.columns[name]
+    assert column.on == next(iter(study.datasets))
+    model, source = toys.model("bert"), toys.large_collection("collection")
+    run = Run("run", tmp_path, model=model)
+    request = Request.of(column, column.on)
+    run.wanted[request] = [column.value, "L0_q", "L0_d", "FLOPS"]
+    run.carry_out({column.on: Place(source, column.on, postings=toys.postings)})
+    [evaluation] = vo.evaluate(model, source, [column.value], time_queries=0).evaluations
+    cost = evaluation.cost
+    measured = run.measured()[request.key]
+    assert LARGE > 2 * stream.PART_SIZE
+    assert measured[column.value] == evaluation.values[column.value]
+    assert cost is not None
+    assert [measured["L0_q"], measured["L0_d"], measured["FLOPS"]] == [
+        cost.query_terms,
+        pytest.approx(cost.document_terms, rel=1e-12),
+        pytest.approx(cost.flops, rel=1e-12),
+    ]
+
+
+def collection(folder: Path, count: int) -> str:
+    folder.mkdir()
+    rows = [{"_id": f"d{n}", "text": f"{n} days of snow and {n % 7} of rain"} for n in range(count)]
+    queries = [{"_id": f"q{n}", "text": rows[n]["text"]} for n in range(0, count, 9)]
+    for file, lines in (("corpus", rows), ("queries", queries)):
+        (folder / f"{file}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    judged = [f"{query['_id']}\td{query['_id'][1:]}\t1" for query in queries]
+    (folder / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n")
+    return f"beir:{folder}"
+
+
+@pytest.mark.parametrize("only", [None, "own terms", "half of the terms"])
+def test_an_index_of_parts_of_seven_texts_has_every_document(
+    only: Any, toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, source = toys.model("bert"), collection(tmp_path / "data", 60)
+    whole = Encoders(Run("whole", tmp_path / "whole", model=model), {"a": Place(source, "a")}).open("a")
+    monkeypatch.setattr(stream, "PART_SIZE", 7)
+    on = Encoders(Run("parts", tmp_path / "parts", model=model), {"a": Place(source, "a", postings=100)}).open("a")
+    index, expected = on.index(0, only), whole.index(0, only)
+    assert len(index) == 60
+    assert (index.document_frequency == expected.document_frequency).all()
+    queries = whole.queries
+    assert index.search(queries, 20).scores == pytest.approx(expected.search(queries, 20).scores, rel=1e-6)
+
+
+def test_an_index_with_fewer_documents_than_the_dataset_is_refused(
+    toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = collection(tmp_path / "data", 60)
+    on = Encoders(Run("run", tmp_path, model=toys.model("bert")), {"a": Place(source, "a")}).open("a")
+    monkeypatch.setattr(stream, "PART_SIZE", 7)
+    parts = on._parts
+
+    def all_but_the_last(*given: Any) -> Any:
+        return list(parts(*given))[:-1]
+
+    monkeypatch.setattr(on, "_parts", all_but_the_last)
+    with pytest.raises(VectorsError, match=r"56.*60"):
+        on.index()
+
+
+def test_what_other_code_measured_is_measured_again(
+    toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column, source = quality("nDCG@10", "a"), collection(tmp_path / "data", 60)
+    request = Request.of(column, "a")
+
+    def carried_out() -> Run:
+        run = Run("run", tmp_path, model=toys.model("bert"))
+        run.wanted[request] = ["nDCG@10"]
+        run.carry_out({"a": Place(source, "a")})
+        return run
+
+    value = carried_out().measured()[request.key]
+    record = json.loads(carried_out().kept.read_text())
+    record["values"][request.key]["nDCG@10"] = 2.0
+    carried_out().kept.write_text(json.dumps(record))
+    assert carried_out().measured()[request.key]["nDCG@10"] == 2.0  # the same code is believed
+    neighbour = tmp_path / "measured" / "run-2-a"
+    neighbour.mkdir()
+    monkeypatch.setattr(runs, "measuring_code", lambda: "other")
+    assert Run("run", tmp_path, model=toys.model("bert")).measured() == {}
+    assert carried_out().measured()[request.key] == value
+    assert neighbour.exists()
+
+
+def with_special_terms(folder: Path) -> str:
+    """Give the special tokens of a toy, which it was calibrated without, a bias that makes them terms."""
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    [bias] = [name for name in weights if name in ("cls.predictions.bias", "vocab_projector.bias")]
+    weights[bias][:5] = 1.0
+    save_file(weights, path, {"format": "pt"})
+    return str(folder)
+
+
+def test_a_changed_model_looks_queries_up_or_keeps_special_terms(toys: Toys, tmp_path: Path) -> None:
+    source = collection(tmp_path / "data", 20)
+    start = with_special_terms(Path(toys.model("special-bert")))
+    for name, change in (("looked-up", "look up queries"), ("special", "keep special terms")):
+        run = Run(name, tmp_path, model=start, change=change)  # type: ignore[arg-type]
+        run.wanted[Request.of(quality("nDCG@10", "a"), "a")] = ["nDCG@10", "L0_q", "FLOPS"]
+        run.carry_out({"a": Place(source, "a")})
+        assert run.settings() == f"{start} {change}"
+    looked_up, kept = (vo.load(tmp_path / "models" / name) for name in ("looked-up", "special"))
+    assert set(vo.encode(looked_up, ["snow and rain"], role="query").data) == {1.0}
+    special = special_tokens(kept.tokenizer)
+    texts = [f"{n} days of snow" for n in range(20)]
+    assert vo.encode(kept, texts)[:, special].nnz > 0
+    assert vo.encode(vo.load(start), texts)[:, special].nnz == 0
+
+
+def test_a_recipe_that_keeps_special_terms_trains_them(toys: Toys, tmp_path: Path) -> None:
+    plan = make_plan(WACKY, tmp_path, toys=toys)
+    [run] = [run for name, run in plan.runs.items() if name == "v2"]
+    assert run.recipe is not None
+    assert run.recipe.special_terms
+    with_special_terms(Path(run.recipe.model))
+    trained = vo.train(run.recipe, tmp_path / "trained")
+    special = special_tokens(trained.tokenizer)
+    assert vo.encode(trained, [f"{n} days of snow" for n in range(20)])[:, special].nnz > 0
+
+
+def test_a_row_reads_another_model(tmp_path: Path) -> None:
+    plan = make_plan(TRANSFER, tmp_path, models=["SPLADE-v3=converted", "TAS-B=tasb", "bert=my-bert"])
+    starts = {name: run.start for name, run in plan.runs.items()}
+    assert [starts["SPLADE-v3"], starts["TAS-B"], starts["bert"]] == ["converted", "dense-dot:tasb", "my-bert"]
+    needed = "\n".join(line for run in plan.runs.values() for line in run.needed)
+    assert "naver/splade-v3 " not in needed
+    assert "naver/splade-v3-doc" in needed
+    for wrong in ("SPLADE-v9=x", "SPLADE-v3", "=x"):
+        with pytest.raises(ArgumentError, match="--model"):
+            make_plan(TRANSFER, tmp_path, models=[wrong])
+
+
+@pytest.mark.parametrize(
+    ("study", "exhibit", "first", "last"),
+    [
+        (TRANSFER, "table-2", "BM25", "vt"),
+        (TRANSFER, "table-8", "BM25", "vt-idf-l0"),
+        (WACKY, "table-1", "BM25+RM3", "v3-style"),
+    ],
+)
+def test_rows_stand_in_the_paper_s_order(study: Study, exhibit: str, first: str, last: str, tmp_path: Path) -> None:
+    rows = [row.label for row in make_plan(study, tmp_path).rows[exhibit]]
+    assert [rows[0], rows[-1]] == [first, last]
+    assert set(study.exhibits[exhibit].order.split()) <= set(rows)
+    for words in study.exhibits[exhibit].words.values():
+        assert set(words) <= set(rows)
+
+
+def test_published_figures_of_two_tables_are_complete(tmp_path: Path) -> None:
+    eight = {row.label: row.published for row in make_plan(TRANSFER, tmp_path).rows["table-8"]}
+    assert [eight[row]["nDCG@10"] for row in ("BM25", "SPLADE-v3-doc", "Geng-et-al", "modernbert", "vt-idf-l0")] == [
+        44.5, 46.8, 50.4, 44.4, 51.5,
+    ]  # fmt: skip
+    two = {row.label: row.published.get("W-AUC ±") for row in make_plan(WACKY, tmp_path).rows["table-2"]}
+    assert {row for row, spread in two.items() if spread is None} == {"v2-nq", "v2-distilroberta"}
