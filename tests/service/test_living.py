@@ -14,10 +14,12 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from tests.forks import Fork
 from tests.retrieval.test_making import SERVERS, served
 from tests.service.conftest import Client
 from vocable.encoder.load import load_encoder
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.errors import DataError
 from vocable.options import check
 from vocable.retrieval import stored_documents
 from vocable.retrieval.answers import search
@@ -30,10 +32,7 @@ QUERIES = ["river mountain", "old boats on a quiet river", "librarian"]
 WORDS = ["river", "mountain", "boat", "library", "old", "quiet", "garden", "stone"]
 FIRST = {f"d{number}": f"the {WORDS[number % 4]} and the {WORDS[number % 3 + 4]}" for number in range(6)}
 IDS = [f"d{number}" for number in range(9)]
-MODELS = [
-    "vocable-mini",
-    "vocable-mini-doc",
-]  # queries by a transformer, and looked up: both with IDF of the collection
+MODELS = ["vocable-mini", "vocable-mini-doc"]  # queries by a transformer, and looked up; both with IDF
 MODEL = cache(load_encoder)
 POWERS = [None, 0.0, 1.0]  # None: the model's own
 
@@ -108,7 +107,7 @@ class Living:
             self.documents = {name: text for name, text in self.documents.items() if name not in change}
 
     def hits(self, queries: list[str]) -> list[Any]:
-        """Return the answers to queries with every power of the IDF: the service's, and those of the open collection."""
+        """Return the hits of the service and of the open collection, with every power of the IDF."""
         found = []
         for query in queries:
             for power in POWERS:
@@ -156,15 +155,15 @@ def places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def living(places: tuple[Callable[[str], str], Any], model: str, tmp_path: Path) -> Iterator[Living]:
     place, options = places
-    if "://" in place("") and model != MODELS[-1]:
-        pytest.skip("on servers with one model")
+    if model != MODELS[-1] and ("://" in place("") or options):
+        pytest.skip("with the other model")
     found = made(place(model.replace("-", "_")), model, tmp_path, **options)
     yield found
     found.close()
 
 
 @pytest.mark.parametrize("model", MODELS)
-@settings(max_examples=4, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=3, phases=[Phase.explicit, Phase.generate])
 @example([("search", QUERIES[0]), ("PUT", {"d7": "river"}), ("add", {"d8": "mountain"}), ("search", QUERIES[0])])
 @example([("search", QUERIES[0]), ("DELETE", IDS), ("search", QUERIES[0]), ("add", FIRST)])
 @given(steps)
@@ -183,7 +182,7 @@ def test_all_answers_follow_all_changes(living: Living, changes: list[tuple[str,
     assert living.answers() == answers
 
 
-def expected(living: Living) -> np.ndarray:
+def expected(living: Living) -> Any:
     """The queries' weights [q, v]: the model's, times log(1 + (n - df + 1/2) / (df + 1/2)) to the model's power."""
     model = living.collection.loaded_model
     encoder = TextEncoder(model, "query")
@@ -192,3 +191,48 @@ def expected(living: Living) -> np.ndarray:
     documents = TextEncoder(model, "document").encode([*living.documents.values()])
     counts = np.bincount(documents.indices, minlength=queries.shape[1])
     return queries * np.log(1 + (n - counts + 0.5) / (counts + 0.5)) ** encoder.query_idf if n else queries
+
+
+def put(place: str, corpus: Path) -> None:
+    add(place, corpus)
+
+
+@pytest.mark.parametrize("engine", ["postgresql", "elasticsearch"])
+def test_a_service_follows_another_process(
+    engine: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(engine, tmp_path_factory.mktemp("engine"), monkeypatch) as place:
+        living = made(place("shared"), "vocable-mini-doc", tmp_path)
+        before = living.answers()
+        more = {f"d{number}": f"a river, the mountain and {WORDS[number % 8]}" for number in range(4, 14)}
+        with Fork(put, living.place, written(more, tmp_path / "other.jsonl")) as process:
+            assert process.wait() == 0, process.stderr.read()
+        living.documents |= more
+        answers = living.answers()
+        assert answers[:2] == [14, 14]
+        assert answers != before
+        living.close()
+        living.open()
+        assert living.answers() == answers
+        living.close()
+
+
+def test_a_killed_change_leaves_no_counts_to_keep(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served("elasticsearch", tmp_path_factory.mktemp("engine"), monkeypatch) as place:
+        living = made(place("killed"), "vocable-mini-doc", tmp_path)
+        store = living.writer.store
+        version = store.version()
+        assert version == living.collection.store.version() is not None
+        with pytest.raises(KeyboardInterrupt), store.changing():
+            raise KeyboardInterrupt
+        assert living.collection.store.version() is None
+        counts = living.collection.term_counts
+        assert living.collection.term_counts is not counts
+        with pytest.raises(DataError):
+            add(living.writer, written({"d" * 40_000: "an id that is too long"}, living.corpus))
+        assert living.collection.store.version() not in (None, version)
+        counts = living.collection.term_counts
+        assert living.collection.term_counts is counts
+        living.close()

@@ -312,6 +312,9 @@ class StoredDocuments:
         """Settle after a successful change; on a full disk this waits until the collection is opened again."""
         with suppress(NoSpaceError):
             self._settle(DRIFT)
+        if self.store.version() is None:  # after a kill: all that this change repeats may be written already
+            with self.store.changing():
+                pass
 
     def _put(
         self,
