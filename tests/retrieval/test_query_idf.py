@@ -97,7 +97,7 @@ def test_scores_are_the_same_in_every_engine(
         opened = index(model, tmp_path / "corpus.jsonl", place, dtype="float32")
     weights = opened.query_encoder().encode(QUERIES)
     np.testing.assert_allclose(weights.toarray(), expected(model, texts[kept]), rtol=1e-5, atol=1e-7)
-    frequencies, count = opened.document_frequencies
+    frequencies, count, _ = opened.term_counts
     documents = TextEncoder(model, "document", dtype="float32").encode(list(final.values()))
     np.testing.assert_array_equal(frequencies, np.bincount(documents.indices, minlength=documents.shape[1]))
     assert count == len(final)

@@ -1,4 +1,4 @@
-"""Make things go wrong for vocable: kills, power loss, damage, malformed input, full disks, neighbours.
+"""Make things go wrong for vocable: kills, power loss, damage, malformed input, full disks, neighbours, changes.
 
     python tests/torture/break.py                             # all groups
     python tests/torture/break.py --quick                     # a part of each group
@@ -43,13 +43,28 @@ preload()
 import torch  # noqa: E402
 from break_input import argument_cases, input_cases, model_cases  # noqa: E402
 from break_kills import Writers, kill_cases, moment_cases  # noqa: E402
+from break_living import living_cases  # noqa: E402
 from break_places import damage_cases, pair_cases, place_cases  # noqa: E402
 from break_power import power_cases  # noqa: E402
 from break_readers import reader_cases  # noqa: E402
 from break_toys import BAD, Case, Toys, judge, leftovers, same  # noqa: E402
 from machine import machine, print_machine  # noqa: E402
 
-GROUPS = ("input", "arguments", "models", "damage", "places", "pairs", "readers", "moments", "kills", "power", "fresh")
+GROUPS = (
+    "input",
+    "arguments",
+    "models",
+    "damage",
+    "places",
+    "pairs",
+    "readers",
+    "living",
+    "moments",
+    "kills",
+    "power",
+    "fresh",
+)
+WHOLE = ("living", "moments")  # groups of which a quick run has all cases
 THINNED = 24  # of a quick run: one case of so many
 
 
@@ -63,6 +78,7 @@ def all_cases(toys: Toys, again: Callable[..., Ran], options: argparse.Namespace
         "places": lambda: place_cases(toys),
         "pairs": lambda: pair_cases(toys),
         "readers": lambda: reader_cases(toys, 1.0 if options.quick else 4.0),
+        "living": lambda: living_cases(toys, 1 if options.quick else 12),
         "moments": lambda: moment_cases(writers),
         "kills": lambda: kill_cases(writers, options.kills, rng),
         "power": lambda: power_cases(writers, options.cuts, rng),
@@ -74,7 +90,7 @@ def all_cases(toys: Toys, again: Callable[..., Ran], options: argparse.Namespace
     if not options.quick:
         return chosen
     thinned = [case for number, case in enumerate(chosen) if number % THINNED == options.seed % THINNED]
-    return [case for case in chosen if case.group == "moments" or (case in thinned and case.group != "fresh")]
+    return [case for case in chosen if case.group in WHOLE or (case in thinned and case.group != "fresh")]
 
 
 def fresh_cases(writers: Writers, rng: random.Random) -> Iterator[Case]:

@@ -215,7 +215,7 @@ def check(collection: Collection, there: dict[str, Document], begun: Versions) -
     sparse = WordVectors().encode([one.full for one in documents])
     if documents:
         _same(collection.vectors(ids), sparse, "sparse vectors")
-    counts, counted = collection.document_frequencies
+    counts, counted, _ = collection.term_counts
     if counted != len(ids) or (counts != np.bincount(sparse.indices, minlength=V)).any():
         raise DamageError(f"wrong: the document frequencies of {counted} documents are not those of a count")
     weights, numbers = lexical_weights(collection, documents)

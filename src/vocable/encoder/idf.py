@@ -1,6 +1,6 @@
 """Document frequencies and inverse document frequency (IDF) of tokens and terms.
 
-Letters: v terms, n documents.
+Letters: v terms, n documents, q queries.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from vocable.data.texts import iter_texts
 from vocable.encoder.terms import token_ids
@@ -59,3 +60,11 @@ def idf(frequencies: NDArray[np.int64], documents: int, *, formula: Formula = "b
     else:
         raise ArgumentError(f"the formula of an IDF is bm25 or log, not {formula!r}")
     return weights.astype(np.float32)
+
+
+def weighed(vectors: csr_array, term_idf: NDArray[np.float32] | None, power: float) -> csr_array:
+    """Multiply the weights of query vectors [q, v] by the terms' IDF [v] to a power; unchanged without IDF."""
+    if term_idf is None or not power:
+        return vectors
+    weights = vectors.data * term_idf[vectors.indices] ** np.float32(power)
+    return csr_array((weights, vectors.indices, vectors.indptr), shape=vectors.shape)

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, vstack
 from typing_extensions import Unpack
 
 from vocable.data.texts import Texts, as_texts
-from vocable.encoder.idf import idf
+from vocable.encoder.idf import idf, weighed
 from vocable.encoder.models import Model, encoding_model
 from vocable.encoder.protocol import EncodedTexts, Role, Tokenization
 from vocable.encoder.windows import CharacterSpan, maximum, mean_of_windows, windows
@@ -43,8 +43,8 @@ class TextEncoder:
 
     Counters: `truncated` texts or windows longer than `max_length` tokens, `windows_read` windows, and `unknown` texts
     or windows with more than half of their tokens outside the vocabulary. A text with no token in the vocabulary, as an
-    empty one, has no terms. After `know_collection`, weights of queries are multiplied by the terms' IDF to the power
-    `query_idf`, by default the model's own.
+    empty one, has no terms. With `term_idf`, the IDF of a collection's terms [v], weights of queries are multiplied by
+    it to the power `query_idf`, by default the model's own.
     """
 
     @checked
@@ -67,7 +67,7 @@ class TextEncoder:
         self.max_terms, self.batch_tokens = max_terms or own.max_terms, found.batch_tokens
         self._grows = self.long_documents == "maxpool" and max_terms is None and own.max_terms is not None
         self.query_idf: float = 0.0 if role == "document" else own.query_idf if query_idf is None else query_idf
-        self._factors: np.ndarray | None = None
+        self.term_idf: np.ndarray | None = None
         self.truncated = self.windows_read = self.unknown = 0
 
     @property
@@ -120,14 +120,11 @@ class TextEncoder:
         `frequencies` [v] counts the collection's `documents` that contain each term.
         """
         if self.query_idf and documents:
-            self._factors = idf(frequencies, documents) ** self.query_idf
+            self.term_idf = idf(frequencies, documents)
 
     def weighed(self, vectors: csr_array) -> csr_array:
         """Multiply the weights of vectors [b, v] by the IDF of the collection, if it is known."""
-        if self._factors is None:
-            return vectors
-        weights = vectors.data * self._factors[vectors.indices]
-        return csr_array((weights, vectors.indices, vectors.indptr), shape=vectors.shape)
+        return weighed(vectors, self.term_idf, self.query_idf)
 
     def windows(self, text: str, before: str = "", share: float = 1.0) -> list[CharacterSpan]:
         """Cut a text into windows that fit into the model's length, after the prompt and the text `before`.

@@ -33,6 +33,7 @@ from vocable.options import (
     select,
 )
 from vocable.pruning import prune
+from vocable.retrieval.dense_models import normalized
 from vocable.retrieval.engines.base import Vectors
 from vocable.retrieval.filters import Filter, check_field, check_fields, parse_filter
 from vocable.retrieval.fusion import MIN_DEPTH, ScoreParts, aligned, fused_with_parts, fusion_depth, parse_weights
@@ -41,7 +42,7 @@ from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking, ranking_of
 from vocable.retrieval.rerank import check_reranking, rerank_depth, reranked
 from vocable.retrieval.sorting import sort_depth, sorted_by
-from vocable.retrieval.stored_documents import StoredDocuments, normalized
+from vocable.retrieval.stored_documents import StoredDocuments
 from vocable.retrieval.suggestions import DOCUMENTS_READ, edits_of, likely_stems, nearest
 from vocable.retrieval.words import stemmed, unspaced, word_spans, words
 
@@ -84,7 +85,7 @@ class Collection(StoredDocuments):
         if self.meta.vocabulary != describe(encoder, self.model).vocabulary:
             raise VectorsError(f"the vocabulary of {self.model} is not the one that the index was made with")
         if encoder.query_idf:
-            encoder.know_collection(*self.document_frequencies)
+            encoder.term_idf = self.term_counts.idf
         return encoder
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:

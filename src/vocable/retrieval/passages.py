@@ -60,16 +60,16 @@ def document_of(identifier: str) -> str:
 class PassageCollection(Collection):
     """Documents that are found by the vectors of their passages."""
 
-    _count: int | None = None  # number of documents, if known
+    _count: tuple[object, int] | None = None  # number of documents, with their version
 
     def __len__(self) -> int:
-        if self._count is None:
-            self._count = self.store.settings.get(
-                "documents"
-            )  # None while they change, and after a kill during a change
-        if self._count is None:
-            self._count = sum("\t" not in identifier for identifier in self.store.ids())
-        return self._count
+        version = self.store.version()
+        if self._count is None or self._count[0] != version:
+            count = self.store.settings.get("documents")  # None while they change, and after a kill during a change
+            if count is None:
+                count = sum("\t" not in identifier for identifier in self.store.ids())
+            self._count = version, count
+        return self._count[1]
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id and for a passage."""
@@ -151,11 +151,12 @@ class PassageCollection(Collection):
     @contextmanager
     def _documents_changing(self, more: int) -> Iterator[None]:
         """Leave the number of documents unknown within the block and after a failure; a success raises it by `more`."""
-        count, self._count = len(self), None
+        count = len(self)
         if self.store.settings.get("documents") is not None:
             self.store.configure(self.store.settings | {"documents": None})
-        yield
-        self._count = count + more
+        with self.store.changing():
+            yield
+        self._count = self.store.version(), count + more
 
     def _settle(self, drift: float) -> None:
         super()._settle(drift)

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.encoder.idf import idf
 from vocable.errors import ArgumentError, DataError, NoSpaceError, VectorsError
 from vocable.retrieval.bm25_weights import count_words, inverse_document_frequency, term_frequency_weights
 from vocable.retrieval.engines.base import UNBOUNDED
@@ -43,6 +44,22 @@ class Content(NamedTuple):
 
     vectors: csr_array
     texts: Sequence[str]
+
+
+class TermCounts(NamedTuple):
+    """Counts of n documents: those with each term, int64 [v], all, and the IDF of each term, float32 [v].
+
+    Without documents, the IDF is None.
+    """
+
+    frequencies: np.ndarray
+    documents: int
+    idf: np.ndarray | None
+
+    @classmethod
+    def of(cls, frequencies: np.ndarray, documents: int) -> Self:
+        """Return the counts with the IDF."""
+        return cls(frequencies, documents, idf(frequencies, documents) if documents else None)
 
 
 class Statistics:

@@ -29,22 +29,21 @@ from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import (
     ArgumentError,
-    ModelError,
     NoSpaceError,
     UnavailableError,
     VectorsError,
     VocableError,
-    require_extra,
 )
 from vocable.progress import progress
 from vocable.pruning import prune
 from vocable.retrieval.coverage import Coverage, warn_of_language
+from vocable.retrieval.dense_models import dense_checksum, load_dense, normalized
 from vocable.retrieval.engines.base import Store, Vectors
 from vocable.retrieval.filters import names_of
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import check_settings
-from vocable.retrieval.statistics import DRIFT, Content, Statistics
+from vocable.retrieval.statistics import DRIFT, Content, Statistics, TermCounts
 from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
 from vocable.vectors import as_vectors
@@ -61,6 +60,7 @@ class StoredDocuments:
     """Documents in a store with their sparse vectors and, if the collection has them, words and dense vectors."""
 
     built: EncodedCorpus | None = None  # counts of the making, just after it
+    _counted: tuple[object, TermCounts] | None = None  # the last counts, with the version of the documents
 
     def __init__(
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
@@ -149,20 +149,22 @@ class StoredDocuments:
         return TextEncoder(self.loaded_model, "document", **asdict(self.limits))
 
     @property
-    def document_frequencies(self) -> tuple[np.ndarray, int]:
-        """Exact number of documents with each term, int64 [v], and the number of documents that were counted.
+    def term_counts(self) -> TermCounts:
+        """Exact counts of the documents as they are now.
 
-        A local collection that changes keeps these counts; an exact index has them. On a server, which other processes
-        can change, all vectors are read and counted on first use, and again after each change by this process. The
-        documents of a collection of passages are the passages.
+        A local collection that changes keeps these counts; an exact index has them. On a server all vectors are read
+        and counted on first use, and again after each change by any process. The documents of a collection of passages
+        are the passages.
         """
-        if self.statistics is not None:
-            return self.statistics.terms, int(self.statistics["documents"])
-        return self._counted_terms
+        version = self.store.version()
+        if self._counted is None or version is None or self._counted[0] != version:
+            self._counted = version, self._count_terms()
+        return self._counted[1]
 
-    @cached_property
-    def _counted_terms(self) -> tuple[np.ndarray, int]:
-        return self.store.document_frequencies(), len(self.store)
+    def _count_terms(self) -> TermCounts:
+        if self.statistics is not None:
+            return TermCounts.of(self.statistics.terms, int(self.statistics["documents"]))
+        return TermCounts.of(self.store.document_frequencies(), len(self.store))
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -310,6 +312,9 @@ class StoredDocuments:
         """Settle after a successful change; on a full disk this waits until the collection is opened again."""
         with suppress(NoSpaceError):
             self._settle(DRIFT)
+        if self.store.version() is None:  # after a kill: all that this change repeats may be written already
+            with self.store.changing():
+                pass
 
     def _put(
         self,
@@ -372,12 +377,12 @@ class StoredDocuments:
             assert dense is not None
             vectors["dense"] = dense
         gone = {document.id for document in replaced} - {document.id for document in documents}
-        with self._counting(Content(sparse, self._counted_texts(documents)), replaced) as weights:
+        counted = Content(sparse, self._counted_texts(documents))
+        with self.store.changing(), self._counting(counted, replaced) as weights:
             if documents:
                 self.store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
             if gone:
                 self.store.delete(sorted(gone))
-        vars(self).pop("_counted_terms", None)
 
     def _counting(self, added: Content, replaced: Sequence[Document]) -> Any:
         """Return the context in which a change is counted; it yields the vectors for BM25."""
@@ -409,11 +414,12 @@ class StoredDocuments:
     def _recount(self) -> None:
         """Count all documents again, after an interrupted change."""
         assert self.statistics is not None
-        self.statistics.clear()
-        for some in self._parts():
-            vectors = self.vectors([document.id for document in some])
-            with self.statistics.changing(Content(vectors, self._counted_texts(some))):
-                pass
+        with self.store.changing():  # of what is known of them
+            self.statistics.clear()
+            for some in self._parts():
+                vectors = self.vectors([document.id for document in some])
+                with self.statistics.changing(Content(vectors, self._counted_texts(some))):
+                    pass
         self._settle(-1 if "bm25" in self.spaces else 0)
         self.statistics.end_recovery()
         self.store.configure(self.store.settings | {"statistics": self.statistics.identity})
@@ -422,29 +428,3 @@ class StoredDocuments:
         ids = self._searched()
         while some := list(islice(ids, self.store.about.part)):
             yield [document for document in self.store.documents(some) if document is not None]
-
-
-def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
-    """Load a model of dense vectors; raises `ModelError` if it cannot be loaded."""
-    library = require_extra("sentence_transformers", "train")
-    from vocable.encoder.opening import without_bars
-
-    try:
-        with without_bars():
-            return library.SentenceTransformer(name, device=device)
-    except Exception as error:  # the library passes on any error
-        raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
-
-
-def dense_checksum(model: SentenceTransformer) -> str:
-    """Return the checksum of the weights of a model of dense vectors."""
-    from vocable.encoder.torch_model import weights_checksum
-
-    return weights_checksum(model)
-
-
-def normalized(vectors: Any) -> np.ndarray:
-    """Return dense vectors [m, d] of length 1, whose dot products are cosines."""
-    matrix = np.asarray(vectors, dtype=np.float32)
-    result: np.ndarray = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
-    return result

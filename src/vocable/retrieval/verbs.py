@@ -25,13 +25,13 @@ from vocable.fingerprint import fingerprint
 from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
 from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
+from vocable.retrieval.dense_models import dense_checksum, load_dense
 from vocable.retrieval.engines.base import Store
 from vocable.retrieval.languages import ENGLISH, language_of
 from vocable.retrieval.making import Making, Parts, collection_of
 from vocable.retrieval.protocols import engine_of
 from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import Limits
-from vocable.retrieval.stored_documents import dense_checksum, load_dense
 from vocable.storage import SETTINGS, path_name, read_record
 from vocable.tables import counted
 from vocable.vectors import Sources, StoredRows, StoredVectors, holds_vectors, places_of, read_shards

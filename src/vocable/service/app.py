@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 from vocable import __version__
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, NoSpaceError, UnavailableError, VocableError
+from vocable.retrieval.dense_models import normalized
 from vocable.retrieval.explain import Expansion, Explanation, json_values
 from vocable.retrieval.records import Changed
-from vocable.retrieval.stored_documents import normalized
 from vocable.service import schemas
 from vocable.service.batching import OverloadedError
 from vocable.service.mcp import ToolEndpoint

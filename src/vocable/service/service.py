@@ -10,13 +10,13 @@ import dataclasses
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document, Query
+from vocable.encoder.idf import weighed
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.options import ListOptions, Pruning, RerankOptions, SearchOptions, check, select
@@ -62,18 +62,21 @@ class Row(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """Settings of an encoding: the prompt by name, the side on which long texts are truncated, the power of the IDF.
+    """Settings of an encoding: the prompt by name, and the side on which long texts are truncated.
 
-    With `truncate` None, long texts are refused; with `query_idf` None, queries have the model's own power.
+    With `truncate` None, long texts are refused.
     """
 
     name: str | None = None
     truncate: str | None = "right"
-    query_idf: float | None = None
 
 
 class Service:
-    """The functions behind the endpoints; one thread does all work on model and collection."""
+    """The functions behind the endpoints; one thread does all work on model and collection.
+
+    What is cached of a query depends on the model alone: its weights are multiplied by the IDF of the collection in the
+    batch that searches with them, so that every search follows all changes of the documents.
+    """
 
     def __init__(
         self,
@@ -86,10 +89,11 @@ class Service:
         self.collection, self.limits, self._metrics, self.wacky = collection, limits, metrics, wacky
         self.rerank: RerankOptions = rerank or {}
         self.model = collection.loaded_model
-        self.queries = collection.query_encoder()
+        encoder = collection.query_encoder()
+        self.queries, self._query_idf = collection.query_encoder(query_idf=0), encoder.query_idf
         self.documents = TextEncoder(self.queries.model, "document", dtype=collection.dtype)
         text = ["the first search compiles code"]  # now, so that no request waits for it
-        vectors, dense = self.queries.encode_both(text)
+        vectors, dense = encoder.encode_both(text)
         self.columns = vectors.shape[1]
         collection.search(text, 1, vectors=vectors, dense=dense, hybrid=len(collection.spaces) > 1)
         self._cached: OrderedDict[tuple[str, Prompt], Row] = OrderedDict()
@@ -106,9 +110,14 @@ class Service:
         return self.collection.store.about.changes
 
     async def embed(self, texts: Sequence[str], prompt: Prompt) -> list[Row]:
-        """Return the vectors of texts; vectors of queries are cached."""
-        self._check(texts)
+        """Return the vectors of texts."""
         self._check_prompt(prompt.name)
+        rows = await self._embedded(texts, prompt)
+        return await self._run(self._with_idf, rows) if prompt.name == "query" and self._query_idf else rows
+
+    async def _embedded(self, texts: Sequence[str], prompt: Prompt) -> list[Row]:
+        """Return the vectors of texts, without IDF; vectors of queries are cached."""
+        self._check(texts)
         wait = self.limits["batch_wait"] / 1000
         if prompt.name != "query":
             return await self._run(self._encode, texts, prompt, wait=wait)
@@ -149,9 +158,9 @@ class Service:
         if request.vector is not None:
             if "query_idf" in options:
                 raise ArgumentError("`query_idf` goes with a query that is encoded, not with its vector")
-            row = self._row(request.vector)
+            row, options["query_idf"] = self._row(request.vector), 0.0
         else:
-            [row] = await self.embed([query], Prompt("query", query_idf=options.get("query_idf")))
+            [row] = await self._embedded([query], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
         found: list[Answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
         return found[0]
@@ -200,16 +209,16 @@ class Service:
             raise ArgumentError("document and id: give one of them")
         if request.hybrid and request.id is None:
             raise ArgumentError("hybrid goes with the id of a document")
-        rows = await self.embed([request.query], Prompt("query"))
+        rows = await self._embedded([request.query], Prompt("query"))
         if request.document is not None:
-            rows += await self.embed([request.document], Prompt("document"))
+            rows += await self._embedded([request.document], Prompt("document"))
         found: list[Explanation | Expansion] = await self._run(self._explain, [(request, rows)])
         return found[0]
 
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
-        [row] = [None] if request.like is not None else await self.embed([request.query], Prompt("query"))
+        [row] = [None] if request.like is not None else await self._embedded([request.query], Prompt("query"))
         found: list[View] = await self._run(self._view, [(request, row)])
         return found[0]
 
@@ -287,8 +296,6 @@ class Service:
 
     def _encoder(self, prompt: Prompt) -> TextEncoder:
         """Return the encoder of a prompt; without a name, of documents with the model's default prompt, if any."""
-        if prompt.name == "query" and prompt.query_idf is not None:
-            return self.collection.query_encoder(query_idf=prompt.query_idf)
         if prompt.name in ("query", "document"):
             return self.queries if prompt.name == "query" else self.documents
         name = prompt.name or self.model.default_prompt
@@ -328,7 +335,7 @@ class Service:
     def _search(self, items: list[tuple[str, Row]], k: int, explain: bool, key: str) -> list[Answer]:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
-        vectors = prune(self._matrix(rows), **select(Pruning, options))
+        vectors = prune(self._weighed(rows, options.get("query_idf")), **select(Pruning, options))
         dense = self._dense(rows)
         ranking = self.collection.search(texts, k, vectors=vectors, dense=dense, **select(ListOptions, options))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
@@ -347,18 +354,18 @@ class Service:
         return [self._explained(*item) for item in items]
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
-        vectors, tokens = self._matrix(rows), text_terms(self.model, request.query)
-        document, stored, found = request.document, vectors[[-1]], None
+        vectors, tokens = self._weighed(rows[:1]), text_terms(self.model, request.query)
+        document, stored, found = request.document, self._matrix(rows[-1:]), None
         if request.id is not None:
             [found] = self.collection.documents([request.id])
             if found is None:
                 raise NotFoundError(f"there is no document {request.id!r}")
-            [shown] = self.collection.shown([found], partial(self._matrix, rows[:1]))
+            [shown] = self.collection.shown([found], lambda: vectors)
             document, stored = shown.full, self.collection.vectors([shown.id])
         names = self.collection.terms
         if document is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
-        why = explain_vectors(vectors[[0]], stored, names, tokens, text_terms(self.model, document), self.wacky)
+        why = explain_vectors(vectors, stored, names, tokens, text_terms(self.model, document), self.wacky)
         if not request.hybrid or found is None:
             return why
         ranking = self.collection.search(
@@ -371,7 +378,7 @@ class Service:
     def _view(self, items: list[tuple[ViewRequest, Row | None]]) -> list[View | Exception]:
         def see(item: tuple[ViewRequest, Row | None]) -> View:
             request, row = item
-            vector = self.collection.like([request.like or ""]) if row is None else self._matrix([row])
+            vector = self.collection.like([request.like or ""]) if row is None else self._weighed([row])
             dense = None if row is None else self._dense([row])
             return view(self.collection, request, vector, self.wacky, self.rerank, dense)
 
@@ -394,6 +401,16 @@ class Service:
 
     def _delete(self, items: list[Sequence[str]]) -> list[Changed | Exception]:
         return [_outcome(self.collection.delete, ids) for ids in items]
+
+    def _weighed(self, rows: Sequence[Row], query_idf: float | None = None) -> csr_array:
+        """Return rows of queries as csr_array [b, v], with the IDF of the collection to a power, or the model's own."""
+        power = self._query_idf if query_idf is None else query_idf
+        return weighed(self._matrix(rows), self.collection.term_counts.idf if power else None, power)
+
+    def _with_idf(self, rows: list[Row]) -> list[Row]:
+        """Return rows of queries with the weights of `_weighed`."""
+        pairs = zip(rows, rows_of(self._weighed(rows)), strict=True)
+        return [row._replace(weights=weights) for row, (_, weights) in pairs]
 
     def _matrix(self, rows: Sequence[Row]) -> csr_array:
         """Return the rows as csr_array [b, v]."""

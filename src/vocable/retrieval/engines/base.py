@@ -9,6 +9,7 @@ import json
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import blake2b
 from itertools import islice
@@ -47,6 +48,7 @@ class Store(ABC):
     place: str  # for messages, without a password
     spaces: dict[Space, int]  # numbers of columns; 0: any
     settings: dict[str, Any]  # JSON values that are stored with the documents
+    _changes = 0  # of the documents by this process, since it opened the store
 
     @classmethod
     @abstractmethod
@@ -129,6 +131,21 @@ class Store(ABC):
     @abstractmethod
     def nbytes(self) -> int | None:
         """Size in bytes, None if the engine does not report it."""
+
+    def version(self) -> object:
+        """Return a token of the documents, which differs after each change by any process.
+
+        None while they change, and after a kill in a change: what is computed from them then may not be kept.
+        """
+        return self._changes  # no other process changes a folder that is open
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Give the documents another version at the end of the block."""
+        try:
+            yield
+        finally:
+            self._changes += 1
 
     def replace_vectors(self, ids: Sequence[str], space: Space, vectors: Vectors) -> None:
         """Replace the vectors [m, columns] of documents in one space; `ArgumentError` for an unknown id."""

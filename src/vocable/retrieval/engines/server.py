@@ -7,6 +7,7 @@ the same result when it is carried out twice.
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from abc import abstractmethod
 from collections import deque
@@ -20,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Self, Unpack
 from urllib.parse import unquote, urlsplit
 
 from vocable.data import Document
-from vocable.errors import ArgumentError, UnavailableError, VectorsError
+from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError
 from vocable.options import Matching
 from vocable.retrieval.engines.base import Row, RowStore, Vectors
 from vocable.retrieval.filters import Filter
@@ -142,6 +143,26 @@ class ServerStore(RowStore):
         self._write_record(self._record() | {"settings": settings})
         self.settings = settings
 
+    def version(self) -> object:
+        return self._read_record().get("version")
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        if not self.settings.get("whole"):  # nobody searches it yet, and `configure` gives it a version
+            yield
+            return
+        self._set_version(None)
+        try:
+            yield
+        except (ArgumentError, DataError):  # raised before anything was written
+            self._set_version(_new_version())
+            raise
+        self._set_version(_new_version())
+
+    def _set_version(self, version: str | None) -> None:
+        """Write a version into the record, which may be that of a replacement of this collection."""
+        self._write_record({**self._read_record(), "version": version})
+
     def _configure(self, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
         self.spaces, self.settings = dict(spaces), settings
         self.options = self.about.options(**settings.get("engine_options", {}))
@@ -188,7 +209,7 @@ class ServerStore(RowStore):
         return found
 
     def _record(self) -> dict[str, object]:
-        return {"spaces": self.spaces, "settings": self.settings}
+        return {"spaces": self.spaces, "settings": self.settings, "version": _new_version()}
 
     @contextmanager
     def _closed_on_error(self) -> Iterator[None]:
@@ -226,6 +247,10 @@ class ServerStore(RowStore):
             else:
                 self.reached = True
                 return answer
+
+
+def _new_version() -> str:
+    return secrets.token_hex(8)
 
 
 def patience(searching: bool) -> float:
