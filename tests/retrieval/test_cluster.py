@@ -63,7 +63,8 @@ def cluster(engine: str) -> Iterator[Cluster]:
             "LONGEST_PAUSE": 0.05,
         }.items():
             patched.setattr(server, name, value)
-        patched.setattr(f"vocable.retrieval.engines.{engine}.TIMEOUT", 0.4)
+        patched.setattr(server, "TIMEOUT", 0.4)
+        patched.setattr("vocable.retrieval.engines.qdrant.TIMEOUT", 0.4)
         if engine == "qdrant":
             from tests.retrieval.qdrant_server import QdrantEngine
 
@@ -317,9 +318,11 @@ def test_the_bounds_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def call() -> Callable[[], None]:
         raise server.BusyError("busy")
 
-    with pytest.raises(UnavailableError, match="somewhere: busy"):
+    with server.patiently(), pytest.raises(UnavailableError, match="somewhere: busy"):
         store._ask(call)
     assert 150 < sum(pauses) <= 180
     assert all(0.5 <= pause / min(0.5 * 2**n, 15) <= 1 for n, pause in enumerate(pauses, 1))
+    pauses.clear()
     with pytest.raises(UnavailableError):
-        store._ask(call, searching=True)
+        store._ask(call)
+    assert 5 < sum(pauses) <= 20

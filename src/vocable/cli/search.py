@@ -13,7 +13,7 @@ import typer
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
-from vocable.cli.command import Outcome, command
+from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import (
     Corpus,
     Model,
@@ -87,7 +87,7 @@ def index(
         **options,
     )
     hybrid = " --hybrid" if len(made.spaces) > 1 else ""
-    return Outcome(made, [output], f'vocable search {output} "your question"{hybrid}')
+    return Outcome(made, [output], f'vocable search {quoted(output)} "your question"{hybrid}', made.was_there)
 
 
 @command("Search")
@@ -167,6 +167,9 @@ def search(
     run: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --queries: write a TREC run, print no hits.")
     ] = None,
+    engine_options: Annotated[
+        str | None, Doc("Options of the engine for a search, as partial=true of a server (docs/engines.md).")
+    ] = None,
     allow_changed_model: Annotated[
         bool, Doc("Search even if the weights of the model have changed since the index was made.")
     ] = False,
@@ -197,7 +200,7 @@ def search(
         from vocable.service.client import search_service
 
         local = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
-        local["allow_changed_model"] = allow_changed_model
+        local |= {"allow_changed_model": allow_changed_model, "engine_options": engine_options}
         return Outcome(_shown(search_service(index, records, k=k, explain=explain, **options, **local), several))
     from vocable.retrieval.records import Answer
 
@@ -205,7 +208,7 @@ def search(
         from vocable.storage import check_file
 
         check_file(run)
-    opened = vo.open_index(index, allow_changed_model=allow_changed_model, device=device)
+    opened = vo.open_index(index, engine_options=engine_options, allow_changed_model=allow_changed_model, device=device)
     marked = wacky_terms(wacky, wacky_share, opened.loaded_model) if wacky or wacky_share else None
     if run is not None:  # all queries together: a run is one file
         return Outcome(_RunSummary(len(vo.search(opened, list(records), k, run=run, **options))), [run])
@@ -325,7 +328,7 @@ def encode(
     """
     made = vo.encode(**keywords(locals()))
     complete = role == "document" and shard is None
-    return Outcome(made, [output], f"vocable index {output} CORPUS -o INDEX" if complete else "")
+    return Outcome(made, [output], f"vocable index {quoted(output)} CORPUS -o INDEX" if complete else "")
 
 
 @command("Search", reads=True)

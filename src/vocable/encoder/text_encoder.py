@@ -67,7 +67,7 @@ class TextEncoder:
         self.max_terms, self.batch_tokens = max_terms or own.max_terms, found.batch_tokens
         self._grows = self.long_documents == "maxpool" and max_terms is None and own.max_terms is not None
         self.query_idf: float = 0.0 if role == "document" else own.query_idf if query_idf is None else query_idf
-        self._factors: np.ndarray | None = None
+        self._factors: Callable[[np.ndarray], np.ndarray] | None = None  # by columns
         self.truncated = self.windows_read = self.unknown = 0
 
     @property
@@ -120,13 +120,26 @@ class TextEncoder:
         `frequencies` [v] counts the collection's `documents` that contain each term.
         """
         if self.query_idf and documents:
-            self._factors = idf(frequencies, documents) ** self.query_idf
+            factors = idf(frequencies, documents) ** self.query_idf
+            self._factors = lambda columns: factors[columns]
+
+    def ask_collection(self, count: Callable[[np.ndarray], tuple[np.ndarray, int]]) -> None:
+        """Multiply weights from now on as `know_collection` does; `count` gives the frequencies of some columns [t]."""
+
+        def factors(columns: np.ndarray) -> np.ndarray:
+            asked, places = np.unique(columns, return_inverse=True)
+            frequencies, documents = count(asked)
+            known = idf(frequencies, documents) ** self.query_idf if documents else np.ones(len(asked), np.float32)
+            return np.asarray(known)[places]
+
+        if self.query_idf:
+            self._factors = factors
 
     def weighed(self, vectors: csr_array) -> csr_array:
         """Multiply the weights of vectors [b, v] by the IDF of the collection, if it is known."""
         if self._factors is None:
             return vectors
-        weights = vectors.data * self._factors[vectors.indices]
+        weights = vectors.data * self._factors(vectors.indices)
         return csr_array((weights, vectors.indices, vectors.indptr), shape=vectors.shape)
 
     def windows(self, text: str, before: str = "", share: float = 1.0) -> list[CharacterSpan]:

@@ -49,9 +49,9 @@ from vocable.fingerprint import settings_of
 from vocable.html import RESULTS
 from vocable.options import CountOrZero, RerankOptions, SelectionOptions, checked
 from vocable.options import select as select_options
+from vocable.retrieval.dense_models import dense_checksum
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.rerank import check_reranking, load_cross_encoder, rerank_depth
-from vocable.retrieval.stored_documents import dense_checksum
 from vocable.storage import finish, finished, read_record, resumable, write_record
 
 SELECTION_MEASURES = ("nDCG@10", "R@100")

@@ -78,7 +78,8 @@ class Answers(Sequence[Answer]):
             parts = self.collection.score_parts(self.ranking, number, query.text, document) if self.explained else None
             rank, first = self.ranking.offset + place + 1, firsts.get(document.id)
             hits.append(Hit(rank, score, document, why, best, part, first, parts))
-        return Answer(query, tuple(hits), None if self.like else self.collection.suggestion(query.text))
+        suggestion = None if self.like else self.collection.suggestion(query.text)
+        return Answer(query, tuple(hits), suggestion, self.ranking.missing)
 
     def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
         model, query = self.collection.loaded_model, self.queries[number]
@@ -125,6 +126,7 @@ def search(
     explain: bool = False,
     wacky: Container[str] | None = None,
     run: str | os.PathLike[str] | None = None,
+    engine_options: str | dict[str, object] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
     **options: Unpack[SearchOptions],
@@ -138,6 +140,8 @@ def search(
         explain: show the terms that made the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
         run: file for the hits as a TREC run.
+        engine_options: options of the engine for a search, as partial=true of a server that answers from a part of its
+            shards (docs/engines.md).
         allow_changed_model: search even if the model's weights are not the ones that made the index.
         device: device of the models, as cpu, cuda or cuda:1; by default the best available.
         options: settings of the search (`vocable.options.SearchOptions`).
@@ -151,7 +155,9 @@ def search(
     if like is not None and (queries is not None or "query_idf" in options):
         raise ArgumentError("`like` stands in place of queries, and `query_idf` goes with them")
     records = as_queries(cast(Texts, queries)) if like is None else [Query(like, f"like {like}")]
-    collection = index if isinstance(index, Collection) else open_index(index)
+    if isinstance(index, Collection) and engine_options is not None:
+        raise ArgumentError("engine_options: the index is open already: give them to open_index")
+    collection = index if isinstance(index, Collection) else open_index(index, engine_options=engine_options)
     model: dict[str, object] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)

@@ -29,17 +29,17 @@ from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import (
     ArgumentError,
-    ModelError,
     NoSpaceError,
     UnavailableError,
     VectorsError,
     VocableError,
-    require_extra,
 )
 from vocable.progress import progress
 from vocable.pruning import prune
 from vocable.retrieval.coverage import Coverage, warn_of_language
+from vocable.retrieval.dense_models import dense_checksum, load_dense, normalized
 from vocable.retrieval.engines.base import Store, Vectors
+from vocable.retrieval.engines.server import patiently
 from vocable.retrieval.filters import names_of
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.records import Changed
@@ -61,6 +61,7 @@ class StoredDocuments:
     """Documents in a store with their sparse vectors and, if the collection has them, words and dense vectors."""
 
     built: EncodedCorpus | None = None  # counts of the making, just after it
+    was_there = False  # the making found it whole
 
     def __init__(
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
@@ -152,9 +153,8 @@ class StoredDocuments:
     def document_frequencies(self) -> tuple[np.ndarray, int]:
         """Exact number of documents with each term, int64 [v], and the number of documents that were counted.
 
-        A local collection that changes keeps these counts; an exact index has them. On a server, which other processes
-        can change, all vectors are read and counted on first use, and again after each change by this process. The
-        documents of a collection of passages are the passages.
+        A local collection that changes keeps these counts; an exact index has them. On a server, all vectors are read
+        and counted on first use, and again after each change by this process. Documents in passages are the passages.
         """
         if self.statistics is not None:
             return self.statistics.terms, int(self.statistics["documents"])
@@ -196,6 +196,7 @@ class StoredDocuments:
         if not self.store.about.changes:
             raise ArgumentError(f"{self.place} cannot change: index again to a plain folder, or to a server")
 
+    @patiently()
     def fill(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]]) -> None:
         """Add the documents of a corpus to a new collection; an interrupted call resumes when repeated.
 
@@ -238,7 +239,15 @@ class StoredDocuments:
     def counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""
         done = StreamProgress(**self.store.settings["progress"])
-        counts = done.texts, done.seconds, done.truncated, done.empty, self.meta.max_length or None, 0, ""
+        counts = (
+            done.texts,
+            0.0 if self.was_there else done.seconds,
+            done.truncated,
+            done.empty,
+            self.meta.max_length or None,
+            0,
+            "",
+        )
         return EncodedCorpus(*counts, windows=done.windows, unknown=done.unknown)
 
     def add(self, documents: Iterable[Document]) -> Changed:
@@ -248,6 +257,7 @@ class StoredDocuments:
         """
         return self.add_stream(check_documents(documents))
 
+    @patiently()
     def add_stream(self, documents: Iterable[Document]) -> Changed:
         """Add documents of a reader as `add` does, in parts and unchecked.
 
@@ -271,13 +281,14 @@ class StoredDocuments:
                     added, replaced = added + len(changed) - len(gone), replaced + len(gone)
                     unchanged += len(part) - len(changed)
                     advance(len(some))
+            self._settle_written()
+            count = len(self)
         except VocableError as error:
             if written := added + replaced:
                 error.args = (f"{error}; {counted(written, 'document')} before this are written: add the same again",)
             raise
-        self._settle_written()
         self._warn(done)
-        return Changed(added, replaced, unchanged, 0, len(self))
+        return Changed(added, replaced, unchanged, 0, count)
 
     def _warn(self, done: StreamProgress) -> None:
         """Log losses of added texts."""
@@ -291,16 +302,21 @@ class StoredDocuments:
             if count:
                 logger.warning("%s: %s %s", self.place, counted(count, "text"), loss)
 
+    @patiently()
     def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; an unknown id is ignored."""
         self.check_changes()
         deleted, names = 0, iter(dict.fromkeys(ids))
-        while some := list(islice(names, self.store.about.part)):
-            found = [document for document in self.documents(some) if document is not None]
-            self._remove(found)
-            deleted += len(found)
-        self._settle_written()
-        return Changed(0, 0, 0, deleted, len(self))
+        try:
+            while some := list(islice(names, self.store.about.part)):
+                found = [document for document in self.documents(some) if document is not None]
+                self._remove(found)
+                deleted += len(found)
+            self._settle_written()
+            return Changed(0, 0, 0, deleted, len(self))
+        except UnavailableError as error:
+            error.args = (f"{error}; {counted(deleted, 'document')} before this are deleted: delete the same again",)
+            raise
 
     def others(self, ids: Collection[str]) -> Iterator[str]:
         """Iterate over the ids of documents that are not among `ids`, in any order."""
@@ -422,29 +438,3 @@ class StoredDocuments:
         ids = self._searched()
         while some := list(islice(ids, self.store.about.part)):
             yield [document for document in self.store.documents(some) if document is not None]
-
-
-def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
-    """Load a model of dense vectors; raises `ModelError` if it cannot be loaded."""
-    library = require_extra("sentence_transformers", "train")
-    from vocable.encoder.opening import without_bars
-
-    try:
-        with without_bars():
-            return library.SentenceTransformer(name, device=device)
-    except Exception as error:  # the library passes on any error
-        raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
-
-
-def dense_checksum(model: SentenceTransformer) -> str:
-    """Return the checksum of the weights of a model of dense vectors."""
-    from vocable.encoder.torch_model import weights_checksum
-
-    return weights_checksum(model)
-
-
-def normalized(vectors: Any) -> np.ndarray:
-    """Return dense vectors [m, d] of length 1, whose dot products are cosines."""
-    matrix = np.asarray(vectors, dtype=np.float32)
-    result: np.ndarray = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
-    return result

@@ -25,13 +25,13 @@ from vocable.fingerprint import fingerprint
 from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
 from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
+from vocable.retrieval.dense_models import dense_checksum, load_dense
 from vocable.retrieval.engines.base import Store
 from vocable.retrieval.languages import ENGLISH, language_of
 from vocable.retrieval.making import Making, Parts, collection_of
 from vocable.retrieval.protocols import engine_of
 from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import Limits
-from vocable.retrieval.stored_documents import dense_checksum, load_dense
 from vocable.storage import SETTINGS, path_name, read_record
 from vocable.tables import counted
 from vocable.vectors import Sources, StoredRows, StoredVectors, holds_vectors, places_of, read_shards
@@ -186,18 +186,26 @@ def build(
 
 
 def open_index(
-    source: str | PathLike[str], *, allow_changed_model: bool = False, device: str | None = None
+    source: str | PathLike[str],
+    *,
+    engine_options: str | dict[str, object] | None = None,
+    allow_changed_model: bool = False,
+    device: str | None = None,
 ) -> Collection:
     """Open a collection that `index` made.
 
-    `allow_changed_model` permits a model whose weights have changed since; `device` is the model's, as in `load`.
+    `engine_options` are those of a search, as partial=true of a server that answers from a part of its shards
+    (docs/engines.md). `allow_changed_model` permits a model whose weights have changed since; `device` is the model's,
+    as in `load`.
 
     Raises:
         ArgumentError: unknown engine.
         VectorsError: there is no collection, or it is unfinished, damaged, or in use.
     """
     engine, address = engine_of(source)
+    options = engine.parse_options(engine_options, opening=True)
     store = engine.open(address)
+    store.opening = engine.about.opening(**options)
     if not store.settings.get("whole"):
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")

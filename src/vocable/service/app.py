@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 from vocable import __version__
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, NoSpaceError, UnavailableError, VocableError
+from vocable.retrieval.dense_models import normalized
 from vocable.retrieval.explain import Expansion, Explanation, json_values
 from vocable.retrieval.records import Changed
-from vocable.retrieval.stored_documents import normalized
 from vocable.service import schemas
 from vocable.service.batching import OverloadedError
 from vocable.service.mcp import ToolEndpoint
@@ -136,7 +136,9 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         """Find the best documents for a query."""
         http.state.query = request.query
         answer = (await service.search(request)).to_json()
-        return JSONResponse({name: value for name, value in answer.items() if name in ("hits", "suggestion")})
+        return JSONResponse(
+            {name: value for name, value in answer.items() if name in ("hits", "suggestion", "missing")}
+        )
 
     @app.post("/explain", responses=refusals(404), response_model=Explanation | Expansion)
     async def explain(request: schemas.ExplainRequest, http: HTTPRequest) -> Response:

@@ -86,10 +86,10 @@ class Milvus(ServerStore):
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
         self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
 
-    def _ask(self, call: Callable[..., Any], *given: Any, searching: bool = False, **named: Any) -> Any:
+    def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call the driver, which repeats requests itself until a time is over."""
         if getattr(call, "__self__", None) is self._client:
-            named["timeout"] = patience(searching)
+            named["timeout"] = patience()
         return super()._ask(call, *given, **named)
 
     def _wait(self, error: Exception) -> float | None:
@@ -218,7 +218,6 @@ class Milvus(ServerStore):
             filter="" if filter is None else _condition(filter),
             output_fields=["id"],
             search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
-            searching=True,
         )
         return ([(hit["entity"]["id"], hit["distance"]) for hit in one] for one in found)
 

@@ -176,7 +176,7 @@ class Qdrant(ServerStore):
             )
             for row in rows
         ]
-        for found in self._ask(self._client.query_batch_points, self.name, requests, searching=True):
+        for found in self._ask(self._client.query_batch_points, self.name, requests):
             yield [(point.payload["id"], point.score) for point in found.points]
 
     def optimize(self) -> None:

@@ -1,0 +1,38 @@
+"""Models of sentence-transformers that give the dense vectors of a collection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vocable.errors import ModelError, require_extra
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
+    """Load a model of dense vectors; raises `ModelError` if it cannot be loaded."""
+    library = require_extra("sentence_transformers", "train")
+    from vocable.encoder.opening import without_bars
+
+    try:
+        with without_bars():
+            return library.SentenceTransformer(name, device=device)
+    except Exception as error:  # the library passes on any error
+        raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
+
+
+def dense_checksum(model: SentenceTransformer) -> str:
+    """Return the checksum of the weights of a model of dense vectors."""
+    from vocable.encoder.torch_model import weights_checksum
+
+    return weights_checksum(model)
+
+
+def normalized(vectors: Any) -> np.ndarray:
+    """Return dense vectors [m, d] of length 1, whose dot products are cosines."""
+    matrix = np.asarray(vectors, dtype=np.float32)
+    result: np.ndarray = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
+    return result
