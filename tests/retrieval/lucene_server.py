@@ -42,6 +42,7 @@ class Engine:
         self.lost = set[int]()
         self.blocked = ""  # the reason for which nothing can be written
         self.aliases: dict[str, str] = {}  # indexes by alias
+        self.several: dict[str, list[str]] = {}  # indexes by an alias of more than one
         self.mappings: dict[str, dict[str, Any]] = {}
         self.written: dict[str, dict[str, Any]] = {}
         self.seen: dict[str, dict[str, Any]] = {}
@@ -56,6 +57,9 @@ class Engine:
             return self.change_aliases(body["actions"])
         if name in self.aliases and (method, action) == ("DELETE", ""):
             return 400, {"error": {"type": "illegal_argument_exception", "reason": "an alias"}, "status": 400}
+        if name in self.several:
+            assert (method, action) == ("GET", "_mapping")
+            return 200, {index: {"mappings": self.mappings[index]} for index in self.several[name]}
         name = self.aliases.get(name, name)
         if (method, action) == ("PUT", "") and name in self.mappings:
             reason = f"index [{name}] already exists"
@@ -266,13 +270,13 @@ def chosen(source: dict[str, Any], names: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(kind: str, faults: Faults | None = None) -> Iterator[str]:
-    """Serve as this engine, and give the URL."""
+def serving(kind: str, faults: Faults | None = None, made: Engine | None = None) -> Iterator[str]:
+    """Serve as this engine, or as one that is `made` already, and give the URL."""
     headers = {"Content-Type": "application/json; charset=UTF-8"}
     if kind == "elasticsearch":
         headers = {
             "X-Elastic-Product": "Elasticsearch",
             "Content-Type": "application/vnd.elasticsearch+json;compatible-with=9",
         }
-    with serving_http(Engine(kind).answer, headers, faults) as url:
+    with serving_http((made or Engine(kind)).answer, headers, faults) as url:
         yield url

@@ -286,6 +286,8 @@ class StoredDocuments:
         except VocableError as error:
             if written := added + replaced:
                 error.args = (f"{error}; {counted(written, 'document')} before this are written: add the same again",)
+            elif isinstance(error, UnavailableError) and not error.unwritten:
+                error.args = (f"{error}; no document is written: add the same again",)
             raise
         self._warn(done)
         return Changed(added, replaced, unchanged, 0, count)

@@ -34,8 +34,9 @@ class Elasticsearch(LuceneStore):
         login: dict[str, object] = {"api_key": os.environ.get("ELASTIC_API_KEY")}
         if servers[0].password is not None:
             login = {"basic_auth": (servers[0].user, servers[0].password)}
+        self._nodes = len(servers)
         # The driver would repeat a request three times without a pause: it goes to each other node once.
-        others = {"max_retries": len(servers) - 1, "retry_on_status": ()}
+        others = {"max_retries": len(servers) - 1, "retry_on_status": (), "retry_on_timeout": True}
         self._client = driver.Elasticsearch([server.url for server in servers], **others, **login)
         return driver.ApiError, driver.TransportError
 
@@ -55,7 +56,7 @@ class Elasticsearch(LuceneStore):
         headers = {"accept": JSON} | (
             {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
         )
-        client = self._client.options(request_timeout=seconds_left())
+        client = self._client.options(request_timeout=seconds_left() / self._nodes)
         try:
             return client.perform_request(method, path, headers=headers, body=body).body
         except self._driver.NotFoundError:

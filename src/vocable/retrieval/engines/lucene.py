@@ -29,7 +29,7 @@ from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import Hits, Row, Vectors, key_of
 from vocable.retrieval.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.lucene_answers import left_out, passes, reason_of, refusal_of
+from vocable.retrieval.engines.lucene_answers import left_out, passes, reason_of, refusal_of, unreached
 from vocable.retrieval.engines.server import BusyError, Server, ServerStore, servers_of, writing
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
@@ -347,7 +347,7 @@ class LuceneStore(ServerStore):
 
     def _reason(self, error: Exception) -> str:
         status, content = self._answered(error)
-        return f"{status} {reason_of(content)}" if content else str(error)
+        return f"{status} {reason_of(content)}" if content else unreached(str(error))
 
     def _refusal(self, error: Exception) -> VectorsError | None:
         return self._refused(*self._answered(error))
@@ -367,7 +367,7 @@ class LuceneStore(ServerStore):
             found: list[Mapping[str, Any]] = self._request("POST", f"{self._path}/_mget", body)["docs"]
             if errors := [one["error"] for one in found if "error" in one]:
                 kept = f"{len(errors)} of {len(ids)} documents cannot be read, their shards are not available"
-                raise BusyError(f"{kept} ({reason_of(errors[0])})")
+                raise BusyError(f"{kept} ({errors[0].get('type')})")
             return found
 
         sources = [one["_source"] for one in self._ask(send) if one.get("found")]

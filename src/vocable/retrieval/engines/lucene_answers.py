@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,18 @@ def reason_of(error: Mapping[str, Any]) -> str:
     cause = (error.get("root_cause") or [error])[0]
     kind, reason = cause.get("type", error.get("type")), cause.get("reason")
     return str(kind) if reason is None else f"{kind}: {reason}"
+
+
+def unreached(message: str) -> str:
+    """Return the message of a driver that had no answer, without the names of its classes.
+
+    >>> unreached("ConnectionError(<...>: [Errno 111] Connection refused) caused by: NewConnectionError(<...>)")
+    'no connection: Connection refused'
+    """
+    if "timed out" in message.lower():
+        return "the server does not answer in time"
+    found = re.search(r"\[Errno -?\d+\] ([^)']+)", message)
+    return f"no connection: {found[1]}" if found else message
 
 
 def error_in(content: str) -> Mapping[str, Any]:

@@ -60,18 +60,21 @@ class OpenSearch(LuceneStore):
     def _answer(self, method: str, path: str, body: bytes | None, absent: bool) -> tuple[int, Mapping[str, str], str]:
         """Return status, headers and content of the answer of a node: the one that answered last, or the next.
 
+        Of several nodes each has its share of the time, as one may be there and not answer.
+
         The driver's transport would repeat a request three times without a pause, and hide the header `Retry-After`.
         """
         ignored = (404, *BUSY_STATUSES) if absent else BUSY_STATUSES
+        seconds = seconds_left() / len(self._nodes)
         for tried in range(1, len(self._nodes) + 1):
             try:
                 status, headers, content = self._nodes[self._node].perform_request(
-                    method, path, body=body, timeout=seconds_left(), ignore=ignored
+                    method, path, body=body, timeout=seconds, ignore=ignored
                 )
                 break
-            except self._driver.ConnectionError as error:
+            except self._driver.ConnectionError:
                 self._node = (self._node + 1) % len(self._nodes)
-                if tried == len(self._nodes) or isinstance(error, self._driver.ConnectionTimeout):
+                if tried == len(self._nodes):
                     raise
         if status in BUSY_STATUSES:
             self._node = (self._node + (status != 429)) % len(self._nodes)

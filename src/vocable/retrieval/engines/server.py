@@ -292,13 +292,18 @@ class ServerStore(RowStore):
         wait: float | None = error.wait if isinstance(error, BusyError) else self._wait(error)
         if wait is None:
             raise VectorsError(f"{self.place}: {message}") from error
+        left = patience() - spent
         pause: float = max(wait, min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE) * random.uniform(0.5, 1))
-        if spent + pause > patience():
-            tried = f"{attempts} times in {spent:.0f} s" + (f", it asks to wait {wait:.0f} s" if wait else "")
+        if wait < left and left > FIRST_PAUSE:
+            pause = min(pause, left)  # the last attempt is at the end of the patience
+        if pause > left:
+            tried = f"{counted(attempts, 'time')} in {spent:.0f} s" + (
+                f", it asks to wait {wait:.0f} s" if wait else ""
+            )
             raise UnavailableError(f"{self.place}: {message} (tried {tried})") from error
         if spent + pause > QUIET_SECONDS and time.monotonic() - self.said > SAID_SECONDS:
             self.said = time.monotonic()
-            logger.warning("%s: %s: waiting, for at most %.0f s", self.place, message, patience() - spent)
+            logger.warning("%s: %s: waiting, for at most %.0f s", self.place, message, left)
         return pause
 
     def _reason(self, error: Exception) -> str:
@@ -375,7 +380,9 @@ def servers_of(address: str, ports: Mapping[str, int]) -> list[Server]:
     scheme, mark, rest = address.partition("://")
     nodes, slash, name = rest.partition("/")
     login, at, hosts = nodes.rpartition("@")
-    return [server_of(f"{scheme}{mark}{login}{at}{host}{slash}{name}", ports) for host in hosts.split(",")]
+    return [
+        server_of(f"{scheme}{mark}{login}{at}{host}{slash}{name}", ports) for host in dict.fromkeys(hosts.split(","))
+    ]
 
 
 def server_of(address: str, ports: Mapping[str, int]) -> Server:
