@@ -212,7 +212,7 @@ def test_an_alias_of_several_indexes_is_said(failing: Cluster, corpus: Path) -> 
     lucene.aliases["alone"] = names[0]
     assert_whole(f"{failing.engine}+{failing.url}/alone")
     lucene.several["both"] = names
-    with pytest.raises(VectorsError, match=f"an alias of 2 indexes: name one of {', '.join(names)}"):
+    with pytest.raises(VectorsError, match=f"an alias of 2 indexes: name one of {', '.join(sorted(names))}"):
         engines()[failing.engine].open(f"{failing.url}/both")
 
 
@@ -224,7 +224,7 @@ def test_the_next_address_is_tried_when_one_is_gone(failing: Cluster, corpus: Pa
         place = f"{failing.engine}+http://{hosts}/{failing.place().rpartition('/')[2]}"
         index(corpus, place, workers=2).close()
         assert_whole(place)
-    with pytest.raises(VectorsError, match="refused"):
+    with pytest.raises(VectorsError, match=r"refused|Connection error"):
         engines()[failing.engine].open(f"http://{gone},{gone}/documents")
 
 

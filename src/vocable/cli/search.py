@@ -30,7 +30,8 @@ from vocable.cli.options import (
     wacky_terms,
 )
 from vocable.errors import ArgumentError, ModelError
-from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, SearchOptions, StandingOptions
+from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, StandingOptions
+from vocable.retrieval.protocols import OpenedSearchOptions
 from vocable.tables import line_width, shortened
 
 if TYPE_CHECKING:
@@ -167,14 +168,11 @@ def search(
     run: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --queries: write a TREC run, print no hits.")
     ] = None,
-    engine_options: Annotated[
-        str | None, Doc("Options of the engine for a search, as partial=true of a server (docs/engines.md).")
-    ] = None,
     allow_changed_model: Annotated[
         bool, Doc("Search even if the weights of the model have changed since the index was made.")
     ] = False,
     device: Device = None,
-    **options: Unpack[SearchOptions],
+    **options: Unpack[OpenedSearchOptions],
 ) -> Outcome:
     """Search an index, or that of a service by its address.
 
@@ -182,6 +180,7 @@ def search(
 
     Example: vocable search python-docs "copy a file" --explain
     """
+    engine_options = options.pop("engine_options", None)
     like = options.get("like")
     if like and (queries or query):
         raise ArgumentError("--like takes the place of a query: give one of them")
@@ -199,7 +198,7 @@ def search(
     if index.startswith(("http://", "https://")):
         from vocable.service.client import search_service
 
-        local = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
+        local: dict[str, object] = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
         local |= {"allow_changed_model": allow_changed_model, "engine_options": engine_options}
         return Outcome(_shown(search_service(index, records, k=k, explain=explain, **options, **local), several))
     from vocable.retrieval.records import Answer

@@ -20,12 +20,13 @@ from vocable.encoder.protocol import EncodedTexts
 from vocable.encoder.terms import term_places
 from vocable.encoder.text_encoder import warn_of_unknown
 from vocable.errors import ArgumentError
-from vocable.options import Count, ListOptions, Pruning, QueryEncoding, SearchOptions, checked, select
+from vocable.options import Count, ListOptions, Pruning, QueryEncoding, checked, select
 from vocable.progress import progress
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import Explanation, explain_vectors, text_terms
 from vocable.retrieval.highlights import MARKED_CHARACTERS, Snippet, snippet, word_marks
 from vocable.retrieval.passages import passage
+from vocable.retrieval.protocols import OpenedSearchOptions
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.records import Answer, Hit
 from vocable.retrieval.verbs import open_index
@@ -126,10 +127,9 @@ def search(
     explain: bool = False,
     wacky: Container[str] | None = None,
     run: str | os.PathLike[str] | None = None,
-    engine_options: str | dict[str, object] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
-    **options: Unpack[SearchOptions],
+    **options: Unpack[OpenedSearchOptions],
 ) -> Answers:
     """Search an index.
 
@@ -140,11 +140,9 @@ def search(
         explain: show the terms that made the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
         run: file for the hits as a TREC run.
-        engine_options: options of the engine for a search, as partial=true of a server that answers from a part of its
-            shards (docs/engines.md).
         allow_changed_model: search even if the model's weights are not the ones that made the index.
         device: device of the models, as cpu, cuda or cuda:1; by default the best available.
-        options: settings of the search (`vocable.options.SearchOptions`).
+        options: settings of the search, and of the opening of its index (`vocable.options.SearchOptions`, `engine_options`).
 
     Raises:
         ArgumentError: an argument is out of range, or the index does not have the scores to fuse.
@@ -155,6 +153,7 @@ def search(
     if like is not None and (queries is not None or "query_idf" in options):
         raise ArgumentError("`like` stands in place of queries, and `query_idf` goes with them")
     records = as_queries(cast(Texts, queries)) if like is None else [Query(like, f"like {like}")]
+    engine_options = options.get("engine_options")
     if isinstance(index, Collection) and engine_options is not None:
         raise ArgumentError("engine_options: the index is open already: give them to open_index")
     collection = index if isinstance(index, Collection) else open_index(index, engine_options=engine_options)

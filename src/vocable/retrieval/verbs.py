@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from os import PathLike, fspath
@@ -188,7 +188,7 @@ def build(
 def open_index(
     source: str | PathLike[str],
     *,
-    engine_options: str | dict[str, object] | None = None,
+    engine_options: str | Mapping[str, object] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
 ) -> Collection:

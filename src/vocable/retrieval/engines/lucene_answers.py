@@ -1,4 +1,4 @@
-"""What answers of Elasticsearch and OpenSearch leave out, and their errors in our words."""
+"""Answers of Elasticsearch and OpenSearch: the part that they leave out, and their errors in our words."""
 
 from __future__ import annotations
 
