@@ -142,7 +142,7 @@ def search(
         run: file for the hits as a TREC run.
         allow_changed_model: search even if the model's weights are not the ones that made the index.
         device: device of the models, as cpu, cuda or cuda:1; by default the best available.
-        options: settings of the search, and of the opening of its index (`vocable.options.SearchOptions`, `engine_options`).
+        options: settings of the search (`vocable.options.SearchOptions`), and `engine_options` of `open_index`.
 
     Raises:
         ArgumentError: an argument is out of range, or the index does not have the scores to fuse.

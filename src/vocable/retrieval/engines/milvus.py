@@ -25,7 +25,7 @@ from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import ServerStore, patience, server_of
+from vocable.retrieval.engines.server import ServerStore, patience, patiently, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
@@ -151,7 +151,8 @@ class Milvus(ServerStore):
     def _read_record(self) -> Mapping[str, Any]:
         described = self._ask(self._client.describe_collection, self.name)
         record: Mapping[str, Any] = json.loads(described["properties"]["vocable"])
-        self._load(record)
+        with patiently():  # reading a collection into memory takes longer than a search
+            self._load(record)
         return record
 
     def _load(self, record: Mapping[str, Any]) -> None:
