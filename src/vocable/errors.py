@@ -6,7 +6,7 @@ other exception is a bug (status 1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -41,7 +41,14 @@ class NoSpaceError(VectorsError):
 
 
 class UnavailableError(VectorsError):
-    """The server of an index stayed busy or out of reach for longer than requests are repeated."""
+    """The server of an index stayed busy or out of reach for longer than requests are repeated.
+
+    After a write, `unwritten` are the ids of the documents that the server has not acknowledged.
+    """
+
+    def __init__(self, message: str, unwritten: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.unwritten = list(unwritten)
 
 
 class ModelError(VocableError):

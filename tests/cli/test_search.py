@@ -121,7 +121,7 @@ def test_the_same_command_again_changes_nothing(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, index: str
 ) -> None:
     again = ["index", model, dataset, "-o", index, "--dtype", "float32"]
-    assert done(capsys, *again, "--bm25").startswith(f"{index}: 30 texts, ")
+    assert done(capsys, *again, "--bm25").startswith(f"{index}: 30 texts\nalready there")
     line = f"vocable: {index} was made with other settings (bm25): name another output, or remove it"
     assert refused(capsys, *again) == line
 

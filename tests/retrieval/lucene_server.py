@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,30 +25,49 @@ PARTLY = {
 FEATURE = {"elasticsearch": "sparse_vector", "opensearch": "rank_features"}
 
 
+SHARDS = 3  # of every index
+NO_SHARD = {"type": "no_shard_available_action_exception", "reason": "No shard available for [GET]"}
+NOT_ACTIVE = {"type": "unavailable_shards_exception", "reason": "[documents][0] primary shard is not active"}
+
+
 class Engine:
-    """The indexes of a server: by name the mapping, the documents' sources by id, and those that a search sees."""
+    """The indexes of a server: by name the mapping, the documents' sources by id, and those that a search sees.
+
+    Documents of `lost` shards are not found, counted or written, as a real server does it: its searches answer from the
+    other shards, and a lost shard is not among those that failed.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+        self.lost = set[int]()
+        self.blocked = ""  # the reason for which nothing can be written
         self.aliases: dict[str, str] = {}  # indexes by alias
+        self.several: dict[str, list[str]] = {}  # indexes by an alias of more than one
         self.mappings: dict[str, dict[str, Any]] = {}
         self.written: dict[str, dict[str, Any]] = {}
         self.seen: dict[str, dict[str, Any]] = {}
 
     def answer(self, method: str, path: str, content: bytes, fault: str = "") -> tuple[int, Any]:
         """The status and the body."""
+        path, _, asked = path.partition("?")
+        assert asked.partition("=")[0] in ("", "local", "cluster_manager_timeout", "master_timeout", "timeout")
         name, _, action = unquote(path).strip("/").partition("/")
         body = None if not content or action == "_bulk" else json.loads(content)
         if name == "_aliases":
             return self.change_aliases(body["actions"])
         if name in self.aliases and (method, action) == ("DELETE", ""):
             return 400, {"error": {"type": "illegal_argument_exception", "reason": "an alias"}, "status": 400}
+        if name in self.several:
+            assert (method, action) == ("GET", "_mapping")
+            return 200, {index: {"mappings": self.mappings[index]} for index in self.several[name]}
         name = self.aliases.get(name, name)
         if (method, action) == ("PUT", "") and name in self.mappings:
             reason = f"index [{name}] already exists"
             return 400, {"error": {"type": "resource_already_exists_exception", "reason": reason}, "status": 400}
         if (method, action) == ("PUT", ""):
             assert name == name.lower()
+            if refused := self.refused_type(body["mappings"]["properties"]):
+                return refused
             assert all(
                 field["type"] in ("keyword", "text", "object", FEATURE[self.kind])
                 for field in body["mappings"]["properties"].values()
@@ -60,21 +80,39 @@ class Engine:
                 "status": 404,
             }
         answers = {
-            ("HEAD", ""): dict,
             ("DELETE", ""): lambda: {"acknowledged": self.mappings.pop(name) is not None},
-            ("GET", "_alias"): lambda: {
-                name: {"aliases": {alias: {} for alias, index in self.aliases.items() if index == name}}
-            },
             ("GET", "_mapping"): lambda: {name: {"mappings": self.mappings[name]}},
             ("PUT", "_mapping"): lambda: self.mappings[name].update(body) or {"acknowledged": True},
             ("POST", "_bulk"): lambda: self.results(list(self.bulk(name, content, fault)), fault),
-            ("POST", "_refresh"): lambda: self.seen.update({name: dict(self.written[name])}) or {},
+            ("POST", "_refresh"): lambda: self.seen.update({name: dict(self.written[name])}) or self.shards(),
             ("POST", "_mget"): lambda: {"docs": [self.get(name, one) for one in body["docs"]]},
-            ("POST", "_search"): lambda: {"hits": {"hits": self.search(name, body)}},
-            ("GET", "_count"): lambda: {"count": len(self.seen[name])},
-            ("GET", "_stats/store"): lambda: {"_all": {"primaries": {"store": {"size_in_bytes": 1 + len(content)}}}},
+            ("POST", "_search"): lambda: self.search(name, body) | {"timed_out": False} | self.shards(),
+            ("GET", "_count"): lambda: {"count": len(self.there(name))} | self.shards(),
+            ("GET", "_stats/store"): lambda: (
+                {"_all": {"primaries": {"store": {"size_in_bytes": 1 + len(content)}}}} | self.shards()
+            ),
         }
         return 200, answers[method, action]()
+
+    def shards(self) -> dict[str, Any]:
+        """What an answer says of its shards."""
+        return {"_shards": {"total": SHARDS, "successful": SHARDS - len(self.lost), "skipped": 0, "failed": 0}}
+
+    def is_lost(self, key: str) -> bool:
+        """Whether the document of a key is in a lost shard."""
+        return zlib.crc32(key.encode()) % SHARDS in self.lost
+
+    def there(self, name: str) -> dict[str, Any]:
+        """The documents that a search finds."""
+        return {key: source for key, source in self.seen[name].items() if not self.is_lost(key)}
+
+    def refused_type(self, properties: dict[str, Any]) -> tuple[int, Any] | None:
+        """The answer of a server without the module of weighted terms, as if it were named in `blocked`."""
+        if self.blocked != "no module":
+            return None
+        reason = f"No handler for type [{FEATURE[self.kind]}] declared on field [sparse]"
+        cause = {"type": "mapper_parsing_exception", "reason": reason}
+        return 400, {"error": cause | {"root_cause": [cause]}, "status": 400}
 
     def change_aliases(self, actions: list[dict[str, dict[str, str]]]) -> tuple[int, Any]:
         """Carry out all actions or none."""
@@ -107,6 +145,13 @@ class Engine:
         lines = iter(map(json.loads, content.splitlines()))
         for number, line in enumerate(lines):
             [(action, target)] = line.items()
+            if self.is_lost(target["_id"]) or self.blocked:
+                if action == "index":
+                    next(lines)
+                blocked = 429, {"type": "cluster_block_exception", "reason": self.blocked}
+                status, error = blocked if self.blocked else (503, NOT_ACTIVE)
+                yield {action: {"_id": target["_id"], "status": status, "error": error}}
+                continue
             if number % 3 == 1 and fault in PARTLY and action == "index":
                 next(lines)
                 status, error = PARTLY[fault]
@@ -132,16 +177,20 @@ class Engine:
             yield {"index": {"_id": target["_id"], "result": "created", "status": 201}}
 
     def get(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+        if self.is_lost(asked["_id"]):
+            return {"_id": asked["_id"], "error": NO_SHARD | {"root_cause": [NO_SHARD]}}
         source = self.written[name].get(asked["_id"])
         return {"_id": asked["_id"], "found": source is not None} | (
             {} if source is None else {"_source": chosen(source, asked["_source"])}
         )
 
-    def search(self, name: str, body: dict[str, Any]) -> list[Any]:
+    def search(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         assert body["size"] <= 10_000
+        if body["size"] == 0:
+            return self.counts(name, body)
         found = [
             (source, np.float32(0) if "query" not in body else self.score(body["query"], source))
-            for source in self.seen[name].values()
+            for source in self.there(name).values()
         ]
         if "query" in body:
             assert body["sort"] == [{"_score": "desc"}, {"id": "asc"}]
@@ -151,10 +200,23 @@ class Engine:
             found = [(source, score) for source, score in found if source["id"] > after]
         found = [(source, score) for source, score in found if score is not None]
         found.sort(key=lambda one: (-one[1], one[0]["id"]))
-        return [
+        hits = [
             {"_source": chosen(source, body["_source"]), "_score": float(score), "sort": [source["id"]]}
             for source, score in found[: body["size"]]
         ]
+        return {"hits": {"hits": hits}}
+
+    def counts(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The number of documents, and of those that match each of the filters of an aggregation."""
+        assert body["track_total_hits"] is True
+        there = self.there(name).values()
+        filters = body.get("aggs", {"terms": {"filters": {"filters": {}}}})["terms"]["filters"]["filters"]
+        buckets = {
+            label: {"doc_count": sum(self.score(query, source) is not None for source in there)}
+            for label, query in filters.items()
+        }
+        found = {"aggregations": {"terms": {"buckets": buckets}}} if "aggs" in body else {}
+        return {"hits": {"total": {"value": len(there), "relation": "eq"}, "hits": []}, **found}
 
     def score(self, query: dict[str, Any], source: dict[str, Any]) -> np.float32 | None:
         """The score of a document; None if it does not match."""
@@ -208,13 +270,13 @@ def chosen(source: dict[str, Any], names: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(kind: str, faults: Faults | None = None) -> Iterator[str]:
-    """Serve as this engine, and give the URL."""
+def serving(kind: str, faults: Faults | None = None, made: Engine | None = None) -> Iterator[str]:
+    """Serve as this engine, or as one that is `made` already, and give the URL."""
     headers = {"Content-Type": "application/json; charset=UTF-8"}
     if kind == "elasticsearch":
         headers = {
             "X-Elastic-Product": "Elasticsearch",
             "Content-Type": "application/vnd.elasticsearch+json;compatible-with=9",
         }
-    with serving_http(Engine(kind).answer, headers, faults) as url:
+    with serving_http((made or Engine(kind)).answer, headers, faults) as url:
         yield url

@@ -14,7 +14,7 @@ from annotated_types import Gt, Lt
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
-from vocable.cli.command import Outcome, command
+from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import Loading, Model, Output, Seed, SkipBad, Texts, texts_of
 from vocable.errors import ArgumentError, DataError
 from vocable.options import Count, Device, PretrainOptions, select
@@ -100,7 +100,7 @@ def rescale(
 
         return probe_texts(texts) if number == "auto" else None
 
-    return _adapted(rescale, arguments | {"factor": number}, probe, f"vocable inspect {output}")
+    return _adapted(rescale, arguments | {"factor": number}, probe, f"vocable inspect {quoted(output)}")
 
 
 class _Transferred(NamedTuple):
@@ -148,9 +148,9 @@ def transfer(
     Example: vocable transfer MODEL --target bert-base-uncased -o out
     """
     arguments = locals()
-    following = f"vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware"
+    following = f"vocable pretrain {quoted(output)} TEXTS -o DIR --steps 500 --masking overlap-aware"
     if head_only:  # there is nothing to pre-train
-        following = f"vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
+        following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
     outcome = _adapted(transfer, arguments, lambda: texts_of(texts) if texts else None, following, ("neighbours",))
     if not neighbours:
         return outcome
@@ -197,7 +197,7 @@ def expand_vocabulary(
         raise ArgumentError("--size and --min-count go with --texts: all words of a file are taken")
     if (init == "semantic") != (target is not None):
         raise ArgumentError("--init semantic and --target go together")
-    following = f"vocable pretrain {output} TEXTS -o DIR --steps 500 --masking whole-word"
+    following = f"vocable pretrain {quoted(output)} TEXTS -o DIR --steps 500 --masking whole-word"
     return _adapted(expand_vocabulary, arguments, lambda: texts_of(texts) if texts else None, following)
 
 
@@ -221,7 +221,7 @@ def train_vocabulary(
     Example: vocable train-vocabulary texts.txt -o vocabulary --size 20000
     """
     result = vo.train_vocabulary(texts_of(texts), size, algorithm=algorithm, output=output)
-    following = "" if output is None else f"vocable transfer MODEL --target {output} --init subtoken -o DIR"
+    following = "" if output is None else f"vocable transfer MODEL --target {quoted(output)} --init subtoken -o DIR"
     return Outcome(result, [output], following)
 
 
@@ -263,7 +263,7 @@ def pretrain(
     if complete["labels"]:
         given = chain.from_iterable(map(read_examples, texts))
     adapted = pretrain_folder(output, made_from, lambda: vo.load(model, **loading), given, steps=steps, **settings)
-    following = f"vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
+    following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
     return Outcome(vo.provenance(adapted)[-1], [output], following)
 
 
@@ -297,7 +297,7 @@ def calibrate(
             raise DataError("no text to probe with", source=" ".join(texts))
         return found
 
-    return _adapted(calibrate, arguments, probe, f"vocable inspect {output}")
+    return _adapted(calibrate, arguments, probe, f"vocable inspect {quoted(output)}")
 
 
 @command("Adapt", reads=True)
@@ -333,5 +333,5 @@ def make_inference_free(
             return (example.query for stream in streams for example in stream)
         return texts_of(texts) if texts else None
 
-    following = f"vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
+    following = f"vocable evaluate {quoted(output)} --dataset SOURCE, or a recipe with model: {quoted(output)}"
     return _adapted(make_inference_free, arguments, read, following)

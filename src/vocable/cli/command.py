@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -36,11 +37,15 @@ TEXT_FILES = (".jsonl", ".json", ".tsv", ".txt")
 
 
 class Outcome(NamedTuple):
-    """The result of a command, the files or folders that it wrote, and a command that may follow."""
+    """The result of a command, the files or folders that it wrote, and a command that may follow.
+
+    `repeated`: what it would have written was there already; None if the files tell.
+    """
 
     result: Any = None
     written: Sequence[str | Path | None] = ()
     following: str = ""
+    repeated: bool | None = None
 
 
 class Command(NamedTuple):
@@ -78,6 +83,11 @@ def command(
     return register
 
 
+def quoted(path: object) -> str:
+    """Return a path or an address as one word of a shell, for the command that may follow."""
+    return shlex.quote(str(path))
+
+
 def command_name(function: Callable[..., object]) -> str:
     """Return the name of a function on the command line."""
     return function.__name__.replace("_", "-")
@@ -100,7 +110,8 @@ def typer_function(declared: Command, *, with_options: bool = True) -> Callable[
             with nullcontext() if skip_bad is None else _reading(skip_bad):
                 outcome = declared.function(**given)
                 if outcome is not None:
-                    repeated = before is not None and before == _state(output)
+                    same = before is not None and before == _state(output)
+                    repeated = same if outcome.repeated is None else outcome.repeated
                     _print(outcome, repeated, as_json, markdown, output)
         except UnwrittenError as error:
             _print(Outcome(error.result), False, as_json, markdown, output)
@@ -137,7 +148,8 @@ def _print(outcome: Outcome, repeated: bool, as_json: bool, markdown: bool, outp
     if files and not markdown:
         show(f"{'already there, made with the same settings' if repeated else 'written'}: {', '.join(files)}")
     if outcome.following and not markdown:
-        show(f"next: {masked(outcome.following)}")
+        following = masked(outcome.following)
+        show(f"next{'' if following == outcome.following else ', with the password for ***'}: {following}")
 
 
 def _state(output: str | Path | None) -> tuple[int, int] | None:

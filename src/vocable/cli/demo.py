@@ -15,6 +15,7 @@ from time import perf_counter
 from rich.console import Console
 from rich.markup import escape
 
+from vocable.cli.command import quoted
 from vocable.data import Document, pydocs
 from vocable.encoder.hub import BUILT_IN_MODEL
 from vocable.encoder.load import load_encoder
@@ -85,9 +86,9 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
     own = "" if folder == Path(DEFAULT_OUTPUT) else f" -o {folder}"
     for command, what in (
         (f"vocable demo{own} --serve", "see it on a page, in a browser"),
-        (f'vocable search {folder / "index"} "your own question" --explain', "search this index"),
+        (f'vocable search {quoted(folder / "index")} "your own question" --explain', "search this index"),
         (f"vocable index {BUILT_IN_MODEL} my-documents.jsonl -o my-index", "index your own documents"),
-        (f'vocable search {folder / "index"} "your own question" --hybrid', "with BM25, and any dense vectors"),
+        (f'vocable search {quoted(folder / "index")} "your own question" --hybrid', "with BM25, and any dense vectors"),
         (f"vocable tune {BUILT_IN_MODEL} my-documents.jsonl -o my-model", "tune on them; needs the extra train"),
     ):
         console.print(f"   {command}\n      [dim]{what}[/dim]")
@@ -132,7 +133,7 @@ def _change(what: str, before: Evaluation, after: Evaluation) -> str:
 
 
 def _ask(console: Console, model: Model, collection: Collection) -> None:
-    for question, hits, _ in search(collection, QUESTIONS, 3, explain=True):
+    for question, hits, *_ in search(collection, QUESTIONS, 3, explain=True):
         console.print(f"\n   [bold]{escape(question.text)}[/bold]")
         heaviest = expand_text(model, question.text, "query", k=40).terms
         added = [term.term for term in heaviest if not term.in_text]
@@ -156,7 +157,7 @@ def _tune(folder: Path, console: Console) -> None:
         report = tune(BUILT_IN_MODEL, "pydocs:", folder, minutes=TUNING_MINUTES)
     except ArgumentError as error:  # the machine is too slow for these minutes
         console.print(f"   left out: {escape(str(error))}")
-        console.print(f"   with more time: vocable tune {BUILT_IN_MODEL} pydocs: -o {folder}")
+        console.print(f"   with more time: vocable tune {BUILT_IN_MODEL} pydocs: -o {quoted(folder)}")
         return
     assert isinstance(report, TuningReport)
     for table in report.tables()[:2]:  # the control is Python's documentation itself, and no control here

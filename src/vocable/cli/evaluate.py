@@ -11,7 +11,7 @@ from annotated_types import Ge
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
-from vocable.cli.command import Outcome, command
+from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import Measures, Model, Output, Results, SkipBad, Vectors, keywords, texts_of
 from vocable.encoder.pooling import PoolingName
 from vocable.options import Count, CountOrZero, Device, EvaluationOptions, SelectionOptions, Share
@@ -187,4 +187,4 @@ def export_model(
     made = vo.export_model(
         loaded, output, format=format, int8=int8, texts=texts_of(texts) if texts else None, min_overlap=min_overlap
     )
-    return Outcome(made, [output], f"vocable index {output} CORPUS -o INDEX")
+    return Outcome(made, [output], f"vocable index {quoted(output)} CORPUS -o INDEX")

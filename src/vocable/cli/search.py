@@ -13,7 +13,7 @@ import typer
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
-from vocable.cli.command import Outcome, command
+from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import (
     Corpus,
     Model,
@@ -30,7 +30,8 @@ from vocable.cli.options import (
     wacky_terms,
 )
 from vocable.errors import ArgumentError, ModelError
-from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, SearchOptions, StandingOptions
+from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, StandingOptions
+from vocable.retrieval.protocols import OpenedSearchOptions
 from vocable.tables import line_width, shortened
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def index(
         **options,
     )
     hybrid = " --hybrid" if len(made.spaces) > 1 else ""
-    return Outcome(made, [output], f'vocable search {output} "your question"{hybrid}')
+    return Outcome(made, [output], f'vocable search {quoted(output)} "your question"{hybrid}', made.was_there)
 
 
 @command("Search")
@@ -171,7 +172,7 @@ def search(
         bool, Doc("Search even if the weights of the model have changed since the index was made.")
     ] = False,
     device: Device = None,
-    **options: Unpack[SearchOptions],
+    **options: Unpack[OpenedSearchOptions],
 ) -> Outcome:
     """Search an index, or that of a service by its address.
 
@@ -179,6 +180,7 @@ def search(
 
     Example: vocable search python-docs "copy a file" --explain
     """
+    engine_options = options.pop("engine_options", None)
     like = options.get("like")
     if like and (queries or query):
         raise ArgumentError("--like takes the place of a query: give one of them")
@@ -196,8 +198,8 @@ def search(
     if index.startswith(("http://", "https://")):
         from vocable.service.client import search_service
 
-        local = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
-        local["allow_changed_model"] = allow_changed_model
+        local: dict[str, object] = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
+        local |= {"allow_changed_model": allow_changed_model, "engine_options": engine_options}
         return Outcome(_shown(search_service(index, records, k=k, explain=explain, **options, **local), several))
     from vocable.retrieval.records import Answer
 
@@ -205,7 +207,7 @@ def search(
         from vocable.storage import check_file
 
         check_file(run)
-    opened = vo.open_index(index, allow_changed_model=allow_changed_model, device=device)
+    opened = vo.open_index(index, engine_options=engine_options, allow_changed_model=allow_changed_model, device=device)
     marked = wacky_terms(wacky, wacky_share, opened.loaded_model) if wacky or wacky_share else None
     if run is not None:  # all queries together: a run is one file
         return Outcome(_RunSummary(len(vo.search(opened, list(records), k, run=run, **options))), [run])
@@ -325,7 +327,7 @@ def encode(
     """
     made = vo.encode(**keywords(locals()))
     complete = role == "document" and shard is None
-    return Outcome(made, [output], f"vocable index {output} CORPUS -o INDEX" if complete else "")
+    return Outcome(made, [output], f"vocable index {quoted(output)} CORPUS -o INDEX" if complete else "")
 
 
 @command("Search", reads=True)

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
-from vocable.cli.command import Outcome, command
+from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import Place, keywords
 from vocable.options import Count
 from vocable.service import ServiceOptions
@@ -62,4 +62,4 @@ def publish(
     Example: vocable publish my-index -o site
     """
     made = vo.publish(index, output, title=title, bm25=bm25, characters=characters, encoder=encoder)
-    return Outcome(made, following=f"python3 -m http.server --directory {output}")
+    return Outcome(made, following=f"python3 -m http.server --directory {quoted(output)}")

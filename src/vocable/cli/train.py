@@ -11,7 +11,7 @@ from annotated_types import Gt
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
-from vocable.cli.command import Outcome, command
+from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import Corpus, Lines, Loading, Model, Output, Seed, SkipBad, keywords
 from vocable.options import Device, NegativeOptions, TestsetOptions, select
 from vocable.tuning.sources import TuningSources
@@ -102,7 +102,7 @@ def train(
     )
     if variants or sweep:
         return Outcome(result, [output, figure])
-    return Outcome(None, [output], f"vocable evaluate {output} --dataset SOURCE")
+    return Outcome(None, [output], f"vocable evaluate {quoted(output)} --dataset SOURCE")
 
 
 @command("Train")
@@ -195,4 +195,4 @@ def make_testset(
     Example: vocable make-testset clicks.jsonl -o test-set --queries 300
     """
     made = vo.make_testset(**keywords(locals()))
-    return Outcome(made, [output, train_output], f"vocable evaluate vocable-mini --dataset beir:{output}")
+    return Outcome(made, [output, train_output], f"vocable evaluate vocable-mini --dataset {quoted(f'beir:{output}')}")

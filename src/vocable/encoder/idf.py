@@ -5,7 +5,7 @@ Letters: v terms, n documents, q queries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -62,9 +62,15 @@ def idf(frequencies: NDArray[np.int64], documents: int, *, formula: Formula = "b
     return weights.astype(np.float32)
 
 
-def weighed(vectors: csr_array, term_idf: NDArray[np.float32] | None, power: float) -> csr_array:
-    """Multiply the weights of query vectors [q, v] by the terms' IDF [v] to a power; unchanged without IDF."""
+def weighed(
+    vectors: csr_array, term_idf: Callable[[NDArray[np.int32]], NDArray[np.float32]] | None, power: float
+) -> csr_array:
+    """Multiply the weights of query vectors [q, v] by their terms' IDF to a power; unchanged without IDF.
+
+    `term_idf` returns the IDF of t terms, float32 [t].
+    """
     if term_idf is None or not power:
         return vectors
-    weights = vectors.data * term_idf[vectors.indices] ** np.float32(power)
+    terms, places = np.unique(vectors.indices, return_inverse=True)
+    weights = vectors.data * (term_idf(terms) ** np.float32(power))[places]
     return csr_array((weights, vectors.indices, vectors.indptr), shape=vectors.shape)

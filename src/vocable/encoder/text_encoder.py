@@ -43,8 +43,8 @@ class TextEncoder:
 
     Counters: `truncated` texts or windows longer than `max_length` tokens, `windows_read` windows, and `unknown` texts
     or windows with more than half of their tokens outside the vocabulary. A text with no token in the vocabulary, as an
-    empty one, has no terms. With `term_idf`, the IDF of a collection's terms [v], weights of queries are multiplied by
-    it to the power `query_idf`, by default the model's own.
+    empty one, has no terms. With `term_idf`, the IDF of some of a collection's terms, weights of queries are multiplied
+    by it to the power `query_idf`, by default the model's own.
     """
 
     @checked
@@ -67,7 +67,7 @@ class TextEncoder:
         self.max_terms, self.batch_tokens = max_terms or own.max_terms, found.batch_tokens
         self._grows = self.long_documents == "maxpool" and max_terms is None and own.max_terms is not None
         self.query_idf: float = 0.0 if role == "document" else own.query_idf if query_idf is None else query_idf
-        self.term_idf: np.ndarray | None = None
+        self.term_idf: Callable[[np.ndarray], np.ndarray] | None = None  # IDF of the terms with these numbers
         self.truncated = self.windows_read = self.unknown = 0
 
     @property
@@ -120,7 +120,8 @@ class TextEncoder:
         `frequencies` [v] counts the collection's `documents` that contain each term.
         """
         if self.query_idf and documents:
-            self.term_idf = idf(frequencies, documents)
+            known = idf(frequencies, documents)
+            self.term_idf = lambda terms: known[terms]
 
     def weighed(self, vectors: csr_array) -> csr_array:
         """Multiply the weights of vectors [b, v] by the IDF of the collection, if it is known."""

@@ -253,6 +253,7 @@ def _of_index(system: System, dataset: Dataset, measures: list[str], options: Ev
         assert not is_model(system)
         with closing(open_index(system, device=options.get("device"))) as opened:
             return _of_index(opened, dataset, measures, options)
+    system.check_whole("evaluate")
     return evaluate_index(
         system,
         dataset,

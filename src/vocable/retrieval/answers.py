@@ -20,12 +20,13 @@ from vocable.encoder.protocol import EncodedTexts
 from vocable.encoder.terms import term_places
 from vocable.encoder.text_encoder import warn_of_unknown
 from vocable.errors import ArgumentError
-from vocable.options import Count, ListOptions, Pruning, QueryEncoding, SearchOptions, checked, select
+from vocable.options import Count, ListOptions, Pruning, QueryEncoding, checked, select
 from vocable.progress import progress
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import Explanation, explain_vectors, text_terms
 from vocable.retrieval.highlights import MARKED_CHARACTERS, Snippet, snippet, word_marks
 from vocable.retrieval.passages import passage
+from vocable.retrieval.protocols import OpenedSearchOptions
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.records import Answer, Hit
 from vocable.retrieval.verbs import open_index
@@ -78,7 +79,8 @@ class Answers(Sequence[Answer]):
             parts = self.collection.score_parts(self.ranking, number, query.text, document) if self.explained else None
             rank, first = self.ranking.offset + place + 1, firsts.get(document.id)
             hits.append(Hit(rank, score, document, why, best, part, first, parts))
-        return Answer(query, tuple(hits), None if self.like else self.collection.suggestion(query.text))
+        suggestion = None if self.like else self.collection.suggestion(query.text)
+        return Answer(query, tuple(hits), suggestion, self.ranking.missing)
 
     def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
         model, query = self.collection.loaded_model, self.queries[number]
@@ -127,7 +129,7 @@ def search(
     run: str | os.PathLike[str] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
-    **options: Unpack[SearchOptions],
+    **options: Unpack[OpenedSearchOptions],
 ) -> Answers:
     """Search an index.
 
@@ -140,7 +142,7 @@ def search(
         run: file for the hits as a TREC run.
         allow_changed_model: search even if the model's weights are not the ones that made the index.
         device: device of the models, as cpu, cuda or cuda:1; by default the best available.
-        options: settings of the search (`vocable.options.SearchOptions`).
+        options: settings of the search (`vocable.options.SearchOptions`), and `engine_options` of `open_index`.
 
     Raises:
         ArgumentError: an argument is out of range, or the index does not have the scores to fuse.
@@ -151,7 +153,10 @@ def search(
     if like is not None and (queries is not None or "query_idf" in options):
         raise ArgumentError("`like` stands in place of queries, and `query_idf` goes with them")
     records = as_queries(cast(Texts, queries)) if like is None else [Query(like, f"like {like}")]
-    collection = index if isinstance(index, Collection) else open_index(index)
+    engine_options = options.get("engine_options")
+    if isinstance(index, Collection) and engine_options is not None:
+        raise ArgumentError("engine_options: the index is open already: give them to open_index")
+    collection = index if isinstance(index, Collection) else open_index(index, engine_options=engine_options)
     model: dict[str, object] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)

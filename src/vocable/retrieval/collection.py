@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from vocable.data import Document
 from vocable.data.texts import Texts, as_texts
+from vocable.encoder.idf import idf
 from vocable.encoder.models import Model, describe
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.tokens import WORD_MARKS
@@ -85,8 +86,16 @@ class Collection(StoredDocuments):
         if self.meta.vocabulary != describe(encoder, self.model).vocabulary:
             raise VectorsError(f"the vocabulary of {self.model} is not the one that the index was made with")
         if encoder.query_idf:
-            encoder.term_idf = self.term_counts.idf
+            encoder.term_idf = self.term_idf
         return encoder
+
+    def term_idf(self, terms: np.ndarray) -> np.ndarray:
+        """Return the IDF of t terms in the documents as they are now, float32 [t]; 1 without documents."""
+        if self.store.about.counts_terms:
+            frequencies, documents = self.store.count_terms(terms)
+            return idf(frequencies, documents) if documents else np.ones(len(terms), np.float32)
+        counts = self.term_counts
+        return np.ones(len(terms), np.float32) if counts.idf is None else counts.idf[terms]
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
         """Return the passages to display for these hits (by default the documents), with the ids of their vectors.
@@ -130,10 +139,10 @@ class Collection(StoredDocuments):
         self.check_sort(sorting)
         wanted = sort_depth(sorting) or offset + k
         paged = offset and not sorting.get("sort")  # sorted pages are all of the same hits
-        if len(weights) > 1 and paged and min(wanted, len(self)) > deepest:  # pages would be of different fusions
+        if len(weights) > 1 and paged and self.reachable(wanted) > deepest:  # pages would be of different fusions
             limit = f"offset + k must be at most {deepest} in a fused search, not {wanted}"
             raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
-        first = min(max(wanted, rerank_depth(reranking)), max(1, len(self)))
+        first = self.reachable(max(wanted, rerank_depth(reranking)))
         depth = fusion_depth(first) if len(weights) > 1 else first
         if like is not None:
             vectors = self.like(like, **select(Pruning, options)) if vectors is None else vectors
@@ -149,6 +158,8 @@ class Collection(StoredDocuments):
             filter=parse_filter(filter) if isinstance(filter, str) else filter,
             **select(Matching, options),
         )
+        if missing := next((one.missing for one in found.values() if one.missing), None):
+            logger.warning("%s: %s: the hits are of the rest", self.place, missing)
         if like is not None:
             found = {space: ranking.without(like).first(depth) for space, ranking in found.items()}
         if len(weights) > 1:
@@ -161,7 +172,19 @@ class Collection(StoredDocuments):
         ranking = ranking.first(wanted).after(0, options.get("min_score"))
         if field := sorting.get("sort"):
             ranking = sorted_by(ranking, field, self._fields)
-        return ranking.after(offset).first(k)
+        return replace(ranking.after(offset).first(k), missing=missing)
+
+    def reachable(self, k: int) -> int:
+        """Return k, or the number of documents if it is smaller; a server is asked for it only if k is large."""
+        of_server = not self.store.about.in_folder
+        if of_server and (k <= MIN_DEPTH or getattr(self.store.opening, "partial", False)):
+            return k
+        return min(k, max(1, len(self)))
+
+    def check_whole(self, verb: str) -> None:
+        """Raise `ArgumentError` if a search may leave out a part, which would pass for a result of the whole."""
+        if getattr(self.store.opening, "partial", False):
+            raise ArgumentError(f"{verb}: opened with partial=true, which may leave out documents: open it without")
 
     def score_parts(self, ranking: Ranking, number: int, query: str, document: Document) -> ScoreParts | None:
         """Return the parts of the score of a hit of one query; None for a score of sparse vectors alone."""
@@ -297,12 +320,13 @@ class Collection(StoredDocuments):
             conditions = {}
         if self.limits.long_documents != "passages" and conditions.keys() <= {*self.store.about.matching}:
             return self.store.search(queries, k, space=space, filter=filter, **select(Matching, conditions))
-        found, share = [], conditions.pop("minimum_match", 0.0)
+        found, missing, share = [], None, conditions.pop("minimum_match", 0.0)
         for row in range(queries.shape[0]):
             query: csr_array = queries[[row]]
             needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
             found.append(self._hits(query, k, needed, space, filter, select(Matching, conditions)))
-        return ranking_of(found, k)
+            missing = missing or getattr(self.store, "missing", None)
+        return replace(ranking_of(found, k), missing=missing)
 
     def _hits(
         self, query: csr_array, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching

@@ -94,7 +94,7 @@ def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
     moved = []
     for ranking in rankings:
         places = np.array([*(rows[identifier] for identifier in ranking.ids or ()), -1], dtype=np.int32)  # -1: the last
-        moved.append(Ranking(places[ranking.rows], ranking.scores, ids))
+        moved.append(replace(ranking, rows=places[ranking.rows], ids=ids))
     return moved
 
 

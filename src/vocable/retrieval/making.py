@@ -17,6 +17,7 @@ from vocable.encoder.stream import StreamProgress
 from vocable.errors import ArgumentError, UnavailableError, VectorsError, VocableError
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import Store
+from vocable.retrieval.engines.server import patiently
 from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.protocols import STORE, Space
 from vocable.storage import ANOTHER, finish, finished, resumable
@@ -48,25 +49,29 @@ class Making:
     dimensions: int | None  # of the dense vectors that the model of the sparse ones gives in the same pass
     device: str | None
 
+    @patiently()
     def make(self, address: str, parts: Parts) -> Collection:
         """Fill a store, in a work folder for an engine whose store is a folder."""
         if not self.engine.about.in_folder:
             return self._fill(address, self._begun(address), parts)
         folder = Path(address)
-        if not finished(folder, self.settings):
+        if not (there := finished(folder, self.settings)):
             with resumable(folder, self.settings) as work:
                 inner = work / "store"
                 if not (inner / STORE).is_file():
                     shutil.rmtree(inner, ignore_errors=True)
                 self._fill(str(inner), inner.exists(), parts).close()
                 finish(work, folder, inner)
-        return self._fill(address, True, parts)
+        collection = self._fill(address, True, parts)
+        collection.was_there = there
+        return collection
 
+    @patiently()
     def replace(self, address: str, parts: Parts) -> Collection:
         """Fill a store beside the one at an address on a server, let it take the name, and remove the one before."""
         engine: Any = self.engine
         number = engine.generation(address)
-        if self._differing(address) != []:
+        if not (there := self._differing(address) == []):
             beside = engine.numbered(address, number + 1)
             if other := self._differing(beside):  # which may be running
                 begun = f"{masked(beside)}: a replacement with other settings ({', '.join(other)}) has begun"
@@ -78,7 +83,9 @@ class Making:
             number += 1
         if number > 1 and self._differing(before := engine.numbered(address, number - 1)) is not None:
             self._remove(before)
-        return self._fill(address, True, parts)
+        collection = self._fill(address, True, parts)
+        collection.was_there = there
+        return collection
 
     def _remove(self, address: str) -> None:
         """Remove the store before this one."""
@@ -92,7 +99,8 @@ class Making:
         collection = collection_of(fspath(self.output), store, device=self.device)
         loaded = {"loaded_model": self.model, "dense_model": self.dense_model}
         vars(collection).update({name: one for name, one in loaded.items() if one is not None})
-        if not store.settings["whole"]:
+        collection.was_there = store.settings["whole"]
+        if not collection.was_there:
             try:
                 collection.fill(parts)
             except BaseException as error:

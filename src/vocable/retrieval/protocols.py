@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from typing import Annotated, Any
+
+from typing_extensions import Doc
 
 from vocable.errors import ArgumentError
+from vocable.options import SearchOptions
 from vocable.retrieval import engines as package
 from vocable.storage import path_name, read_record
 
@@ -21,6 +25,15 @@ ENGINE_PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|
 STORE = "store.json"  # in the folder of a collection
 DEFAULT_ENGINE = "edge"  # engine of a plain folder
 Space = str  # kind of vectors of a document: "sparse" and "bm25" are sparse [n, v]; "dense" is float32 [n, d]
+
+
+class OpenedSearchOptions(SearchOptions, total=False):
+    """Settings of a search, and of the opening of its index."""
+
+    engine_options: Annotated[
+        str | Mapping[str, object] | None,
+        Doc("Options of the engine for a search, as partial=true of a server (docs/engines.md)."),
+    ]
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,8 @@ class About:
     spaces: tuple[Space, ...] = ("sparse",)
     part: int = 512  # documents that are encoded and written at once: a kill loses at most one part of work
     options: type[Any] = NoOptions  # dataclass of the engine's own options
+    opening: type[Any] = NoOptions  # dataclass of its options of an opening, for a search
+    counts_terms: bool = False  # counts the documents that have a term as fast as it searches
 
 
 def engine_named(name: str) -> Any:

@@ -29,7 +29,8 @@ class Ranking:
     `rows` int32 [q, k] are row numbers of documents, -1 if a query has fewer hits; `scores` float32 [q, k] are 0 there.
     `ids` are the n document ids by row, if the index has ids. `offset` is the number of better documents left out.
     After a reranking, `first_scores` are the scores before it. `parts` are rankings by kind of vectors whose scores, by
-    document, sum up to the score (before a reranking); a document that one does not have has 0 there.
+    document, sum up to the score (before a reranking); a document that one does not have has 0 there. `missing` is the
+    part of the collection that was not searched, in words.
     """
 
     rows: np.ndarray
@@ -38,6 +39,7 @@ class Ranking:
     offset: int = 0
     first_scores: np.ndarray | None = None
     parts: Mapping[str, Ranking] | None = None
+    missing: str | None = None
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or self.rows.shape != self.scores.shape:
@@ -89,7 +91,7 @@ class Ranking:
                 if name == left_out:
                     rows[query, place:] = [*rows[query, place + 1 :], -1]
                     scores[query, place:] = [*scores[query, place + 1 :], 0]
-        return Ranking(rows, scores, self.ids)
+        return Ranking(rows, scores, self.ids, missing=self.missing)
 
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
         """Return the hits as records of ir_measures, with the q `query_ids` by row."""

@@ -116,16 +116,21 @@ class Hit(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A query and its hits, best first; `suggestion` is the query with words that no document has replaced."""
+    """A query and its hits, best first; `suggestion` is the query with words that no document has replaced.
+
+    `missing` is the part of the index that was not searched, in words.
+    """
 
     query: Query
     hits: tuple[Hit, ...]
     suggestion: str | None = None
+    missing: str | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the answer as JSON values."""
-        instead = {} if self.suggestion is None else {"suggestion": self.suggestion}
-        return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **instead}
+        more: dict[str, object] = {"suggestion": self.suggestion, "missing": self.missing}
+        more = {name: value for name, value in more.items() if value is not None}
+        return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **more}
 
     def __str__(self) -> str:
         shown = "\n".join(map(str, self.hits)) or "no hits"

@@ -39,6 +39,7 @@ from vocable.pruning import prune
 from vocable.retrieval.coverage import Coverage, warn_of_language
 from vocable.retrieval.dense_models import dense_checksum, load_dense, normalized
 from vocable.retrieval.engines.base import Store, Vectors
+from vocable.retrieval.engines.server import patiently
 from vocable.retrieval.filters import names_of
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.records import Changed
@@ -61,6 +62,7 @@ class StoredDocuments:
 
     built: EncodedCorpus | None = None  # counts of the making, just after it
     _counted: tuple[object, TermCounts] | None = None  # the last counts, with the version of the documents
+    was_there = False  # the making found it whole
 
     def __init__(
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
@@ -198,6 +200,7 @@ class StoredDocuments:
         if not self.store.about.changes:
             raise ArgumentError(f"{self.place} cannot change: index again to a plain folder, or to a server")
 
+    @patiently()
     def fill(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]]) -> None:
         """Add the documents of a corpus to a new collection; an interrupted call resumes when repeated.
 
@@ -240,7 +243,15 @@ class StoredDocuments:
     def counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""
         done = StreamProgress(**self.store.settings["progress"])
-        counts = done.texts, done.seconds, done.truncated, done.empty, self.meta.max_length or None, 0, ""
+        counts = (
+            done.texts,
+            0.0 if self.was_there else done.seconds,
+            done.truncated,
+            done.empty,
+            self.meta.max_length or None,
+            0,
+            "",
+        )
         return EncodedCorpus(*counts, windows=done.windows, unknown=done.unknown)
 
     def add(self, documents: Iterable[Document]) -> Changed:
@@ -250,6 +261,7 @@ class StoredDocuments:
         """
         return self.add_stream(check_documents(documents))
 
+    @patiently()
     def add_stream(self, documents: Iterable[Document]) -> Changed:
         """Add documents of a reader as `add` does, in parts and unchecked.
 
@@ -273,13 +285,16 @@ class StoredDocuments:
                     added, replaced = added + len(changed) - len(gone), replaced + len(gone)
                     unchanged += len(part) - len(changed)
                     advance(len(some))
+            self._settle_written()
+            count = len(self)
         except VocableError as error:
             if written := added + replaced:
                 error.args = (f"{error}; {counted(written, 'document')} before this are written: add the same again",)
+            elif isinstance(error, UnavailableError) and not error.unwritten:
+                error.args = (f"{error}; no document is written: add the same again",)
             raise
-        self._settle_written()
         self._warn(done)
-        return Changed(added, replaced, unchanged, 0, len(self))
+        return Changed(added, replaced, unchanged, 0, count)
 
     def _warn(self, done: StreamProgress) -> None:
         """Log losses of added texts."""
@@ -293,16 +308,21 @@ class StoredDocuments:
             if count:
                 logger.warning("%s: %s %s", self.place, counted(count, "text"), loss)
 
+    @patiently()
     def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; an unknown id is ignored."""
         self.check_changes()
         deleted, names = 0, iter(dict.fromkeys(ids))
-        while some := list(islice(names, self.store.about.part)):
-            found = [document for document in self.documents(some) if document is not None]
-            self._remove(found)
-            deleted += len(found)
-        self._settle_written()
-        return Changed(0, 0, 0, deleted, len(self))
+        try:
+            while some := list(islice(names, self.store.about.part)):
+                found = [document for document in self.documents(some) if document is not None]
+                self._remove(found)
+                deleted += len(found)
+            self._settle_written()
+            return Changed(0, 0, 0, deleted, len(self))
+        except UnavailableError as error:
+            error.args = (f"{error}; {counted(deleted, 'document')} before this are deleted: delete the same again",)
+            raise
 
     def others(self, ids: Collection[str]) -> Iterator[str]:
         """Iterate over the ids of documents that are not among `ids`, in any order."""

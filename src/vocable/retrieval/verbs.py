@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from os import PathLike, fspath
@@ -186,18 +186,26 @@ def build(
 
 
 def open_index(
-    source: str | PathLike[str], *, allow_changed_model: bool = False, device: str | None = None
+    source: str | PathLike[str],
+    *,
+    engine_options: str | Mapping[str, object] | None = None,
+    allow_changed_model: bool = False,
+    device: str | None = None,
 ) -> Collection:
     """Open a collection that `index` made.
 
-    `allow_changed_model` permits a model whose weights have changed since; `device` is the model's, as in `load`.
+    `engine_options` are those of a search, as partial=true of a server that answers from a part of its shards
+    (docs/engines.md). `allow_changed_model` permits a model whose weights have changed since; `device` is the model's,
+    as in `load`.
 
     Raises:
         ArgumentError: unknown engine.
         VectorsError: there is no collection, or it is unfinished, damaged, or in use.
     """
     engine, address = engine_of(source)
+    options = engine.parse_options(engine_options, opening=True)
     store = engine.open(address)
+    store.opening = engine.about.opening(**options)
     if not store.settings.get("whole"):
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")

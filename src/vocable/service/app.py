@@ -136,7 +136,9 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         """Find the best documents for a query."""
         http.state.query = request.query
         answer = (await service.search(request)).to_json()
-        return JSONResponse({name: value for name, value in answer.items() if name in ("hits", "suggestion")})
+        return JSONResponse(
+            {name: value for name, value in answer.items() if name in ("hits", "suggestion", "missing")}
+        )
 
     @app.post("/explain", responses=refusals(404), response_model=Explanation | Expansion)
     async def explain(request: schemas.ExplainRequest, http: HTTPRequest) -> Response:

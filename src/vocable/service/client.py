@@ -28,7 +28,15 @@ CHANGED = TypeAdapter(Changed)
 DOCUMENTS = TypeAdapter(list[WrittenDocument | None])
 EXPLAINED: TypeAdapter[Explanation | Expansion] = TypeAdapter(Explanation | Expansion)
 SPARSE_VECTORS = TypeAdapter(list[list[SparseValue]])
-LOCAL = ("allow_changed_model", "device", "rerank", "wacky", "wacky_share", "run")  # settings of a local index alone
+LOCAL = (
+    "allow_changed_model",
+    "device",
+    "engine_options",
+    "rerank",
+    "wacky",
+    "wacky_share",
+    "run",
+)  # settings of a local index alone
 
 
 class Client:
@@ -131,7 +139,7 @@ def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Itera
                 yield Answer(query, ())
                 continue
             found = client.answer({"query": None if settings.get("like") else query.text, **settings})
-            yield Answer(query, tuple(one.hit() for one in found.hits), found.suggestion)
+            yield Answer(query, tuple(one.hit() for one in found.hits), found.suggestion, found.missing)
 
 
 def _reason(answer: Any) -> str:

@@ -51,8 +51,8 @@ class ServiceTool(NamedTuple):
 
 async def _search(service: Service, request: SearchRequest) -> dict[str, object]:
     answer = await service.search(request)
-    instead = {} if answer.suggestion is None else {"suggestion": answer.suggestion}
-    return {"hits": [_found(hit) for hit in answer.hits], **instead}
+    more = {"suggestion": answer.suggestion, "missing": answer.missing}
+    return {"hits": [_found(hit) for hit in answer.hits]} | {name: one for name, one in more.items() if one is not None}
 
 
 def _found(hit: Hit) -> dict[str, object]:
@@ -106,7 +106,9 @@ async def _about(service: Service) -> str:
     name = PurePath(service.collection.place.partition("?")[0]).name
     fields = sorted(service.collection.known_fields or ())
     listed = ", ".join(fields[:MAX_FIELDS]) + ", …" * (len(fields) > MAX_FIELDS)
-    return f"{name!r} ({await service.count():,} documents{f'; fields: {listed}' if fields else ''})"
+    count = await service.count()
+    size = "documents" if count is None else f"{count:,} documents"
+    return f"{name!r} ({size}{f'; fields: {listed}' if fields else ''})"
 
 
 async def call(service: Service, name: str, arguments: dict[str, Any]) -> tuple[Any, bool]:

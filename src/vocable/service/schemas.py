@@ -221,6 +221,7 @@ class SearchAnswer(BaseModel):
 
     hits: list[FoundDocument]
     suggestion: str | None = Field(default=None, description="The query with words that no document has replaced.")
+    missing: str | None = Field(default=None, description="The part of the index that was not searched, in words.")
 
 
 class DocumentsRequest(JSONBody):
@@ -244,7 +245,7 @@ class Info(BaseModel):
     auto_truncate: bool = False
     tokenization_workers: int = 1
     version: str
-    documents: int
+    documents: int | None = Field(description="Null while the server of the index cannot count them.")
     spaces: list[str]
     dimensions: int | None = Field(description="Of the model's dense vectors; null if it is sparse alone.")
     can_change: bool

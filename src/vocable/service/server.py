@@ -225,7 +225,7 @@ def _opened(settings: WorkerSettings) -> ServedIndex:
         "allow_changed_model": options.get("allow_changed_model", False),
         "device": options.get("device"),
     }
-    collection = open_index(settings.index, **model)
+    collection = open_index(settings.index, engine_options=options.get("engine_options"), **model)
     opened = ServedIndex(collection if settings.model is None else collection.with_model(model=settings.model))
     try:
         if (second := options.get("compare_with")) is not None:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document, Query
 from vocable.encoder.idf import weighed
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, UnavailableError
 from vocable.options import ListOptions, Pruning, RerankOptions, SearchOptions, check, select
 from vocable.pruning import prune
 from vocable.retrieval.answers import Answers, search
@@ -227,10 +227,10 @@ class Service:
         found: list[TermPostings] = await self._run(self._postings, [term])
         return found[0]
 
-    async def count(self) -> int:
-        """Return the number of documents."""
-        [count] = await self.batcher.run(lambda items: [len(self.collection)], [None])
-        return int(count)
+    async def count(self) -> int | None:
+        """Return the number of documents; None while a server that answers from a part of them cannot count them."""
+        [count] = await self.batcher.run(lambda items: [self._count()], [None])
+        return None if count is None else int(count)
 
     async def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -293,6 +293,14 @@ class Service:
         return Row(columns[values > 0], values[values > 0])
 
     # The methods below run in the thread of the batcher.
+
+    def _count(self) -> int | None:
+        try:
+            return len(self.collection)
+        except UnavailableError:
+            if not getattr(self.collection.store.opening, "partial", False):
+                raise
+            return None
 
     def _encoder(self, prompt: Prompt) -> TextEncoder:
         """Return the encoder of a prompt; without a name, of documents with the model's default prompt, if any."""
@@ -405,7 +413,7 @@ class Service:
     def _weighed(self, rows: Sequence[Row], query_idf: float | None = None) -> csr_array:
         """Return rows of queries as csr_array [b, v], with the IDF of the collection to a power, or the model's own."""
         power = self._query_idf if query_idf is None else query_idf
-        return weighed(self._matrix(rows), self.collection.term_counts.idf if power else None, power)
+        return weighed(self._matrix(rows), self.collection.term_idf, power)
 
     def _with_idf(self, rows: list[Row]) -> list[Row]:
         """Return rows of queries with the weights of `_weighed`."""

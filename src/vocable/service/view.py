@@ -82,7 +82,7 @@ class VectorCost:
 class View:
     """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown.
 
-    `suggestion` is as in `Answer`.
+    `suggestion` and `missing` are as in `Answer`.
     """
 
     active: int
@@ -92,6 +92,7 @@ class View:
     costs: dict[str, VectorCost]
     documents: list[ViewedDocument]
     suggestion: str | None = None
+    missing: str | None = None
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,8 @@ def view(
     left = {names[column] for column in kept.indices.tolist()}
     terms = [ViewedTerm(**asdict(one), kept=one.term in left) for one in expanded.terms]
     suggestion = None if request.like is not None else collection.suggestion(request.query)
-    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, suggestion)
+    missing = next((one.missing for one in rankings.values() if one.missing), None)
+    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, suggestion, missing)
 
 
 def _rankings(
@@ -187,7 +189,7 @@ def _rankings(
     filter: Filter | None,
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors."""
-    depth = min(fusion_depth(request.k), max(1, len(collection)))
+    depth = collection.reachable(fusion_depth(request.k))
     index = getattr(collection.store, "postings", None)  # if it can count the postings
     rankings: dict[str, Ranking] = {}
     costs = {}
@@ -235,7 +237,7 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
         return None
     column = np.array([names.index(term)], np.int32)
     vector = csr_array((np.ones(1, np.float32), column, np.array([0, 1], np.int32)), shape=(1, len(names)))
-    hits = collection.rank(vector, min(MAX_POSTINGS, max(1, len(collection)))).hits(0)
+    hits = collection.rank(vector, collection.reachable(MAX_POSTINGS)).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
     index = getattr(collection.store, "postings", None)

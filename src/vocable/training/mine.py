@@ -206,6 +206,7 @@ class Miner:
     def __init__(
         self, model: SparseEncoder, collection: Collection, rule: NegativeRule, answers: set[int], *, scored: bool
     ) -> None:
+        collection.check_whole("mine")
         self._collection, self._rule, self._answers, self._scored = collection, rule, answers, scored
         self._queries, self._scorer = collection.query_encoder(model), make_scorer(model)
 

@@ -23,7 +23,7 @@ from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.options import Matching
 from vocable.retrieval.filters import Filter
-from vocable.retrieval.protocols import STORE, About, Space
+from vocable.retrieval.protocols import STORE, About, NoOptions, Space
 from vocable.retrieval.ranking import Ranking, ranking_of
 from vocable.storage import partial_of, read_record, write_record
 from vocable.vectors import as_vectors
@@ -49,6 +49,7 @@ class Store(ABC):
     spaces: dict[Space, int]  # numbers of columns; 0: any
     settings: dict[str, Any]  # JSON values that are stored with the documents
     _changes = 0  # of the documents by this process, since it opened the store
+    opening: Any = NoOptions()  # options of this opening, a record of `about.opening`
 
     @classmethod
     @abstractmethod
@@ -160,21 +161,27 @@ class Store(ABC):
             counts += np.bincount(csr_array(self.vectors(some)).indices, minlength=len(counts))
         return counts
 
+    def count_terms(self, columns: np.ndarray) -> tuple[np.ndarray, int]:
+        """Count the documents that have each term, int64 [t], and all documents; of an engine that declares it."""
+        raise NotImplementedError
+
     @classmethod
-    def parse_options(cls, options: str | Mapping[str, object] | None) -> dict[str, object]:
+    def parse_options(cls, options: str | Mapping[str, object] | None, *, opening: bool = False) -> dict[str, object]:
         """Return the engine's own options, checked, from a mapping or text such as "weight_bits=8".
 
+        They are those of the making of a store, or of an `opening`.
         Raises `ArgumentError` for an unknown option or a value that the option does not take.
         """
         if isinstance(options, str):
             pairs = [part.partition("=") for part in options.split(",")]
             options = {name.strip(): _value(value.strip()) for name, _, value in pairs}
-        known = [field.name for field in fields(cls.about.options)]
+        record = cls.about.opening if opening else cls.about.options
+        known = [field.name for field in fields(record)]
         for name in options or {}:
             if name not in known:
-                has = f"has {', '.join(known)}" if known else "has none"
+                has = f"has {', '.join(known)}" if known else "has none" + " of a search" * opening
                 raise ArgumentError(f"engine_options: no option {name!r}: the {cls.about.engine} engine {has}")
-        return dict(vars(cls.about.options(**options or {})))
+        return dict(vars(record(**options or {})))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.place!r}, {len(self):,} documents)"

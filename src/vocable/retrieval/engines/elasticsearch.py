@@ -1,17 +1,18 @@
 """Elasticsearch: `sparse_vector` fields, queried without pruning.
 
-The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX; alternatively, an API key is in ELASTIC_API_KEY.
+The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with several HOST:PORT of one cluster between commas;
+alternatively, an API key is in ELASTIC_API_KEY.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vocable.errors import require_extra
-from vocable.retrieval.engines.lucene import LuceneStore, about
-from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, Server, seconds_of
+from vocable.retrieval.engines.lucene import SHARD_SECONDS, LuceneStore, about
+from vocable.retrieval.engines.server import BUSY_STATUSES, Server, seconds_left, seconds_of
 from vocable.retrieval.protocols import Space
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
@@ -23,17 +24,20 @@ class Elasticsearch(LuceneStore):
 
     about = about("elasticsearch")
     feature = "sparse_vector"
+    state = (f"master_timeout={SHARD_SECONDS}s",) * 2
 
     def close(self) -> None:
         self._client.close()
 
-    def _connect(self, server: Server) -> tuple[type[Exception], ...]:
+    def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
         self._driver = driver = require_extra("elasticsearch", "elasticsearch")
         login: dict[str, object] = {"api_key": os.environ.get("ELASTIC_API_KEY")}
-        if server.password is not None:
-            login = {"basic_auth": (server.user, server.password)}
-        # The driver would repeat a request three times without a pause.
-        self._client = driver.Elasticsearch(server.url, request_timeout=TIMEOUT, max_retries=0, **login)
+        if servers[0].password is not None:
+            login = {"basic_auth": (servers[0].user, servers[0].password)}
+        self._nodes = len(servers)
+        # The driver would repeat a request three times without a pause: it goes to each other node once.
+        others = {"max_retries": len(servers) - 1, "retry_on_status": (), "retry_on_timeout": True}
+        self._client = driver.Elasticsearch([server.url for server in servers], **others, **login)
         return driver.ApiError, driver.TransportError
 
     def _wait(self, error: Exception) -> float | None:
@@ -42,14 +46,23 @@ class Elasticsearch(LuceneStore):
         lost = isinstance(error, (self._driver.ConnectionError, self._driver.ConnectionTimeout))
         return 0.0 if lost and not isinstance(error, self._driver.SSLError) and self.reached else None
 
-    def _is_there(self, path: str) -> bool:
-        return bool(self._client.perform_request("HEAD", path, headers={"accept": JSON}))
+    def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
+        if not isinstance(error, self._driver.ApiError):
+            return None, {}
+        found = error.body.get("error") if isinstance(error.body, dict) else None
+        return error.meta.status, found if isinstance(found, dict) else {}
 
-    def _request(self, method: str, path: str, body: object) -> Any:
+    def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
         headers = {"accept": JSON} | (
             {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
         )
-        return self._client.perform_request(method, path, headers=headers, body=body).body
+        client = self._client.options(request_timeout=seconds_left() / self._nodes)
+        try:
+            return client.perform_request(method, path, headers=headers, body=body).body
+        except self._driver.NotFoundError:
+            if missing is None:
+                raise
+            return missing
 
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         # By default the server ignores frequent query terms of small weight.

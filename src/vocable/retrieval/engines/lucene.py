@@ -5,13 +5,17 @@ A document's id in the index is derived from its own id. Its source has id, titl
 `stored`. The engine's own queries can search title and text. The settings are in the mapping's `_meta`.
 
 Lucene keeps the 9 highest of a weight's 24 significant bits, and scores with these.
+
+The server answers from the shards that it has, and says in `_shards` how many these are: each answer is read for it.
 """
 
 from __future__ import annotations
 
 import base64
 import math
+import re
 import struct
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,18 +25,23 @@ from urllib.parse import quote
 import numpy as np
 
 from vocable.data import Document
-from vocable.errors import VectorsError
+from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import Hits, Row, Vectors, key_of
 from vocable.retrieval.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import BUSY_STATUSES, BusyError, Server, ServerStore, server_of
+from vocable.retrieval.engines.lucene_answers import left_out, passes, reason_of, refusal_of, unreached
+from vocable.retrieval.engines.server import BusyError, Server, ServerStore, servers_of, writing
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
-from vocable.tables import counted, masked
+from vocable.tables import masked
 
 LONGEST_ID = 32_766  # bytes of a keyword
 MAX_QUERY_WEIGHT = 64  # weight of a term in a linear query
 PORTS = {"http": 9200, "https": 9200}
+SHARD_SECONDS = 5  # in which a server waits for a lost shard in one request; without this, a minute
+KEPT_SECONDS = 5.0  # in which document frequencies are not asked for again
+TERMS_ASKED = 1_000  # terms whose documents are counted in one request
+FORBIDDEN_NAMES = r'[A-Z\\/*?"<>| ,#:]|^[-_+.]'  # of an index; the server refuses them in other words
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
@@ -55,6 +64,17 @@ class LuceneOptions:
         check_fields(self)
 
 
+@dataclass(frozen=True)
+class OpeningOptions:
+    """Options of a search: with `partial`, it answers also while shards are not available, and says so."""
+
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.partial, bool):
+            raise ArgumentError(f"partial must be true or false, not {self.partial!r}")
+
+
 def about(engine: str) -> About:
     """Return the properties of an engine of this family."""
     return About(
@@ -67,6 +87,8 @@ def about(engine: str) -> About:
         spaces=("sparse", "bm25"),
         part=2048,
         options=LuceneOptions,
+        opening=OpeningOptions,
+        counts_terms=True,
     )
 
 
@@ -76,21 +98,31 @@ class LuceneStore(ServerStore):
     page = 512
     max_hits = 10_000  # index.max_result_window
     kind = "index"
+    opening = OpeningOptions()
     feature: ClassVar[str]  # type of a field of weighted terms
+    state: ClassVar[tuple[str, str]]  # parameters of a request for the mapping, to read and to write
 
     def __init__(self, address: str, *, new: bool = False) -> None:
-        server = server_of(address, PORTS)
-        self.place, self.name = masked(address), server.name
-        self._path = f"/{quote(server.name, safe='')}"
-        self.driver_errors = self._connect(server)
+        servers = servers_of(address, PORTS)
+        self.place, self.name = masked(address), servers[0].name
+        if re.search(FORBIDDEN_NAMES, self.name):
+            allowed = "lower-case letters, digits, -, _ and . (first a letter or digit)"
+            raise ArgumentError(f"{self.place}: the name of an index has {allowed}: {self.name.lower()!r}, for example")
+        self._path = f"/{quote(self.name, safe='')}"
+        self._counted: dict[int, tuple[float, int]] = {}  # by term, with the time
+        self._total = (-KEPT_SECONDS, 0)  # all documents, with the time
+        self.driver_errors = self._connect(servers)
 
     @abstractmethod
-    def _connect(self, server: Server) -> tuple[type[Exception], ...]:
-        """Make the driver, and return the types of its errors."""
+    def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
+        """Make the driver of nodes of one cluster, and return the types of its errors."""
 
     @abstractmethod
-    def _request(self, method: str, path: str, body: object) -> Any:
-        """Send a request, and return the answer; a body that is a list is sent as lines of JSON."""
+    def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
+        """Send a request, and return the answer; a body that is a list is sent as lines of JSON.
+
+        `missing`, if it is given, is the answer for an index that does not exist.
+        """
 
     @abstractmethod
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
@@ -113,9 +145,23 @@ class LuceneStore(ServerStore):
         self._send("PUT", "", {"mappings": mappings} | ({"settings": {"index": given}} if given else {}))
 
     def _read_record(self) -> Mapping[str, Any]:
-        [index] = self._send("GET", "/_mapping").values()
+        found = self._ask(self._mappings, self._path)
+        if len(found) > 1:
+            indexes = ", ".join(sorted(found))
+            raise VectorsError(
+                f"{self.place}: {self.name!r} is an alias of {len(found)} indexes: name one of {indexes}"
+            )
+        [index] = found.values()
         record: Mapping[str, Any] = index["mappings"]["_meta"]["vocable"]
         return record
+
+    def _mappings(self, path: str) -> dict[str, Any]:
+        """Return the mappings by index of the index or alias with this path; {} without one.
+
+        What reads takes them from the node that it asks: without most of its nodes, a cluster has no other state.
+        """
+        found: dict[str, Any] = self._request("GET", f"{path}/_mapping?{self.state[writing.get()]}", None, missing={})
+        return found
 
     def _write_record(self, record: Mapping[str, object]) -> None:
         self._send("PUT", "/_mapping", {"_meta": {"vocable": record}})
@@ -136,7 +182,7 @@ class LuceneStore(ServerStore):
     def _refresh(self) -> None:
         """Let searches see what is written, unless the server does so at an interval."""
         if self.options.refresh is None:
-            self._send("POST", "/_refresh")
+            self.optimize()
 
     def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
         actions = dict[str, list[Mapping[str, object]]]()
@@ -168,7 +214,7 @@ class LuceneStore(ServerStore):
 
     def ids(self) -> Iterator[str]:
         body: dict[str, object] = {"size": self.max_hits, "sort": [{"id": "asc"}], "_source": ["id"]}
-        while hits := self._send("POST", "/_search", body)["hits"]["hits"]:
+        while hits := self._whole("POST", "/_search", body)["hits"]["hits"]:
             yield from (hit["_source"]["id"] for hit in hits)
             body["search_after"] = hits[-1]["sort"]
 
@@ -186,14 +232,28 @@ class LuceneStore(ServerStore):
                 "track_total_hits": False,
                 "_source": ["id"],
             }
-            answer = self._send("POST", "/_search", body, searching=True) if len(columns) else {"hits": {"hits": []}}
+            answer = self._searched(body) if len(columns) else {"hits": {"hits": []}}
             found = answer["hits"]["hits"]
             yield [(hit["_source"]["id"], hit["_score"] * scale) for hit in found]
 
+    def count_terms(self, columns: np.ndarray) -> tuple[np.ndarray, int]:
+        """Count the documents that have each term, int64 [t], and all documents, as of a few seconds ago at most."""
+        now = time.monotonic()
+        fresh = {column for column, (at, _) in self._counted.items() if now - at < KEPT_SECONDS}
+        asked = [column for column in columns.tolist() if column not in fresh]
+        for start in range(0, len(asked) or int(now - self._total[0] >= KEPT_SECONDS), TERMS_ASKED):
+            some = asked[start : start + TERMS_ASKED]
+            filters = {str(column): self._query_of("sparse", {str(column): 1.0}) for column in some}
+            body: dict[str, object] = {"size": 0, "track_total_hits": True}
+            answer = self._searched(body | ({"aggs": {"terms": {"filters": {"filters": filters}}}} if some else {}))
+            buckets = answer["aggregations"]["terms"]["buckets"] if some else {}
+            self._counted |= {int(name): (now, bucket["doc_count"]) for name, bucket in buckets.items()}
+            self._total = now, int(answer["hits"]["total"]["value"])
+        counts = [self._counted[column][1] for column in columns.tolist()]
+        return np.array(counts, dtype=np.int64), self._total[1]
+
     def _named(self, name: str) -> str | None:
-        if not self._is_there(f"/{quote(name, safe='')}"):
-            return None
-        return str(next(iter(self._request("GET", f"/{quote(name, safe='')}/_alias", None))))
+        return next(iter(self._mappings(f"/{quote(name, safe='')}")), None)
 
     def _take_name(self, name: str) -> None:
         before = self._named(name)
@@ -204,35 +264,58 @@ class LuceneStore(ServerStore):
         self._request("POST", "/_aliases", {"actions": actions})
 
     def _exists(self) -> bool:
-        return bool(self._ask(self._is_there, self._path))
-
-    @abstractmethod
-    def _is_there(self, path: str) -> bool:
-        """Return whether an index or alias exists."""
+        return bool(self._ask(self._mappings, self._path))
 
     def optimize(self) -> None:
         """Let searches see what is written; the server merges by itself."""
-        self._send("POST", "/_refresh")
+        len(self)  # the server would wait a minute for a lost shard
+        answer = self._send("POST", "/_refresh")
+        if answer["_shards"]["failed"]:
+            raise UnavailableError(f"{self.place}: {left_out(answer, self.name)}")
 
     def drop(self) -> None:
         self._send("DELETE", "")
 
     def __len__(self) -> int:
-        return int(self._send("GET", "/_count")["count"])
+        return int(self._whole("GET", "/_count")["count"])
 
     @property
     def nbytes(self) -> int:
         """Size of the index on disk, without its copies on other nodes."""
+        len(self)  # raises an error while a shard is missing
         return int(self._send("GET", "/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"])
 
-    def _send(self, method: str, path: str, body: object = None, *, searching: bool = False) -> Any:
-        return self._ask(self._request, method, self._path + path, body, searching=searching)
+    def _send(self, method: str, path: str, body: object = None) -> Any:
+        return self._ask(self._request, method, self._path + path, body)
+
+    def _whole(self, method: str, path: str, body: object = None) -> Any:
+        """Return an answer of all shards; `UnavailableError` if some are not available all the time."""
+
+        def send() -> Any:
+            answer = self._request(method, self._path + path, body)
+            if lacking := left_out(answer, self.name):
+                if self.opening.partial and not writing.get():  # nobody waits for the rest
+                    raise UnavailableError(f"{self.place}: {lacking}")
+                raise BusyError(lacking)
+            return answer
+
+        return self._ask(send)
+
+    def _searched(self, body: object) -> Any:
+        """Return the answer to a search, of all shards unless it may be partial."""
+        if not self.opening.partial:
+            return self._whole("POST", "/_search", body)
+        answer = self._send("POST", "/_search", body)
+        if lacking := left_out(answer, self.name):
+            self.note_missing(lacking)
+        return answer
 
     def _bulk(self, actions: Mapping[str, Sequence[Mapping[str, object]]]) -> list[str]:
         """Carry out actions, the lines of each by the id of its document, and return their results.
 
-        Those that the server was too busy for are sent again, without the others. Raises `VectorsError` with the
-        document and the reason for one that it refuses.
+        Those that the server was too busy for, or has no shard for, are sent again, without the others. Raises
+        `UnavailableError` with what is left of them, and `VectorsError` with the document and the reason for one that
+        the server refuses.
         """
         left = {key_of(identifier): identifier for identifier in actions}
         results = list[str]()
@@ -240,26 +323,54 @@ class LuceneStore(ServerStore):
         def send() -> None:
             lines = [line for identifier in left.values() for line in actions[identifier]]
             reason = "no result"
-            for item in self._request("POST", f"{self._path}/_bulk", lines)["items"]:
+            for item in self._request("POST", f"{self._path}/_bulk?timeout={SHARD_SECONDS}s", lines)["items"]:
                 [one] = item.values()
                 error = one.get("error") or {}
-                if one["status"] in BUSY_STATUSES:
-                    reason = f"{error.get('type')}: {error.get('reason')}"
-                elif error:
+                if "cluster_block" in error.get("type", "") or (error and not passes(one["status"])):
                     document = f"document {left[one['_id']]!r}" if one["_id"] in left else one["_id"]
-                    raise VectorsError(f"{self.place}: {document}: {error.get('type')}: {error.get('reason')}")
+                    raise self._refused(one["status"], error) or VectorsError(
+                        f"{self.place}: {document}: {reason_of(error)}"
+                    )
+                if error:
+                    reason = reason_of(error)
                 elif left.pop(one["_id"], None) is not None:
                     results.append(one["result"])
             if left:
-                raise BusyError(f"{reason} ({counted(len(left), 'document')})")
+                raise BusyError(f"{len(left)} of {len(actions)} documents of a request: {reason}")
 
-        self._ask(send)
+        try:
+            self._ask(send)
+        except UnavailableError as error:
+            error.unwritten = list(left.values())
+            raise
         return results
+
+    def _reason(self, error: Exception) -> str:
+        status, content = self._answered(error)
+        return f"{status} {reason_of(content)}" if content else unreached(str(error))
+
+    def _refusal(self, error: Exception) -> VectorsError | None:
+        return self._refused(*self._answered(error))
+
+    def _refused(self, status: int | None, error: Mapping[str, Any]) -> VectorsError | None:
+        return refusal_of(status, error, f"{self.place}: ", self.name, self.feature)
+
+    @abstractmethod
+    def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
+        """Return the status and the error of the answer that a driver's error has; None and {} without an answer."""
 
     def _found(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the named parts of the documents' sources, by id."""
         body = {"docs": [{"_id": key_of(identifier), "_source": list(names)} for identifier in ids]}
-        sources = [one["_source"] for one in self._send("POST", "/_mget", body)["docs"] if one.get("found")]
+
+        def send() -> list[Mapping[str, Any]]:
+            found: list[Mapping[str, Any]] = self._request("POST", f"{self._path}/_mget", body)["docs"]
+            if errors := [one["error"] for one in found if "error" in one]:
+                kept = f"{len(errors)} of {len(ids)} documents cannot be read, their shards are not available"
+                raise BusyError(f"{kept} ({errors[0].get('type')})")
+            return found
+
+        sources = [one["_source"] for one in self._ask(send) if one.get("found")]
         return {source["id"]: source for source in sources}
 
 

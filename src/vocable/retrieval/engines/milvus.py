@@ -25,7 +25,7 @@ from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import ServerStore, patience, server_of
+from vocable.retrieval.engines.server import ServerStore, patience, patiently, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
@@ -86,10 +86,10 @@ class Milvus(ServerStore):
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
         self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
 
-    def _ask(self, call: Callable[..., Any], *given: Any, searching: bool = False, **named: Any) -> Any:
+    def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call the driver, which repeats requests itself until a time is over."""
         if getattr(call, "__self__", None) is self._client:
-            named["timeout"] = patience(searching)
+            named["timeout"] = patience()
         return super()._ask(call, *given, **named)
 
     def _wait(self, error: Exception) -> float | None:
@@ -151,7 +151,8 @@ class Milvus(ServerStore):
     def _read_record(self) -> Mapping[str, Any]:
         described = self._ask(self._client.describe_collection, self.name)
         record: Mapping[str, Any] = json.loads(described["properties"]["vocable"])
-        self._load(record)
+        with patiently():  # reading a collection into memory takes longer than a search
+            self._load(record)
         return record
 
     def _load(self, record: Mapping[str, Any]) -> None:
@@ -218,7 +219,6 @@ class Milvus(ServerStore):
             filter="" if filter is None else _condition(filter),
             output_fields=["id"],
             search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
-            searching=True,
         )
         return ([(hit["entity"]["id"], hit["distance"]) for hit in one] for one in found)
 

@@ -1,19 +1,20 @@
 """OpenSearch: `rank_features` fields, queried with linear functions.
 
-The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX; user and password can also be in
-OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is approximate and stores 8 bits; it
-is not used.
+The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with several HOST:PORT of one cluster between commas; user and
+password can also be in OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is
+approximate and stores 8 bits; it is not used.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vocable.errors import require_extra
-from vocable.retrieval.engines.lucene import LuceneStore, about
-from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, Server, seconds_of
+from vocable.retrieval.engines.lucene import SHARD_SECONDS, LuceneStore, about
+from vocable.retrieval.engines.lucene_answers import error_in, reason_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, BusyError, Server, seconds_left, seconds_of
 from vocable.retrieval.protocols import Space
 
 
@@ -22,41 +23,64 @@ class OpenSearch(LuceneStore):
 
     about = about("opensearch")
     feature = "rank_features"
+    state = ("local=true", f"cluster_manager_timeout={SHARD_SECONDS}s")
 
     def close(self) -> None:
         self._client.close()
 
-    def _connect(self, server: Server) -> tuple[type[Exception], ...]:
+    def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
         self._driver = driver = require_extra("opensearchpy", "opensearch")
-        user = server.user or os.environ.get("OPENSEARCH_USERNAME")
-        password = server.password or os.environ.get("OPENSEARCH_PASSWORD")
+        user = servers[0].user or os.environ.get("OPENSEARCH_USERNAME")
+        password = servers[0].password or os.environ.get("OPENSEARCH_PASSWORD")
         login = (user, password) if user and password else None
-        self._client = driver.OpenSearch([server.url], http_auth=login, timeout=TIMEOUT)
+        self._client = driver.OpenSearch([server.url for server in servers], http_auth=login)
+        self._nodes, self._node = list(self._client.transport.connection_pool.connections), 0
         return (driver.OpenSearchException,)
 
     def _wait(self, error: Exception) -> float | None:
         lost = isinstance(error, self._driver.ConnectionError) and not isinstance(error, self._driver.SSLError)
         return 0.0 if lost and self.reached else None
 
-    def _is_there(self, path: str) -> bool:
-        return self._answer("HEAD", path)[0] == 200
+    def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
+        status, info = getattr(error, "status_code", None), getattr(error, "info", None)
+        if not isinstance(status, int):  # "N/A" and the like: there was no answer
+            return None, {}
+        found = info.get("error") if isinstance(info, dict) else None
+        return status, found if isinstance(found, dict) else {}
 
-    def _request(self, method: str, path: str, body: object) -> Any:
+    def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
         dumps = self._client.transport.serializer.dumps
         lines = body if isinstance(body, list) else [] if body is None else [body]
-        _, headers, content = self._answer(method, path, "".join(f"{dumps(line)}\n" for line in lines).encode() or None)
+        sent = "".join(f"{dumps(line)}\n" for line in lines).encode() or None
+        status, headers, content = self._answer(method, path, sent, missing is not None)
+        if status == 404:
+            return missing
         return self._client.transport.deserializer.loads(content, headers.get("content-type"))
 
-    def _answer(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Mapping[str, str], str]:
-        """Return status, headers and content of an answer.
+    def _answer(self, method: str, path: str, body: bytes | None, absent: bool) -> tuple[int, Mapping[str, str], str]:
+        """Return status, headers and content of the answer of a node: the one that answered last, or the next.
+
+        Of several nodes each has its share of the time, as one may be there and not answer.
 
         The driver's transport would repeat a request three times without a pause, and hide the header `Retry-After`.
         """
-        connection = self._client.transport.get_connection()
-        ignored = (404, *BUSY_STATUSES) if method == "HEAD" else BUSY_STATUSES
-        status, headers, content = connection.perform_request(method, path, body=body, ignore=ignored)
+        ignored = (404, *BUSY_STATUSES) if absent else BUSY_STATUSES
+        seconds = seconds_left() / len(self._nodes)
+        for tried in range(1, len(self._nodes) + 1):
+            try:
+                status, headers, content = self._nodes[self._node].perform_request(
+                    method, path, body=body, timeout=seconds, ignore=ignored
+                )
+                break
+            except self._driver.ConnectionError:
+                self._node = (self._node + 1) % len(self._nodes)
+                if tried == len(self._nodes):
+                    raise
         if status in BUSY_STATUSES:
-            raise BusyError(f"{status} {content}", seconds_of(headers.get("retry-after")))
+            self._node = (self._node + (status != 429)) % len(self._nodes)
+            said = error_in(content)
+            busy = BusyError(f"{status} {reason_of(said)}", seconds_of(headers.get("retry-after")))
+            raise self._refused(status, said) or busy
         return status, headers, content
 
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:

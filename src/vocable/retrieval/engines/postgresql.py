@@ -227,7 +227,6 @@ class PostgreSQL(ServerStore):
                 f"(SELECT id, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
                 f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0 ORDER BY product, id LIMIT %s",
                 [self._written(row, space), *values, k],
-                searching=True,
                 column=self._sql.Identifier(space),
             )
             yield [(identifier, -product) for identifier, product in found]
@@ -253,12 +252,10 @@ class PostgreSQL(ServerStore):
         either = f"SELECT coalesce(({of_parts}), pg_total_relation_size({{name}}::regclass))"
         return int(self._execute(either, name=self._literal())[0][0])
 
-    def _execute(
-        self, statement: str, values: Sequence[object] = (), *, searching: bool = False, **parts: object
-    ) -> list[Any]:
+    def _execute(self, statement: str, values: Sequence[object] = (), **parts: object) -> list[Any]:
         """Return the rows of a statement; the driver composes {parts}, and sends the values separately."""
         query = self._sql.SQL(statement).format(table=self._table, **parts)
-        return list(self._ask(self._rows_for, query, values, searching=searching) or ())
+        return list(self._ask(self._rows_for, query, values) or ())
 
     def _rows_for(self, query: Any, values: Sequence[object]) -> list[Any]:
         with self._connected().cursor() as cursor:

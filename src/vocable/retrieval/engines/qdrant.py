@@ -7,6 +7,7 @@ filters (`equal`, `order`). The settings are in the collection's metadata.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from vocable.data import Document
-from vocable.errors import require_extra
+from vocable.errors import VectorsError, require_extra
 from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, ServerStore, seconds_of, server_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, ServerStore, seconds_of, server_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
@@ -83,6 +84,34 @@ class Qdrant(ServerStore):
             return 0.0 if self.reached and not isinstance(source, ValueError) else None
         return float(getattr(found, "retry_after_s", 0))  # the driver's form of 429
 
+    def _reason(self, error: Exception) -> str:
+        content = getattr(error, "content", None)
+        if isinstance(content, bytes):
+            try:
+                said = json.loads(content)["status"]["error"]
+            except (ValueError, KeyError, TypeError):
+                said = content.decode(errors="replace")
+            return f"{getattr(error, 'status_code', '')} {said}"
+        return str(getattr(error, "source", None) or error)
+
+    def _refusal(self, error: Exception) -> VectorsError | None:
+        status = getattr(error, "status_code", None)
+        if status not in (401, 403):
+            return None
+        return VectorsError(
+            f"{self.place}: the API key is wrong or missing, or may not do this (the server answers {status})"
+        )
+
+    def _written(self, call: Any, *given: Any) -> None:
+        """Write, and wait until it is carried out; a server whose time is over answers before."""
+
+        def write() -> None:
+            result = call(self.name, *given, wait=True)
+            if result.status != self._models.UpdateStatus.COMPLETED:
+                raise BusyError(f"the server has not carried out a write yet: {result.status.value}")
+
+        self._ask(write)
+
     def _make(self, record: Mapping[str, object]) -> None:
         models = self._models
         self._ask(
@@ -138,12 +167,12 @@ class Qdrant(ServerStore):
             )
             for document, some in zip(documents, rows, strict=True)
         ]
-        self._ask(self._client.upsert, self.name, points, wait=True)
+        self._written(self._client.upsert, points)
 
     def _delete(self, ids: Sequence[str]) -> int:
         keys = [key_of(identifier) for identifier in self._found(ids, ["id"])]
         if keys:
-            self._ask(self._client.delete, self.name, self._models.PointIdsList(points=keys), wait=True)
+            self._written(self._client.delete, self._models.PointIdsList(points=keys))
         return len(keys)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
@@ -176,7 +205,7 @@ class Qdrant(ServerStore):
             )
             for row in rows
         ]
-        for found in self._ask(self._client.query_batch_points, self.name, requests, searching=True):
+        for found in self._ask(self._client.query_batch_points, self.name, requests):
             yield [(point.payload["id"], point.score) for point in found.points]
 
     def optimize(self) -> None:

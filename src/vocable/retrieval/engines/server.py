@@ -1,19 +1,23 @@
 """Engines on servers: addresses, and making, opening and configuring a collection over a driver.
 
-A request that a server was too busy for, or that was lost on the way, is repeated with growing pauses: every write has
-the same result when it is carried out twice.
+A request that a server was too busy for, that was lost on the way, or whose answer leaves out a part of the collection,
+is repeated with growing pauses: every write has the same result when it is carried out twice.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
+import threading
 import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from threading import Event
@@ -27,15 +31,23 @@ from vocable.retrieval.engines.base import Row, RowStore, Vectors
 from vocable.retrieval.filters import Filter
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking
-from vocable.tables import masked
+from vocable.tables import counted, masked
+
+logger = logging.getLogger(__name__)
 
 LONGEST_MESSAGE = 300  # characters
 BUSY_STATUSES = (429, 502, 503, 504)  # statuses of HTTP that may pass
 WRITE_PATIENCE = 180.0  # seconds since the first attempt in which a request is repeated
-SEARCH_PATIENCE = 20.0  # the same of a search, for which somebody waits
+SEARCH_PATIENCE = 20.0  # the same of an opening, a search or another reading, for which somebody waits
+QUIET_SECONDS, SAID_SECONDS = 3.0, 30.0  # of waiting before its reason is logged, and between two such lines
+NAMED = 10  # documents that a message names
 TIMEOUT = 60  # seconds of one attempt
 MODEL_SECONDS = 5.0  # between looks at the model of a collection that is searched, which another may replace
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice as long as the last
+
+
+writing: ContextVar[bool] = ContextVar("writing", default=False)
+deadline: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
 
 class BusyError(Exception):
@@ -55,6 +67,7 @@ class ServerStore(RowStore):
     name: str  # of the collection on the server
     options: Any  # the engine's own, a record of `about.options`
     checked = 0.0  # time at which the model was looked up
+    said = -SAID_SECONDS  # time at which the reason of waiting was logged
     reached = False  # the server has answered: until then, an address without a server is taken for a wrong one
 
     @abstractmethod
@@ -114,12 +127,13 @@ class ServerStore(RowStore):
         other = type(self)(address, new=True)
         name = other.name
         other.close()
-        self._ask(lambda: None if self._named(name) == self.name else self._take_name(name))
+        with patiently():
+            self._ask(lambda: None if self._named(name) == self.name else self._take_name(name))
 
     @classmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
         store = cls(address, new=True)
-        with store._closed_on_error():
+        with patiently(), store._closed_on_error():
             if store._exists():
                 raise ArgumentError(f"{store.place}: the {cls.kind} {store.name!r} already exists: name another")
             store._configure(spaces, settings)
@@ -140,7 +154,8 @@ class ServerStore(RowStore):
         return store
 
     def configure(self, settings: dict[str, object]) -> None:
-        self._write_record(self._record() | {"settings": settings})
+        with patiently():
+            self._write_record(self._record() | {"settings": settings})
         self.settings = settings
 
     def version(self) -> object:
@@ -166,25 +181,60 @@ class ServerStore(RowStore):
     def _configure(self, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
         self.spaces, self.settings = dict(spaces), settings
         self.options = self.about.options(**settings.get("engine_options", {}))
+        self._noted = threading.local()
         self.page, self.checked = getattr(self.options, "bulk", None) or self.page, time.monotonic()
 
-    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
-        if (workers := getattr(self.options, "workers", 1)) == 1:
-            super()._write_pages(parts)  # in this thread, which Ctrl-C reaches
-            return
-        failed = Event()
+    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
+        """Add documents with their vectors, as in any store.
 
-        def write(documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+        Raises `UnavailableError`, which names the documents that are not written, when the patience is over.
+        """
+        with patiently():
+            super().upsert(documents, vectors)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        count, names = 0, list(dict.fromkeys(ids))
+        with patiently():
+            for start in range(0, len(names), self.page):
+                some = names[start : start + self.page]
+                try:
+                    count += self._delete(some)
+                except UnavailableError as error:
+                    left = [*(error.unwritten or some), *names[start + self.page :]]
+                    raise _naming(error, left, "deleted") from error
+        return count
+
+    def _write_pages(self, parts: Sequence[tuple[Sequence[Document], Sequence[Sequence[Row]]]]) -> None:
+        failed, errors, unwritten = Event(), list[UnavailableError](), dict[int, list[str]]()
+
+        def write(number: int) -> None:
+            documents, rows = parts[number]
+            unwritten[number] = [document.id for document in documents]
             if failed.is_set():  # the patience is over: no page is begun
                 return
             try:
                 self._write(documents, rows)
+            except UnavailableError as error:
+                failed.set()
+                errors.append(error)
+                unwritten[number] = error.unwritten or unwritten[number]
+                return
             except BaseException:
                 failed.set()
                 raise
+            del unwritten[number]
 
-        with ThreadPoolExecutor(workers) as pool:
-            deque(pool.map(write, *zip(*parts, strict=True)), maxlen=0)
+        if (workers := getattr(self.options, "workers", 1)) == 1:
+            deque(map(write, range(len(parts))), maxlen=0)  # in this thread, which Ctrl-C reaches
+        else:
+            contexts = [copy_context() for _ in parts]
+            with ThreadPoolExecutor(workers) as pool:
+                deque(
+                    pool.map(lambda context, number: context.run(write, number), contexts, range(len(parts))), maxlen=0
+                )
+        if errors:
+            left = [name for number in sorted(unwritten) for name in unwritten[number]]
+            raise _naming(errors[0], left, "written") from errors[0]
 
     def search(
         self,
@@ -195,18 +245,29 @@ class ServerStore(RowStore):
         filter: Filter | None = None,
         **matching: Unpack[Matching],
     ) -> Ranking:
-        """Return the k best documents, as in any store.
+        """Return the k best documents, as in any store; with the option `partial`, what the ranking is `missing`.
 
         Raises `VectorsError` also if a collection of another model has taken the name since this one was opened, which
         is looked up every few seconds.
         """
-        found = super().search(queries, k, space=space, filter=filter, **matching)
+        self._noted.missing = None
+        found = replace(super().search(queries, k, space=space, filter=filter, **matching), missing=self.missing)
         if time.monotonic() - self.checked > MODEL_SECONDS:
             now = self._read_record()["settings"]
             if any(now.get(name) != self.settings.get(name) for name in ("meta", "weights")):
                 raise VectorsError(f"{self.place}: replaced by a {self.kind} of another model: open it again")
             self.checked = time.monotonic()
         return found
+
+    @property
+    def missing(self) -> str | None:
+        """Return what the last search of this thread left out; None if nothing."""
+        missing: str | None = getattr(self._noted, "missing", None)
+        return missing
+
+    def note_missing(self, part: str) -> None:
+        """Keep what a search leaves out, until the next search of this thread."""
+        self._noted.missing = part
 
     def _record(self) -> dict[str, object]:
         return {"spaces": self.spaces, "settings": self.settings, "version": _new_version()}
@@ -219,7 +280,7 @@ class ServerStore(RowStore):
             self.close()
             raise
 
-    def _ask(self, call: Callable[..., Any], *given: Any, searching: bool = False, **named: Any) -> Any:
+    def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call the driver, and again while the server is busy or out of reach, as long as the patience lasts.
 
         Raises:
@@ -228,34 +289,86 @@ class ServerStore(RowStore):
         """
         began, attempts = time.monotonic(), 0
         failures: tuple[type[Exception], ...] = (BusyError, *self.driver_errors)
-        while True:
-            try:
-                answer = call(*given, **named)
-            except failures as error:
-                attempts, spent = attempts + 1, time.monotonic() - began
-                if attempts > 1 and "already exists" in str(error):
-                    return None  # an attempt whose answer was lost has made it
-                message = masked(" ".join(str(error).split()))[:LONGEST_MESSAGE] or type(error).__name__
-                wait = error.wait if isinstance(error, BusyError) else self._wait(error)
-                if wait is None:
-                    raise VectorsError(f"{self.place}: {message}") from error
-                pause = max(wait, min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE) * random.uniform(0.5, 1))
-                if spent + pause > patience(searching):
-                    tried = f"{attempts} times in {spent:.0f} s" + (f", it asks to wait {wait:.0f} s" if wait else "")
-                    raise UnavailableError(f"{self.place}: {message} (tried {tried})") from error
-                time.sleep(pause)
-            else:
-                self.reached = True
-                return answer
+        ends = deadline.set(began + patience())
+        try:
+            while True:
+                try:
+                    answer = call(*given, **named)
+                except failures as error:
+                    attempts, spent = attempts + 1, time.monotonic() - began
+                    if attempts > 1 and "already exists" in str(error):
+                        return None  # an attempt whose answer was lost has made it
+                    time.sleep(self._pause(error, attempts, spent))
+                else:
+                    self.reached = True
+                    return answer
+        finally:
+            deadline.reset(ends)
+
+    def _pause(self, error: Exception, attempts: int, spent: float) -> float:
+        """Return the seconds before a failed request is repeated; raise its error if it is not."""
+        if refusal := self._refusal(error):
+            raise refusal from error
+        message = shortened(self._reason(error)) or type(error).__name__
+        wait: float | None = error.wait if isinstance(error, BusyError) else self._wait(error)
+        if wait is None:
+            raise VectorsError(f"{self.place}: {message}") from error
+        left = patience() - spent
+        pause: float = max(wait, min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE) * random.uniform(0.5, 1))
+        if wait < left and left > FIRST_PAUSE:
+            pause = min(pause, left)  # the last attempt is at the end of the patience
+        if pause > left:
+            tried = f"{counted(attempts, 'time')} in {spent:.0f} s" + (
+                f", it asks to wait {wait:.0f} s" if wait else ""
+            )
+            raise UnavailableError(f"{self.place}: {message} (tried {tried})") from error
+        if spent + pause > QUIET_SECONDS and time.monotonic() - self.said > SAID_SECONDS:
+            self.said = time.monotonic()
+            logger.warning("%s: %s: waiting, for at most %.0f s", self.place, message, left)
+        return pause
+
+    def _reason(self, error: Exception) -> str:
+        """Return the reason that the server gives for an error, without the driver's words about it."""
+        return str(error)
+
+    def _refusal(self, error: Exception) -> VectorsError | None:
+        """Return the error of a request that is of no use to repeat, in our words; None for any other."""
+        return None
 
 
 def _new_version() -> str:
     return secrets.token_hex(8)
 
 
-def patience(searching: bool) -> float:
+@contextmanager
+def patiently() -> Iterator[None]:
+    """Repeat requests to a server as long as a write lasts, also those that read."""
+    before = writing.set(True)
+    try:
+        yield
+    finally:
+        writing.reset(before)
+
+
+def patience() -> float:
     """Return the seconds since the first attempt in which a request is repeated."""
-    return SEARCH_PATIENCE if searching else WRITE_PATIENCE
+    return WRITE_PATIENCE if writing.get() else SEARCH_PATIENCE
+
+
+def seconds_left() -> float:
+    """Return the seconds that an attempt may take: those of the patience that are left, at most `TIMEOUT`."""
+    return min(TIMEOUT, max(1.0, deadline.get() - time.monotonic()))
+
+
+def shortened(message: str) -> str:
+    """Return a message of a server as one line without passwords."""
+    return masked(" ".join(message.split()))[:LONGEST_MESSAGE]
+
+
+def _naming(error: UnavailableError, ids: list[str], done: str) -> UnavailableError:
+    """Return the error with the documents to which a write was not `done`."""
+    names = ", ".join(map(repr, ids[:NAMED])) + (f" and {len(ids) - NAMED:,} others" if len(ids) > NAMED else "")
+    return UnavailableError(f"{error}; {counted(len(ids), 'document')} not {done}: {names}", unwritten=ids)
 
 
 def seconds_of(header: str | None) -> float:
@@ -281,6 +394,20 @@ class Server(NamedTuple):
     name: str
     user: str | None
     password: str | None
+
+
+def servers_of(address: str, ports: Mapping[str, int]) -> list[Server]:
+    """Parse the address http(s)://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME of nodes of one cluster; `ports` as below.
+
+    >>> [server.url for server in servers_of("http://me:secret@node1,node2:9201/documents", {"http": 9200})]
+    ['http://node1:9200', 'http://node2:9201']
+    """
+    scheme, mark, rest = address.partition("://")
+    nodes, slash, name = rest.partition("/")
+    login, at, hosts = nodes.rpartition("@")
+    return [
+        server_of(f"{scheme}{mark}{login}{at}{host}{slash}{name}", ports) for host in dict.fromkeys(hosts.split(","))
+    ]
 
 
 def server_of(address: str, ports: Mapping[str, int]) -> Server:

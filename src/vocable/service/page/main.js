@@ -23,7 +23,7 @@ async function start() {
   } catch (error) {
     return failed(error);
   }
-  $("about").textContent = `${count.format(info.documents)} documents, ${short(info.model_id)}`;
+  $("about").textContent = `${info.documents === null ? "" : `${count.format(info.documents)} documents, `}${short(info.model_id)}`;
   const rankings = [...info.spaces, ...(info.spaces.length > 1 ? ["hybrid"] : []), ...(info.rerank ? ["reranked"] : [])];
   setUsual(info.spaces.length > 1 ? "hybrid" : "sparse");
   $("by").replaceChildren($("by").firstElementChild, ...rankings.flatMap((name) => [
@@ -76,7 +76,7 @@ async function ask() {
   $("liked").querySelector("strong").textContent = state.like;
   document.title = state.q || state.like ? `${state.q || `like ${state.like}`} – vocable` : "vocable";
   if (!(state.q.trim() || state.like) || !info) {
-    $("view").hidden = $("suggestion").hidden = true;
+    $("view").hidden = $("suggestion").hidden = $("missing").hidden = true;
     $("ask").removeAttribute("aria-busy");
     return said("", "");
   }
@@ -128,6 +128,8 @@ function draw(view, other) {
   const how = { k: state.k, pick, like };
   $("by").hidden = rankings.length < 2;
   $("beside-field").hidden = $("beside").options.length < 2 || Boolean(state.like);
+  $("missing").hidden = !view.missing;
+  $("missing").textContent = view.missing ? `${view.missing}: the documents below are of the rest.` : "";
   $("suggestion").hidden = !view.suggestion;
   $("suggestion").querySelector("button").textContent = view.suggestion ?? "";
   const columns = [{ ...how, title: RANKINGS[state.by], by: state.by, documents: view.documents, others: rankings }];
