@@ -149,10 +149,18 @@ class Milvus(ServerStore):
         return super().numbered(address, number)
 
     def _read_record(self) -> Mapping[str, Any]:
-        described = self._ask(self._client.describe_collection, self.name)
-        record: Mapping[str, Any] = json.loads(described["properties"]["vocable"])
+        record = self._described()
         with patiently():  # reading a collection into memory takes longer than a search
             self._load(record)
+        return record
+
+    def version(self) -> object:
+        return self._described().get("version")
+
+    def _described(self) -> Mapping[str, Any]:
+        """Return the record of a collection that may not be loaded for searches."""
+        described = self._ask(self._client.describe_collection, self.name)
+        record: Mapping[str, Any] = json.loads(described["properties"]["vocable"])
         return record
 
     def _load(self, record: Mapping[str, Any]) -> None:
