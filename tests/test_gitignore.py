@@ -79,3 +79,23 @@ def test_a_pattern(line: str, path: str, ignored: bool) -> None:
 
 def test_lines_that_are_no_patterns() -> None:
     assert not list(patterns(b"\xef\xbb\xbf# comment\r\n\n  \n"))
+
+
+@pytest.mark.parametrize("line", ["*a" * 30 + "*b", "**/" * 30 + "b", "**/*a" * 30 + "/b", "*?" * 40 + "b", "*[!b]" * 40 + "b"])
+@pytest.mark.parametrize("path", ["a" * 200, "a/" * 100 + "a"])
+def test_patterns_of_many_wildcards_end(line: str, path: str) -> None:
+    rules = Rules(b"", tuple(patterns(line.encode())))
+    assert not is_ignored(path, False, (rules,))
+    assert is_ignored(path + ("b" if line[0:2] in ("*a", "*?", "*[") and "/" not in path else "/b"), False, (rules,)) == (
+        line.count("*") < 100
+    )
+
+
+def test_files_of_patterns_have_a_bound(tmp_path: Path) -> None:
+    file = tmp_path / ".gitignore"
+    file.write_bytes(b"a\n" * 10_000)
+    assert len(rules_in(tmp_path, b"")[0].patterns) == 10_000
+    for content in (b"a\n" * 10_001, b"a" * 1_000_001):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"\.gitignore: .*10,000 lines"):
+            rules_in(tmp_path, b"")
