@@ -194,8 +194,13 @@ class OnDataset:
 
     @cached_property
     def queries(self) -> csr_array:
-        """The vectors of the judged queries, in their order."""
-        return read_vectors(self.query_vectors).matrix
+        """The vectors of the judged queries, in their order, with the collection's IDF where the model asks for it."""
+        vectors = read_vectors(self.query_vectors).matrix
+        encoder = TextEncoder(self._encoders.model, "query")
+        if encoder.query_idf:
+            whole = self.index()
+            encoder.know_collection(whole.document_frequency, len(whole))
+        return encoder.weighed(vectors)
 
     def index(self, max_terms: int = 0, only: Restriction | None = None) -> Exact:
         """An exact index of the documents with so many terms of each, 0 for all, or with some terms only."""

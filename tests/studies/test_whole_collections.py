@@ -72,6 +72,20 @@ def collection(folder: Path, count: int) -> str:
     return f"beir:{folder}"
 
 
+def test_a_model_that_weighs_queries_by_idf_is_searched_as_evaluate_searches(tmp_path: Path) -> None:
+    source, names = collection(tmp_path / "data", 60), ["nDCG@10", "RR@10", "AP", "L0_q", "FLOPS"]
+    run = Run("run", tmp_path, model="vocable-mini")
+    request = Request.of(quality("nDCG@10", "a"), "a")
+    run.wanted[request] = names
+    run.carry_out({"a": Place(source, "a")})
+    [evaluation] = vo.evaluate(vo.load("vocable-mini"), source, names[:3], time_queries=0).evaluations
+    assert evaluation.query_idf
+    measured = run.measured()[request.key]
+    assert {name: measured[name] for name in names[:3]} == evaluation.values
+    assert evaluation.cost is not None
+    assert measured["FLOPS"] == pytest.approx(evaluation.cost.flops, rel=1e-12)
+
+
 @pytest.mark.parametrize("only", [None, "own terms", "half of the terms"])
 def test_an_index_of_parts_of_seven_texts_has_every_document(
     only: Any, toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
