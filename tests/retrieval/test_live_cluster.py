@@ -1,7 +1,7 @@
 """Faults of a real OpenSearch of three nodes.
 
 VOCABLE_OPENSEARCH_CLUSTER is a command that takes these words: `start --nodes 3 --port PORT`, which returns when all
-nodes are there, `kill N`, `restart N` and `stop`; node N answers on port PORT + N - 1. Without it the tests are skipped.
+nodes are there, `kill N`, `restart N` and `stop`; node N answers on port PORT + N - 1. Without it, tests are skipped.
 """
 
 from __future__ import annotations

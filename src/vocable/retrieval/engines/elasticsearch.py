@@ -56,7 +56,9 @@ class Elasticsearch(LuceneStore):
         headers = {"accept": JSON} | (
             {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
         )
-        client = self._client.options(request_timeout=seconds_left(self._nodes))
+        # A making that was carried out would be refused by the next node: `_ask` knows that it is repeated.
+        once = {"max_retries": 0} if method == "PUT" and self.reached else {}
+        client = self._client.options(request_timeout=seconds_left(self._nodes), **once)
         try:
             return client.perform_request(method, path, headers=headers, body=body).body
         except self._driver.NotFoundError:

@@ -74,7 +74,8 @@ class OpenSearch(LuceneStore):
                 break
             except self._driver.ConnectionError:
                 self._node = (self._node + 1) % len(self._nodes)
-                if tried == len(self._nodes):
+                # A making that was carried out would be refused by the next node: `_ask` knows that it is repeated.
+                if tried == len(self._nodes) or (method == "PUT" and self.reached):
                     raise
         if status in BUSY_STATUSES:
             self._node = (self._node + (status != 429)) % len(self._nodes)
