@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,20 @@ def test_a_collection_on_a_server(capsys: pytest.CaptureFixture[str], model: str
         deleted = done(capsys, "delete", place, "d1", "d7")
         found = json.loads(done(capsys, "search", place, "the old fox", "--json"))
         assert {hit["id"] for hit in found["hits"]} == {"d0", "d2", "d3"}
+        repeated = done(capsys, "index", model, corpus, "-o", place)
+        assert "already there" in repeated
+        assert "texts/s" not in repeated
+        assert "written" not in repeated
+        [following] = [line for line in made.splitlines() if line.startswith("next")]
+        assert "password for ***" in following
         again = json.loads(done(capsys, "index", model, corpus, "-o", f"opensearch+{url}/other", "--json"))
         assert again["output"].endswith("/other")
-    assert "hunter2" not in made + added + deleted + said
+    assert "hunter2" not in made + added + deleted + said + repeated
+
+
+def test_the_following_command_can_be_pasted(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    corpus, place = tmp_path / "corpus.jsonl", tmp_path / "my $index; it's"
+    corpus.write_text('{"_id": "d1", "text": "the old fox"}\n')
+    made = done(capsys, "index", model, corpus, "-o", place)
+    [following] = [line for line in made.splitlines() if line.startswith("next: ")]
+    assert shlex.split(following.removeprefix("next: ")) == ["vocable", "search", str(place), "your question"]

@@ -20,6 +20,8 @@ from vocable.errors import ArgumentError, NoSpaceError, UnavailableError, Vector
 from vocable.retrieval.engines import server
 from vocable.retrieval.engines.base import key_of
 from vocable.retrieval.protocols import engine_of, engines
+from vocable.service.schemas import ViewRequest
+from vocable.service.view import view
 
 QUERY = csr_array(np.ones((1, V), np.float32))
 
@@ -128,6 +130,10 @@ def test_a_partial_search_has_the_line_in_its_answer(
     assert {hit.document.id for hit in answer.hits} == set(IDS) - set(lost_ids(failing))
     with pytest.raises(UnavailableError, match="1 of 3 shards"):
         vo.search(place, ["copy a file"], N)
+    with vo.open_index(place, engine_options={"partial": True}) as collection:
+        seen = view(collection, ViewRequest(query="copy a file"), collection.query_encoder().encode(["copy a file"]))
+        assert seen.missing == answer.missing
+        assert collection.count() is None
 
 
 def test_a_write_names_what_is_not_written_and_is_repeated_without_doubles(failing: Cluster, corpus: Path) -> None:

@@ -20,7 +20,7 @@ from vocable.encoder.idf import idf
 from vocable.encoder.models import Model, describe
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.tokens import WORD_MARKS
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.options import (
     Count,
     Matching,
@@ -180,6 +180,15 @@ class Collection(StoredDocuments):
         if of_server and (k <= MIN_DEPTH or getattr(self.store.opening, "partial", False)):
             return k
         return min(k, max(1, len(self)))
+
+    def count(self) -> int | None:
+        """Return the number of documents; None while a server that may answer from a part cannot count them."""
+        try:
+            return len(self)
+        except UnavailableError:
+            if getattr(self.store.opening, "partial", False):
+                return None
+            raise
 
     def check_whole(self, verb: str) -> None:
         """Raise `ArgumentError` if a search may leave out a part, which would pass for a result of the whole."""

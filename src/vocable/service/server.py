@@ -115,7 +115,8 @@ def serve(
         return
     with without_progress(), TemporaryDirectory(prefix="vocable-") as folder, _listening(host, port) as listening:
         opened = _opened(settings)
-        place = f"{opened.collection.place} ({counted(len(opened.collection), 'document')})"
+        size = "not all documents" if (count := opened.collection.count()) is None else counted(count, "document")
+        place = f"{opened.collection.place} ({size})"
         app: Any = partial(application, replace(settings, metrics=folder))
         if workers == 1:
             app = application(settings, opened)

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document, Query
 from vocable.encoder.idf import weighed
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, UnavailableError
+from vocable.errors import ArgumentError
 from vocable.options import ListOptions, Pruning, RerankOptions, SearchOptions, check, select
 from vocable.pruning import prune
 from vocable.retrieval.answers import Answers, search
@@ -229,7 +229,7 @@ class Service:
 
     async def count(self) -> int | None:
         """Return the number of documents; None while a server that answers from a part of them cannot count them."""
-        [count] = await self.batcher.run(lambda items: [self._count()], [None])
+        [count] = await self.batcher.run(lambda items: [self.collection.count()], [None])
         return None if count is None else int(count)
 
     async def get(self, ids: Sequence[str]) -> list[Document | None]:
@@ -293,14 +293,6 @@ class Service:
         return Row(columns[values > 0], values[values > 0])
 
     # The methods below run in the thread of the batcher.
-
-    def _count(self) -> int | None:
-        try:
-            return len(self.collection)
-        except UnavailableError:
-            if not getattr(self.collection.store.opening, "partial", False):
-                raise
-            return None
 
     def _encoder(self, prompt: Prompt) -> TextEncoder:
         """Return the encoder of a prompt; without a name, of documents with the model's default prompt, if any."""

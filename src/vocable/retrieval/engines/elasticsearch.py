@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vocable.errors import require_extra
-from vocable.retrieval.engines.lucene import SHARD_SECONDS, LuceneStore, about
-from vocable.retrieval.engines.server import BUSY_STATUSES, Server, seconds_left, seconds_of
+from vocable.retrieval.engines.lucene import LuceneStore, about
+from vocable.retrieval.engines.server import BUSY_STATUSES, SHARD_SECONDS, Server, seconds_left, seconds_of
 from vocable.retrieval.protocols import Space
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"
@@ -56,7 +56,9 @@ class Elasticsearch(LuceneStore):
         headers = {"accept": JSON} | (
             {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
         )
-        client = self._client.options(request_timeout=seconds_left() / self._nodes)
+        # A making that was carried out would be refused by the next node: `_ask` knows that it is repeated.
+        once = {"max_retries": 0} if method == "PUT" and self.reached else {}
+        client = self._client.options(request_timeout=seconds_left(self._nodes), **once)
         try:
             return client.perform_request(method, path, headers=headers, body=body).body
         except self._driver.NotFoundError:

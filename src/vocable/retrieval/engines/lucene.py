@@ -30,7 +30,7 @@ from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.base import Hits, Row, Vectors, key_of
 from vocable.retrieval.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
 from vocable.retrieval.engines.lucene_answers import left_out, passes, reason_of, refusal_of, unreached
-from vocable.retrieval.engines.server import BusyError, Server, ServerStore, servers_of, writing
+from vocable.retrieval.engines.server import SHARD_SECONDS, BusyError, Server, ServerStore, servers_of, writing
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
@@ -38,7 +38,6 @@ from vocable.tables import masked
 LONGEST_ID = 32_766  # bytes of a keyword
 MAX_QUERY_WEIGHT = 64  # weight of a term in a linear query
 PORTS = {"http": 9200, "https": 9200}
-SHARD_SECONDS = 5  # in which a server waits for a lost shard in one request; without this, a minute
 KEPT_SECONDS = 5.0  # in which document frequencies are not asked for again
 TERMS_ASKED = 1_000  # terms whose documents are counted in one request
 FORBIDDEN_NAMES = r'[A-Z\\/*?"<>| ,#:]|^[-_+.]'  # of an index; the server refuses them in other words

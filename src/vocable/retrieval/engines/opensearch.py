@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vocable.errors import require_extra
-from vocable.retrieval.engines.lucene import SHARD_SECONDS, LuceneStore, about
+from vocable.retrieval.engines.lucene import LuceneStore, about
 from vocable.retrieval.engines.lucene_answers import error_in, reason_of
-from vocable.retrieval.engines.server import BUSY_STATUSES, BusyError, Server, seconds_left, seconds_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, SHARD_SECONDS, BusyError, Server, seconds_left, seconds_of
 from vocable.retrieval.protocols import Space
 
 
@@ -65,7 +65,7 @@ class OpenSearch(LuceneStore):
         The driver's transport would repeat a request three times without a pause, and hide the header `Retry-After`.
         """
         ignored = (404, *BUSY_STATUSES) if absent else BUSY_STATUSES
-        seconds = seconds_left() / len(self._nodes)
+        seconds = seconds_left(len(self._nodes))
         for tried in range(1, len(self._nodes) + 1):
             try:
                 status, headers, content = self._nodes[self._node].perform_request(
@@ -74,7 +74,8 @@ class OpenSearch(LuceneStore):
                 break
             except self._driver.ConnectionError:
                 self._node = (self._node + 1) % len(self._nodes)
-                if tried == len(self._nodes):
+                # A making that was carried out would be refused by the next node: `_ask` knows that it is repeated.
+                if tried == len(self._nodes) or (method == "PUT" and self.reached):
                     raise
         if status in BUSY_STATUSES:
             self._node = (self._node + (status != 429)) % len(self._nodes)

@@ -42,6 +42,8 @@ SEARCH_PATIENCE = 20.0  # the same of an opening, a search or another reading, f
 QUIET_SECONDS, SAID_SECONDS = 3.0, 30.0  # of waiting before its reason is logged, and between two such lines
 NAMED = 10  # documents that a message names
 TIMEOUT = 60  # seconds of one attempt
+SHARD_SECONDS = 5  # in which a server waits for a lost shard in a write; without this, a minute
+LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # of one attempt, to read and to write
 MODEL_SECONDS = 5.0  # between looks at the model of a collection that is searched, which another may replace
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice as long as the last
 
@@ -355,9 +357,13 @@ def patience() -> float:
     return WRITE_PATIENCE if writing.get() else SEARCH_PATIENCE
 
 
-def seconds_left() -> float:
-    """Return the seconds that an attempt may take: those of the patience that are left, at most `TIMEOUT`."""
-    return min(TIMEOUT, max(1.0, deadline.get() - time.monotonic()))
+def seconds_left(nodes: int = 1) -> float:
+    """Return the seconds that an attempt at one of some nodes may take: its share of the patience that is left.
+
+    There are enough of them for the answer of a server that waits for a lost shard, and at most `TIMEOUT`.
+    """
+    least = LEAST_SECONDS[writing.get()]
+    return min(TIMEOUT, max(least, (deadline.get() - time.monotonic()) / nodes))
 
 
 def shortened(message: str) -> str:
