@@ -71,3 +71,9 @@ def test_front_matter_that_is_not_toml_is_text(values: str, line: int, fact: str
     assert found[:3] == ({}, f"\n{values}\n\n# Text", 1)
     assert found.remark is not None
     assert (found.remark.line, fact in found.remark.message) == (line, True)
+
+
+@pytest.mark.parametrize("value", ["!!bool maybe", '!!int ""', "!!int _", '!!float ""', "!!timestamp x", "[" * 100_000])
+def test_a_value_that_yaml_cannot_make_leaves_the_front_matter_as_text(value: str) -> None:
+    fields, text, _, remark = front_matter(f"---\na: {value}\n---\n# b")
+    assert not fields and value in text and remark is not None and "not YAML" in remark.message
