@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vocable.errors import DataError
 from vocable.gitignore import Rules, is_ignored, patterns, rules_in
 
 PIECES = ["a", "b", "*", "**", "?", "[ab]", "[!a]", "[^b]", "[a-c]", "[]b]", "[[:alpha:]]", "[[:x:]]", "[b-a]", "[a-"]
@@ -79,3 +80,28 @@ def test_a_pattern(line: str, path: str, ignored: bool) -> None:
 
 def test_lines_that_are_no_patterns() -> None:
     assert not list(patterns(b"\xef\xbb\xbf# comment\r\n\n  \n"))
+
+
+HARD = [("*a" * 30 + "*b", "a" * 200), ("*?" * 40 + "b", "a" * 200), ("*[!b]" * 40 + "b", "a" * 200)]
+HARD += [
+    ("**/" * 30 + "b", "a/" * 100),
+    ("**/*a/" * 30 + "b", "a/" * 100),
+    ("x/**/" + "*a*/" * 30 + "b", "x/" + "a/" * 100),
+]
+
+
+@pytest.mark.parametrize(("line", "path"), HARD)
+def test_patterns_of_many_wildcards_match_without_backtracking(line: str, path: str) -> None:
+    rules = (Rules(b"", tuple(patterns(line.encode()))),)
+    assert is_ignored(path + "b", False, rules)
+    assert not is_ignored(path + "c", False, rules)
+
+
+def test_files_of_patterns_have_a_bound(tmp_path: Path) -> None:
+    file = tmp_path / ".gitignore"
+    file.write_bytes(b"a\n" * 10_000)
+    assert len(rules_in(tmp_path, b"")[0].patterns) == 10_000
+    for content in (b"a\n" * 10_001, b"a" * 1_000_001):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"\.gitignore: .*10,000 lines"):
+            rules_in(tmp_path, b"")

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from vocable.errors import DataError
+
 GITIGNORE = ".gitignore"
 WILDCARD = re.compile(rb"[*?\[\\]")
+STAR = b"[^/]*"
+ANY_FOLDERS = b"(?:.*?/)??"  # `**/`
+SOME_FOLDERS = b".*?/"  # `**\\/`
+MOST_BYTES, MOST_LINES = 1_000_000, 10_000  # of a file; git has no bound
 CHARACTER_CLASSES = {
     b"alnum": rb"0-9A-Za-z",
     b"alpha": rb"A-Za-z",
@@ -67,7 +73,11 @@ def rules_in(folder: Path, below: bytes) -> tuple[Rules, ...]:
     file = folder / GITIGNORE
     if file.is_symlink() or not file.is_file():
         return ()
-    return (Rules(below, tuple(patterns(file.read_bytes()))),)
+    with file.open("rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES or content.count(b"\n") > MOST_LINES:
+        raise DataError(f"has more than {MOST_LINES:,} lines or {MOST_BYTES:,} bytes: shorten it", source=str(file))
+    return (Rules(below, tuple(patterns(content))),)
 
 
 def is_ignored(path: str, is_folder: bool, rules: tuple[Rules, ...]) -> bool:
@@ -97,37 +107,75 @@ def patterns(content: bytes) -> Iterator[Pattern]:
 @lru_cache(maxsize=10_000)
 def _compiled(text: bytes) -> re.Pattern[bytes]:
     """Return the regular expression of a pattern; `ValueError` for one that matches nothing."""
-    anchored = b"/" in text
     text = text.removeprefix(b"/")
     special = WILDCARD.search(text)
     plain = len(text) if special is None else special.start()  # git compares this part first, then begins anew
-    return re.compile(re.escape(text[:plain]) + _translated(text[plain:], anchored), re.DOTALL)
+    return re.compile(re.escape(text[:plain]) + _joined(_tokens(text[plain:])), re.DOTALL)
 
 
-def _translated(text: bytes, anchored: bool) -> bytes:
-    """Return the regular expression of wildmatch(3) of git; `anchored` wildcards do not match a slash."""
-    one, found, at = (b"[^/]" if anchored else b"."), b"", 0
+def _tokens(text: bytes) -> Iterator[bytes]:
+    """Yield the parts of a pattern as in wildmatch(3) of git: regular expressions of one byte, `STAR` and folders."""
+    at = 0
     while at < len(text):
         byte = text[at : at + 1]
         if byte == b"*":
             end = at + len(text[at:]) - len(text[at:].lstrip(b"*"))
             whole = end - at > 1 and (at == 0 or text[at - 1 : at] == b"/")
-            if anchored and whole and text[end : end + 1] == b"/":
-                found, at = found + b"(?:.*/)?", end + 1
+            rest = text[end : end + 2]
+            if whole and rest[:1] == b"/":
+                yield ANY_FOLDERS
+                at = end + 1
+            elif whole and rest == b"\\/":
+                yield SOME_FOLDERS
+                at = end + 2
             else:
-                any_path = not anchored or (whole and (end == len(text) or text[end : end + 2] == b"\\/"))
-                found, at = found + (b".*" if any_path else b"[^/]*"), end
+                yield b".*" if whole and not rest else STAR
+                at = end
         elif byte == b"?":
-            found, at = found + one, at + 1
+            yield b"[^/]"
+            at += 1
         elif byte == b"[":
             group, at = _group(text, at + 1)
-            found += (b"(?!/)" if anchored else b"") + group
+            yield b"(?!/)" + group
         else:
             at += byte == b"\\"
             if at == len(text):
                 raise ValueError("ends in a backslash")
-            found, at = found + re.escape(text[at : at + 1]), at + 1
-    return found
+            yield re.escape(text[at : at + 1])
+            at += 1
+
+
+def _joined(tokens: Iterable[bytes]) -> bytes:
+    """Return the regular expression of a pattern, whose time is at most the length of a path times its own.
+
+    The first place where the part after a wildcard matches leaves the most to the parts behind it, so an atomic group
+    keeps it. Only the last part may move: that of a star to the next slash, that of the folders to the end.
+    """
+    places: list[bytes] = [b""]  # of each `**/` and what follows it
+    segment: list[bytes] = [b""]  # the parts between stars
+    for token in tokens:
+        if token == STAR:
+            segment.append(b"")
+        elif token in (b"/", ANY_FOLDERS, SOME_FOLDERS):
+            places[-1] += _segment(segment)
+            segment = [b""]
+            if token == b"/":
+                places[-1] += token
+            else:
+                places.append(token)
+        else:
+            segment[-1] += token
+    places[-1] += _segment(segment)
+    *kept, last = places
+    return b"".join(b"(?>" + place + b")" for place in kept) + last
+
+
+def _segment(parts: list[bytes]) -> bytes:
+    """Return the regular expression of the parts between the stars of one segment of a path."""
+    if len(parts) == 1:
+        return parts[0]
+    first, *kept, last = parts
+    return first + b"".join(b"(?>[^/]*?" + part + b")" for part in kept) + STAR + last
 
 
 def _group(text: bytes, at: int) -> tuple[bytes, int]:
