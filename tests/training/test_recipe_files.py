@@ -97,3 +97,9 @@ def test_a_key_in_a_list() -> None:
     for place in ("2", "-1", "info_nce"):
         with pytest.raises(RecipeError, match=rf"losses is a list of 2: expected a position from 0, not '{place}'$"):
             override(values, f"losses.{place}.weight=3")
+
+
+@pytest.mark.parametrize("value", ["!!bool maybe", '!!int ""', '!!float ""', "!!timestamp x", "[" * 100_000])
+def test_an_override_that_yaml_cannot_make_is_refused(value: str) -> None:
+    with pytest.raises(RecipeError, match=r"training\.steps.*not YAML"):
+        override({}, f"training.steps={value}")

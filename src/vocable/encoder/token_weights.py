@@ -28,6 +28,7 @@ from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.torch_model import HostTokenization, TorchEncoder, TorchModel, in_dtype
 from vocable.errors import ModelError
 from vocable.options import DType
+from vocable.storage import regular
 from vocable.vectors import token_names
 
 TOKEN_HEAD = "sparse_linear.pt"  # in the folder of a model, beside its encoder
@@ -126,7 +127,7 @@ def load_token_weights(name: str | Path, device: str | None = None) -> TokenWeig
 def _head(path: Path, d: int) -> nn.Linear:
     """Read the head, which is stored as a pickle, by PyTorch's reader of tensors alone, which runs no code."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(regular(path), map_location="cpu", weights_only=True)
         found = {key: state[key].float() for key in ("weight", "bias")}
     except Exception as error:  # of any type, for a file that is damaged or has anything but tensors
         message = f"its head is damaged, or has more than the tensors weight and bias ({first_line(error)})"

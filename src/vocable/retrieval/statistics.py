@@ -81,8 +81,8 @@ class Statistics:
         with self._failing():
             try:
                 whole = self._open()
-            except sqlite3.Error as error:
-                if error.sqlite_errorcode & 0xFF not in DAMAGED:
+            except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: a damaged name in the schema
+                if isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF not in DAMAGED:
                     raise
                 self.close()
                 for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):

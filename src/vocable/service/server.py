@@ -27,6 +27,7 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.rerank import load_cross_encoder
 from vocable.retrieval.verbs import open_index
 from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE, ServiceLimits, ServiceOptions
+from vocable.storage import regular
 from vocable.tables import counted, shortened
 from vocable.wackiness.measure import WACKY_SHARE, read_wacky_terms
 
@@ -247,7 +248,7 @@ def _token(file: str | os.PathLike[str] | None) -> str | None:
     if file is None:
         token = os.environ.get(TOKEN_VARIABLE)
     else:
-        with open(file, encoding="latin-1") as opened:  # decodes any bytes, and ASCII as ASCII
+        with open(regular(file), encoding="latin-1") as opened:  # decodes any bytes, and ASCII as ASCII
             token = opened.read(MAX_TOKEN).strip()
     if token is None:
         return None

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = dict[str, Any]  # keys of a recipe, as YAML has them
 
-# libyaml, where PyYAML was built with it, is ten times as fast.
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER = yaml.SafeLoader  # libyaml's loader overflows the stack on deep nesting, and ends the process
 OWN_KEYS = ("about", "needs", "variants")  # not inherited from a base
 MAX_NODES = 100_000  # values of a recipe, which aliases could multiply
 
@@ -181,7 +180,9 @@ def load_yaml(text: str, where: str) -> Any:
             if len(nodes) > MAX_NODES:
                 raise RecipeError(f"{where}: more than {MAX_NODES:,} values, aliases counted")
         return None if root is None else loader.construct_document(root)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except RecipeError:
+        raise
+    except Exception as error:  # PyYAML raises many types: for `!!bool maybe`, `!!int ''`, deep nesting
         raise RecipeError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
 
 

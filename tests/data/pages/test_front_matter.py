@@ -71,3 +71,23 @@ def test_front_matter_that_is_not_toml_is_text(values: str, line: int, fact: str
     assert found[:3] == ({}, f"\n{values}\n\n# Text", 1)
     assert found.remark is not None
     assert (found.remark.line, fact in found.remark.message) == (line, True)
+
+
+@pytest.mark.parametrize("value", ["!!bool maybe", '!!int ""', "!!int _", '!!float ""', "!!timestamp x", "[" * 10_000])
+def test_a_value_that_yaml_cannot_make_leaves_the_front_matter_as_text(value: str) -> None:
+    fields, text, _, remark = front_matter(f"---\na: {value}\n---\n# b")
+    assert not fields
+    assert value in text
+    assert remark is not None
+    assert "not YAML" in remark.message
+
+
+@pytest.mark.parametrize("text", ["---\na: {}\n---\nb", '+++\na = "{}"\n+++\nb'])
+def test_front_matter_of_more_than_16_000_characters_is_text(text: str) -> None:
+    most = 16_000 - text.count('"') - len("a: \n") - text.count("=")
+    assert front_matter(text.format("x" * most)).fields == {"a": "x" * most}
+    found = front_matter(text.format("x" * (most + 1)))
+    assert found.fields == {}
+    assert "x" * (most + 1) in found.text
+    assert found.remark is not None
+    assert "16,000" in found.remark.message

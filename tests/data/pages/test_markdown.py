@@ -141,3 +141,12 @@ def test_deep_nesting() -> None:
     assert blocks("> " * 90 + "a") == [(0, "a")]
     assert blocks("> " * 3000 + "a\n\nb")[-1] == (0, "b")
     assert blocks("[" * 3000 + "a") == [(0, "[" * 3000 + "a")]
+
+
+def test_paragraphs_with_more_than_16_open_brackets_are_plain_text() -> None:
+    assert blocks("[" * 15 + "[a](b)" + "]" * 15 + " *c*") == [(0, "[" * 15 + "a" + "]" * 15 + " c")]
+    plain = "[" * 16 + "[a](b)" + "]" * 16 + " *c*"
+    assert blocks(plain) == [(0, plain)]
+    assert blocks(f"# {plain}\n\n|{plain}|x|\n|-|-|\n\n- [a](b)") == [(1, plain), (0, f"{plain} | x"), (0, "- a")]
+    assert blocks("[a](b) " * 100) == [(0, " ".join("a" * 100))]
+    assert blocks("![" * 100_000) == [(0, "![" * 100_000)]

@@ -143,3 +143,14 @@ class TestAnchors:
             assert re.fullmatch(
                 re.escape(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")) + r"(-\d+)*", anchor
             )
+
+
+def test_a_heading_of_any_length_is_cut_in_titles_and_paths_and_stays_in_the_text() -> None:
+    heading = "x" * 1000 + "y" * 5000
+    found = list(parts(page((1, heading), (2, heading), (0, "river mountain " * 500)), "name"))
+    assert len(found) > 4
+    assert {part.title for part in found} == {"x" * 1000}
+    assert max(len(part.path) for part in found) == 2 * 1000 + len(" > ")
+    assert sum(part.text.count("y") for part in found) == 2 * 5000
+    assert max(len(part.anchor or "") for part in found) <= 1010
+    assert [part.title for part in parts(Page([Block("text", 1)], heading), "name")] == ["x" * 1000]

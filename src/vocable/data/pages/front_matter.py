@@ -14,6 +14,7 @@ FRONT_MATTER = re.compile(
     r"(?:(?P<yaml>---)[ \t]*\n(?P<fields>.*?\n)?(?:---|\.\.\.)|\+\+\+[ \t]*\n(?P<toml>.*?\n)?\+\+\+)[ \t]*(?:\n|\Z)",
     re.DOTALL,
 )
+MOST_FIELDS = 16_000  # characters of front matter, which each document of a page has as fields
 TOML_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")  # in a message of tomllib
 
 
@@ -49,9 +50,12 @@ def front_matter(text: str) -> FrontMatter:
     found = FRONT_MATTER.match(text)
     if found is None:
         return FrontMatter({}, text)
-    values = _yaml(found["fields"] or "") if found["yaml"] else _toml(found["toml"] or "")
+    inner = found["fields"] or found["toml"] or ""
+    if len(inner) > MOST_FIELDS:
+        values: dict[str, object] | Remark | None = Remark(f"front matter has more than {MOST_FIELDS:,} characters", 1)
+    else:
+        values = _yaml(inner) if found["yaml"] else _toml(inner)
     if isinstance(values, Remark):
-        inner = found["fields"] if found["yaml"] else found["toml"]
         return FrontMatter({}, f"\n{inner}\n{text[found.end() :]}", 1, values)
     if values is None:
         return FrontMatter({}, text)
@@ -65,7 +69,7 @@ def _yaml(text: str) -> dict[str, object] | Remark | None:
     except yaml.MarkedYAMLError as error:
         line = 2 + (error.problem_mark.line if error.problem_mark else 0)
         return Remark(f"front matter is not YAML: {error.problem}", line)
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:  # a date such as 2024-02-31
+    except Exception as error:  # PyYAML raises many types: for 2024-02-31, `!!bool maybe`, deep nesting
         return Remark(f"front matter is not YAML: {' '.join(str(error).split())[:100]}", 2)
     if values is None or isinstance(values, dict):
         return {str(name): value for name, value in (values or {}).items()}

@@ -14,11 +14,15 @@ from vocable.data.pages.webpage import web_page
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
 
 OWN_ANCHOR = re.compile(r"\s*\{:?\s*#([\w.:-]+)[^{}]*\}\s*$")  # ## Heading {#anchor}, of MkDocs and Pandoc
 NESTING = 100  # quotes and lists in each other; markdown-it leaves out what is deeper
 CODE_TOKENS = ("fence", "code_block")
+MOST_BRACKETS = 16  # open at once in a paragraph with links; markdown-it's time grows with them
+BRACKET = re.compile(r"[\[\]]")
+PLAIN = "plain"  # type of tokens that are text as they stand
 BOX = re.compile(r"\[[ xX]\]\s+")  # before a task of a list
 
 
@@ -26,7 +30,20 @@ BOX = re.compile(r"\[[ xX]\]\s+")  # before a task of a list
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
+    parser.core.ruler.before("inline", PLAIN, _keep_plain)
+    return parser
+
+
+def _keep_plain(state: StateCore) -> None:
+    """Make plain text of paragraphs in which many brackets are open at once."""
+    for token in state.tokens:
+        depth = deepest = 0
+        for bracket in BRACKET.findall(token.content) if token.type == "inline" else ():
+            depth = depth + 1 if bracket == "[" else max(0, depth - 1)
+            deepest = max(deepest, depth)
+        if deepest > MOST_BRACKETS:
+            token.type = PLAIN
 
 
 def markdown_page(text: str) -> Page:
@@ -98,7 +115,7 @@ def _text(token: Token) -> str:
 
 def _inline(token: Token) -> str:
     """Return the text of inline Markdown: of links their text, of images their description, of HTML nothing."""
-    found = ""
+    found = token.content if token.type == PLAIN else ""
     for child in token.children or ():
         if child.type in ("text", "code_inline", "image", "text_special"):
             found += child.content

@@ -14,6 +14,7 @@ from vocable.data.pages.blocks import Anchors, Block, Page
 
 FEW_WORDS = 60  # words of a section that is merged with its neighbours, and of merged ones that are enough
 MOST_WORDS = 250  # most words of a document
+MOST_HEADING = 1000  # characters of a heading in titles and paths, which each part of a large section has
 RUN = 30  # most characters of a word
 IDEOGRAPHS = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]{{1,{RUN}}}")
@@ -101,7 +102,7 @@ def _sections(page: Page, name: str) -> list[_Section]:
     levels = [block.level for block in blocks if block.level]
     untitled = bool(page.title and levels) and min(levels) > 1 and levels.count(min(levels)) > 1
     if blocks and (not blocks[0].level or untitled):
-        found.append(_Section(0, page.title or name, None, 1, ()))
+        found.append(_Section(0, (page.title or name)[:MOST_HEADING], None, 1, ()))
         above += found
     for block in blocks:
         if not block.level:
@@ -110,8 +111,10 @@ def _sections(page: Page, name: str) -> list[_Section]:
         while above and above[-1].level >= block.level:
             above.pop()
         way = tuple(one.heading for one in above)
-        anchor = anchors.of(block.text, block.anchor)
-        found.append(_Section(block.level, block.text, anchor, block.line, way))
+        heading, rest = block.text[:MOST_HEADING], block.text[MOST_HEADING:]
+        anchor = anchors.of(heading, block.anchor[:MOST_HEADING])
+        found.append(_Section(block.level, heading, anchor, block.line, way))
+        found[-1].blocks += [Block(rest, block.line)] * bool(rest)
         above.append(found[-1])
     return found
 
