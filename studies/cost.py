@@ -47,6 +47,10 @@ TERMS = 250  # of a document's vector
 VECTOR_BYTES = 5.3  # on disk, of a term of a stored vector: measured on random weights
 INDEX_BYTES = 6.2  # on disk, of a posting of an index, with its share of ids and of starts of lists
 TEXT_BYTES = 610  # in memory, of a passage of MS MARCO as a document
+# In memory beside the texts, of a passage of MS MARCO while BM25 is made. RM3 takes no more: its counts follow when the
+# weights are done. Measured by benchmarks/bm25_memory.py at 600,000 passages, and extended to 8,841,823 with the starts
+# of posting lists, which grow faster than the passages.
+LEXICAL_BYTES = 1_100
 
 
 class Resources(NamedTuple):
@@ -67,6 +71,11 @@ class Resources(NamedTuple):
         postings = texts * terms
         making = MAKING_BYTES * min(postings, SHARD_POSTINGS)
         return cls(texts, terms, postings * (VECTOR_BYTES + INDEX_BYTES), making)
+
+    @classmethod
+    def lexical(cls, texts: int) -> Resources:
+        """Return the bytes of BM25, with RM3 or without, which stores nothing and is in memory as a whole."""
+        return cls(texts, 0, 0, texts * LEXICAL_BYTES)
 
 
 def free_memory() -> float | None:

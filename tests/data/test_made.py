@@ -58,8 +58,9 @@ def test_all_kinds_are_made() -> None:
 @given(TEXT)
 def test_crops_are_two_spans_of_their_text(text: str) -> None:
     made, words = crops(text), text.split()
-    assert made == crops(text)
+    assert made == crops(text) == crops(text, 0)
     assert made is not None
+    assert made != crops(text, 1)
     for crop in made:
         part = crop.split()
         assert 0.05 * len(words) - 0.5 <= len(part) <= 0.5 * len(words) + 0.5

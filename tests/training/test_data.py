@@ -20,12 +20,14 @@ from sentence_transformers.base.sampler import (
 )
 from torch.utils.data import ConcatDataset, SequentialSampler
 
+from vocable.data.cloze import crops
 from vocable.data.docstore import TextStore
 from vocable.encoder.idf import document_frequencies, idf
 from vocable.errors import DataError, RecipeError
 from vocable.training import term_statistics as term_statistics_module
 from vocable.training.data import InOrder, WithoutRepeats, load_examples, load_training_data, topical_order
 from vocable.training.negatives import Candidate, NegativeSampler
+from vocable.training.prepared import prepare
 from vocable.training.recipe import DataSettings, HardNegatives
 from vocable.training.recipe_files import make_recipe
 from vocable.training.term_statistics import term_statistics
@@ -167,6 +169,28 @@ def test_a_query_that_is_there_often_is_held_out_whole_or_not_at_all(tmp_path):
     drawn, held_out = load_examples([str(path)], settings, cache=tmp_path / "cache", **options)
     [query] = held_out["query"]  # of four rows; a tenth are six
     assert query not in {one for examples in drawn.values() for one in examples["query"]}
+
+
+def test_crops_are_drawn_anew_in_each_pass_and_again_the_same(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    texts = [" ".join(f"w{text}x{place}" for place in range(40)) for text in range(20)]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    [drawn] = load([f"crops:{path}"], tmp_path, draws=60).values()
+    [again] = load([f"crops:{path}"], tmp_path, draws=60).values()
+    assert again[:] == drawn[:]
+    spans = dict[str, set[tuple[str, str]]]()
+    for turn in range(3):
+        rows = drawn[turn * 20 : turn * 20 + 20]
+        for pair in zip(rows["query"], rows["positive"], strict=True):
+            assert pair == crops(next(text for text in texts if pair[0] in text), turn)
+            spans.setdefault(pair[0].partition("x")[0], set()).add(pair)
+    assert {name: len(some) for name, some in spans.items()} == {f"w{text}": 3 for text in range(20)}
+
+
+def test_crops_beside_prepared_examples_are_refused(places_examples, tmp_path):
+    prepared = prepare(places_examples("small", 20, 3), tmp_path / "prepared").folder
+    with pytest.raises(RecipeError, match=r"data\.examples: crops"):
+        load([f"crops:{tmp_path / 'texts.jsonl'}", str(prepared)], tmp_path)
 
 
 def test_a_batch_beyond_the_examples_is_refused(places_examples, tmp_path):

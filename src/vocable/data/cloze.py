@@ -3,7 +3,7 @@
 A cloze query is a part of a text, of one of three kinds: keywords, one or two sentences, or a span of the length of an
 abstract. A teacher should score the pairs, since keywords also fit other texts. Crops are two spans of a text, each
 drawn by itself, so that they may overlap (Contriever, Izacard et al. 2022, arXiv 2112.09118, section 3.1). The random
-numbers depend on the text alone, so that all runs and processes make the same examples.
+numbers depend on the text alone, and for crops on the pass, so that all runs and processes make the same examples.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def cloze(text: str) -> Cloze | None:
     return make(text, rng)
 
 
-def crops(text: str) -> Cloze | None:
-    """Return two independent random spans of a text; None if it has fewer than 8 words.
+def crops(text: str, turn: int = 0) -> Cloze | None:
+    """Return two independent random spans of a text, others in each pass `turn`; None if it has fewer than 8 words.
 
     >>> crops("too short")
     """
-    words, rng = text.split(), _random(text)
+    words, rng = text.split(), _random(text, turn)
     return None if len(words) < SHORTEST_CROPPED else Cloze(_crop(words, rng), _crop(words, rng))
 
 
@@ -59,8 +59,8 @@ def _crop(words: list[str], rng: Random) -> str:
     return " ".join(words[first : first + length])
 
 
-def _random(text: str) -> Random:
-    return Random(blake2b(text.encode(), digest_size=8).digest())
+def _random(text: str, turn: int = 0) -> Random:
+    return Random(blake2b(text.encode(), digest_size=8, salt=turn.to_bytes(16, "little")).digest())
 
 
 def _keywords(text: str, rng: Random) -> Cloze | None:

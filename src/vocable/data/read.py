@@ -161,6 +161,16 @@ def _made_rows(scheme: str, source: str) -> Iterator[Row]:
     return (made._asdict() for made in map(make, read_texts(source)) if made is not None)
 
 
+def crops_of(source: str, turn: int) -> Iterator[Example] | None:
+    """Return the examples of a source `crops:TEXTS` in a pass, in the order of the first; None for other sources."""
+    if parse_source(source)[0] != "crops":
+        return None
+    from vocable.data.cloze import crops
+
+    made = (crops(text, turn) for text in read_texts(source.partition(":")[2]))
+    return (Example(*one) for one in made if one is not None)
+
+
 def _pair_rows(source: str) -> Iterator[Row]:
     return ({"text": f"{example.query} {example.positive}"} for example in read_examples(source))
 

@@ -23,8 +23,11 @@ from vocable.retrieval.bm25_weights import K1, B, count_words, inverse_document_
 from vocable.retrieval.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.retrieval.languages import CODES, NO_LANGUAGE, language_of
 from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.word_counts import count_texts
 from vocable.retrieval.words import stemmed
 from vocable.vectors import as_vectors
+
+ROWS = 65_536  # documents weighed at a time
 
 
 class BM25Index(ExactIndex):
@@ -55,14 +58,21 @@ class BM25Index(ExactIndex):
         if k1 < 0 or not 0 <= b <= 1:
             raise ArgumentError(f"k1 must not be negative and b lie between 0 and 1, not {k1} and {b}")
         self.settings: dict[str, Any] = {"k1": k1, "b": b, "language": language_of(language).name}
-        words = self.words(texts, progress)
-        self.vocabulary = {word: column for column, word in enumerate(sorted(set().union(*words)))}
-        counts, lengths = count_words(words, self.vocabulary), np.array([len(some) for some in words], dtype=np.float64)
+        super().__init__(self._weights(as_texts(texts), progress), ids)
+
+    def _weights(self, texts: list[str], progress: bool) -> csr_array:
+        """Return the weights of the words of n texts, csr_array [n, v], and keep their columns in `vocabulary`."""
+        self.vocabulary, counts, lengths = count_texts(texts, self.settings["language"], progress=progress)
         frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
-        idf = inverse_document_frequency(frequencies, len(words)).astype(np.float32)
+        idf = inverse_document_frequency(frequencies, len(texts)).astype(np.float32)
         mean = float(lengths.mean()) if counts.nnz else 1.0
-        weights = idf[counts.indices] * term_frequency_weights(counts, lengths, mean, k1, b)
-        super().__init__(csr_array((weights.astype(np.float32), counts.indices, counts.indptr), counts.shape), ids)
+        for start in range(0, len(texts), ROWS):  # in float64, which for all at once would take most of the memory
+            part, entries = counts[start : start + ROWS], slice(*counts.indptr[[start, min(start + ROWS, len(texts))]])
+            saturated = term_frequency_weights(
+                part, lengths[start : start + ROWS], mean, self.settings["k1"], self.settings["b"]
+            )
+            counts.data[entries] = idf[part.indices] * saturated
+        return counts
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to store: postings, document ids, and the vocabulary."""
@@ -165,7 +175,7 @@ class RM3:
         if not 0 <= original_query_weight <= 1:
             raise ArgumentError(f"original_query_weight is a share between 0 and 1, not {original_query_weight}")
         self.index, self.vocabulary = index, index.vocabulary
-        self._counts = index.query_vectors(texts)
+        self._counts = count_texts(texts, index.settings["language"], index.vocabulary).counts
         self._documents, self._terms, self._share = fb_docs, fb_terms, original_query_weight
 
     def expand(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
@@ -177,9 +187,10 @@ class RM3:
         queries = self.index.query_vectors(texts)
         ranking = self.index.search(queries, self._documents)
         hits = ranking.rows >= 0
-        parts = ranking.scores[hits], ranking.rows[hits], np.cumsum([0, *hits.sum(axis=1)])
-        scores = csr_array(parts, shape=(len(ranking), len(self.index)))
-        relevance = _shares(scores) @ _shares(self._counts)
+        rows, columns = np.unique(ranking.rows[hits], return_inverse=True)  # documents that are hit, each once
+        parts = ranking.scores[hits], columns, np.cumsum([0, *hits.sum(axis=1)])
+        scores = csr_array(parts, shape=(len(ranking), len(rows)))
+        relevance = _shares(scores) @ _shares(self._counts[rows])
         original, feedback = _shares(queries), _shares(prune(relevance, self._terms))
         mixed = self._share * original + (1 - self._share) * feedback
         advance(len(texts))

@@ -75,7 +75,9 @@ class ExactIndex:
         self.ids = None if ids is None else ids if isinstance(ids, Ids) else Ids(ids)
         # Postings number the documents in the order of their ids: the first of two equal scores is then the right one.
         self._order = np.empty(0, dtype=np.int32) if self.ids is None else order_of(self.ids, self.shape[0])
-        self._postings, self._unit = _lists((vectors[self._order] if len(self._order) else vectors).tocsc()), 1.0
+        if len(self._order):
+            vectors = vectors[self._order]
+        self._postings, self._unit = _lists(vectors.tocsc()), 1.0
         if weight_bits:
             *lists, weights = self._postings
             weights, self._unit = _rounded(weights, weight_bits, heaviest)

@@ -24,6 +24,8 @@ from sentence_transformers.base.sampler import DefaultBatchSampler, NoDuplicates
 from torch.utils.data import SequentialSampler
 
 from vocable.data import Example, read_examples
+from vocable.data.read import crops_of
+from vocable.data.sources import parse_source
 from vocable.errors import DataError, RecipeError
 from vocable.training.mined_negatives import MiningPlan, MiningSteps, planned
 from vocable.training.negatives import Candidate, NegativeSampler, all_scores, read_hard_negatives
@@ -54,8 +56,8 @@ def load_examples(
     """Return the examples of a run, one data set per source, and held-out pairs of query and positive.
 
     The negatives of an example are the columns negative_1, negative_2, ...: the first ones or, with random sampling,
-    others in every pass. An example is passed over if the margin, or its ids, leave too few. Examples are held out of
-    every source in proportion; their queries are not learned from.
+    others in every pass. Crops are others in every pass, too. An example is passed over if the margin, or its ids,
+    leave too few. Examples are held out of every source in proportion; their queries are not learned from.
 
     Args:
         draws: examples that the run sees; a source smaller than its share is repeated, shuffled again.
@@ -65,6 +67,8 @@ def load_examples(
     """
     names = [f"{i}-{Path(one if isinstance(one, str) else one.file).name}" for i, one in enumerate(sources)]
     by_id = settings.sampling == "random" or any(isinstance(one, str) and is_prepared(one) for one in sources)
+    if by_id and any(map(_is_cropped, sources)):
+        raise RecipeError("data.examples: crops cannot be trained on beside a folder of prepared examples")
     prepared = [open_prepared(one, cache) for one in sources] if by_id else []
     sampled = [Sampled(one, settings, number, seed, scored) for number, one in enumerate(prepared)]
     texts = IdTexts(prepared)
@@ -84,10 +88,19 @@ def load_examples(
         rows = np.concatenate([learned[rng.permutation(len(learned))] for _ in range(passes)])[:count]
         if sampled:
             drawn[name] = sampled[number].drawn(rows, len(learned), texts)
+        elif _is_cropped(sources[number]):
+            turns = [rows[at : at + len(learned)] for at in range(0, count, len(learned))]
+            anew = [_on_disk(sources[number], settings, scored, cache, turn) for turn in range(len(turns))]
+            drawn[name] = joined([one.select(some) for one, some in zip(anew, turns, strict=True)])
         else:
             drawn[name] = first[number].select(rows)
     held_out = [one.select(rows) for one, (_, rows) in zip(first, parts, strict=True)]
     return DatasetDict(drawn), joined(held_out).select_columns(["query", "positive"])
+
+
+def _is_cropped(source: str | HardNegatives) -> bool:
+    """Return whether the examples of a source are crops, which are drawn anew in each pass."""
+    return isinstance(source, str) and parse_source(source)[0] == "crops"
 
 
 def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -103,14 +116,18 @@ def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int6
     return learned, np.array(sorted(held.values()), dtype=np.int64)
 
 
-def _on_disk(source: str | HardNegatives, settings: DataSettings, scored: bool, cache: Path) -> Dataset:
-    """Return the examples of a source, with the first negatives, memory-mapped; a second call finds the same files."""
+def _on_disk(source: str | HardNegatives, settings: DataSettings, scored: bool, cache: Path, turn: int = 0) -> Dataset:
+    """Return the examples of a source, with the first negatives, memory-mapped; a second call finds the same files.
+
+    `turn` is the pass whose crops they are.
+    """
     options = {
         "source": source if isinstance(source, str) else source.model_dump(),
         "negatives": settings.negatives,
         "margin": settings.false_negative_margin,
         "scored": scored,
         "cache": str(cache),
+        "turn": turn,
     }
     shown = is_progress_bar_enabled()
     disable_progress_bar()
@@ -129,10 +146,11 @@ def _rows(
     margin: float | None,
     scored: bool,
     cache: str,
+    turn: int,
 ) -> Iterator[dict[str, Any]]:
     sampler = NegativeSampler(negatives, margin)
     if isinstance(source, str):
-        place, examples = source, _sampled(source, sampler)
+        place, examples = source, _sampled(source, sampler, turn)
     else:
         settings = HardNegatives(**source)
         place, examples = settings.file, read_hard_negatives(settings, sampler, Path(cache))
@@ -155,9 +173,9 @@ def _rows(
         logger.warning(message, place, sampler.dropped, passed_over, taken + passed_over)
 
 
-def _sampled(place: str, sampler: NegativeSampler) -> Iterator[Example | None]:
-    """Yield the examples of a source with their sampled negatives."""
-    for example in read_examples(place):
+def _sampled(place: str, sampler: NegativeSampler, turn: int) -> Iterator[Example | None]:
+    """Yield the examples of a source with their sampled negatives; crops are those of the pass `turn`."""
+    for example in crops_of(place, turn) or read_examples(place):
         if len(example.negatives) < sampler.count:
             few = f"an example has {len(example.negatives)} negatives, and data.negatives is {sampler.count}"
             raise DataError(f"{few}: {example.query[:60]!r}", source=place)

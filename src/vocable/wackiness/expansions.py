@@ -26,9 +26,9 @@ from vocable.encoder.tokens import Surface
 from vocable.errors import VectorsError
 from vocable.evaluation.expanders import Expander
 from vocable.options import Count, checked
-from vocable.retrieval.bm25_weights import count_words
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
+from vocable.retrieval.word_counts import count_texts
 from vocable.vectors import (
     Sources,
     StoredRows,
@@ -107,7 +107,8 @@ def expansion_data(
         columns = model_surfaces(expander), terms(expander), special_terms(expander)
     else:
         inputs, index = expander.expand(texts), expander.index
-        own, counts = (count_words(expander.index.words(part), expander.vocabulary) for part in (texts, documents))
+        language = expander.index.settings["language"]
+        own, counts = (count_texts(part, language, expander.vocabulary).counts for part in (texts, documents))
         searched = inputs[:, : len(expander.index.vocabulary)]  # no document has the words that follow
         columns = word_surfaces([*expander.vocabulary]), [*expander.vocabulary], NO_COLUMNS
     rows = index.search(searched, k if itself is None else k + 1).rows
