@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from vocable.errors import ArgumentError
 from vocable.retrieval.exact_shards import MAKING_BYTES, SHARD_POSTINGS
 from vocable.training.recipe import Recipe
 
@@ -89,6 +90,22 @@ def free_memory() -> float | None:
         with suppress(OSError, ValueError):
             free = min(free, float(Path(limit).read_text()) - float(Path(used).read_text()))
     return free
+
+
+def check_room(name: str, needed: Resources, disk: float, memory: float | None) -> None:
+    """Raise `ArgumentError` if there are not so many bytes of disk and of memory; None is an unknown number."""
+    terms = f" of {needed.terms:,.0f} terms, by a sample," if needed.terms else ""
+    what = f"{name}: {needed.texts:,} texts{terms}"
+    if needed.disk > disk:
+        raise ArgumentError(
+            f"{what} take {needed.disk / 1e9:,.0f} GB of disk for vectors and their index, and {disk / 1e9:,.0f} GB "
+            "are free: name an --output on a larger disk"
+        )
+    if memory is not None and needed.memory > memory:
+        raise ArgumentError(
+            f"{what} take {needed.memory / 1e9:,.1f} GB of memory while their index is made, and {memory / 1e9:,.1f} "
+            "GB are free"
+        )
 
 
 class Cost(NamedTuple):

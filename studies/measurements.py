@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array
 
+from studies.cost import Resources, check_room, free_memory
 from studies.dense import kind_of
 from vocable.adapt.inspect import head_of
 from vocable.adapt.train_vocabulary import fragmentation as fragmentation_of
@@ -149,6 +150,7 @@ def quality(
     if (dense or run.model in LEXICAL) and (query_max_terms or document_max_terms or only):
         return dict.fromkeys(values, math.nan)
     if run.model in LEXICAL:
+        check_room(on.name, Resources.lexical(len(on.dataset.documents)), math.inf, free_memory())
         retrieval = retrieve_lexically(on.dataset, k=DEPTH, make=lexical_search(run.model))
         evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
     elif dense:

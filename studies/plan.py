@@ -222,13 +222,16 @@ class Plan(Tabled):
         read = {self.places[request.on].corpus for run in self.runs.values() for request in run.wanted if request.on}
         largest = max((self.study.sizes.get(corpus, 0) for corpus in read), default=0)
         room = Resources.of(largest, TERMS)
+        lexical = Resources.lexical(largest).memory if any(run.model in LEXICAL for run in self.runs.values()) else 0
+        index = "the index of BM25" if lexical > room.memory else "a shard of its index"
+        memory = (max(room.memory, lexical) + largest * TEXT_BYTES) / 1e9
         note = (
             f"GPU hours: of one that sustains {self.tflops:g} x 10^12 operations per second, an assumption (--tflops). "
             "Core hours: data, sampling, indexing, search and removal, by constants measured on one core of an EPYC "
             "(searches use all cores). "
             f"The largest collection takes {room.disk / 1e9:,.0f} GB of disk at {TERMS} terms a text, in proportion to "
-            f"them, and {(room.memory + largest * TEXT_BYTES) / 1e9:,.0f} GB of memory: its texts, and a shard of its "
-            "index. A sample tells the terms before all are encoded; a run that does not fit is refused."
+            f"them, and {memory:,.0f} GB of memory: its texts, and {index}. A sample tells the terms before all are "
+            "encoded; a run that does not fit is refused."
         )
         found: list[Table | str] = [Table(self.study.about, ["exhibit", "rows", "runs"], shown)]
         found += [Table("", header, rows), note]

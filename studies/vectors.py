@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from studies.cost import Resources, free_memory
+from studies.cost import Resources, check_room, free_memory
 from studies.dense import load_retriever, rank
 from studies.restriction import Restriction, restricted
 from vocable.data import Document, read_corpus
@@ -112,21 +112,6 @@ class Encoders:
             embed(texts, self.retriever, place, "auto", unit=False, prompt=prompt)
         found: np.ndarray = np.load(place, mmap_mode="r")
         return found
-
-
-def check_room(name: str, needed: Resources, disk: float, memory: float | None) -> None:
-    """Raise `ArgumentError` if there are not so many bytes of disk and of memory; None is an unknown number."""
-    what = f"{name}: {needed.texts:,} texts of {needed.terms:,.0f} terms, by a sample of {SAMPLE},"
-    if needed.disk > disk:
-        raise ArgumentError(
-            f"{what} take {needed.disk / 1e9:,.0f} GB of disk for vectors and their index, and {disk / 1e9:,.0f} GB "
-            "are free: name an --output on a larger disk"
-        )
-    if memory is not None and needed.memory > memory:
-        raise ArgumentError(
-            f"{what} take {needed.memory / 1e9:,.1f} GB of memory while their index is made, and {memory / 1e9:,.1f} "
-            "GB are free"
-        )
 
 
 class OnDataset:

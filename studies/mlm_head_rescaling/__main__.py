@@ -55,8 +55,7 @@ STUDY = Study(
     queries={"dev": DEV_QUERIES, "dl19": DL_2019_QUERIES, **QUERIES, **dict.fromkeys(NANO, 50)},
     trec_eval=[*NANO],  # as the evaluator of sentence-transformers counts
     fetch={
-        "beir:Nano*": "the dataset zeta-alpha-ai/NAME on the Hub: corpus and queries saved as corpus.jsonl and "
-        "queries.jsonl, qrels as qrels.tsv (query-id, corpus-id, score) with the score 1, which it does not have",
+        "beir:Nano*": "python -m studies.data nano-beir -o DATA",
     },
     columns={
         "parameters (B)": head("parameters", times=1e-9),

@@ -133,13 +133,11 @@ STUDY = Study(
     fetch={
         "*msmarco-hard-negatives.jsonl.gz": HARD_NEGATIVES,
         "cross-encoder-*-scores.pkl.gz": HARD_NEGATIVES,
-        "*wikipedia.jsonl.gz": "the dataset wikimedia/wikipedia (20231101.en) of the Hub, a paragraph a line as "
-        '{"text": ...}',
-        "*bookcorpus.jsonl.gz": 'bookcorpus/bookcorpus of the Hub, a line as {"text": ...}; a script, which '
-        "datasets 4 does not open: take its Parquet files (revision refs/convert/parquet)",
-        "*dolma-chem.jsonl.gz": 'the texts of hf:BASF-AI/dolma-chem-only-query-generated, a line as {"text": ...}',
-        "*chem-pairs.jsonl.gz": 'its queries and texts, 200,000 lines as {"query": ..., "positive": ...}',
-        "beir:*Chem*": "hf:BASF-AI/ChemHotpotQARetrieval and hf:BASF-AI/ChemNQRetrieval as BEIR folders",
+        "*wikipedia.jsonl.gz": "python -m studies.data wikipedia -o DATA",
+        "*bookcorpus.jsonl.gz": "python -m studies.data bookcorpus -o DATA",
+        "*dolma-chem.jsonl.gz": "python -m studies.data chem-texts -o DATA",
+        "*chem-pairs.jsonl.gz": "python -m studies.data chem-pairs -o DATA",
+        "beir:*Chem*": "python -m studies.data chem-collections -o DATA",
     },
     models=MODELS,
     columns={

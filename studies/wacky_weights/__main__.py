@@ -100,8 +100,8 @@ STUDY = Study(
         **{name: QUERIES[name] for name in OUT_OF_DOMAIN},
     },
     fetch={
-        "*nq-triplets.jsonl.gz": "vocable mine MODEL nq-pairs.jsonl.gz -o nq-triplets.jsonl.gz, of Natural Questions' "
-        "pairs",
+        "*nq-triplets.jsonl.gz": "python -m studies.data nq-pairs -o DATA, then "
+        "vocable mine MODEL DATA/nq-pairs.jsonl.gz -o DATA/nq-triplets.jsonl.gz",
         "*scored.jsonl.gz": "vocable teacher-scores CROSS-ENCODER "
         "hf:sentence-transformers/msmarco-msmarco-distilbert-base-v3:triplet-50 -o scored.jsonl.gz",
     },
