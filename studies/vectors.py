@@ -24,7 +24,7 @@ from vocable.encoder.load import load
 from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import VectorsError
 from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.pruning import prune

@@ -34,7 +34,7 @@ def reference(texts: list[str], columns: Mapping[str, int]) -> np.ndarray:
 @given(TEXTS, st.integers(1, 4))
 def test_counts_are_those_of_the_strings_whatever_the_parts(texts: list[str], part: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_counts, "PART", part)
+        patch.setattr(word_counts, "TEXTS_AT_ONCE", part)
         patch.setattr(word_counts, "ENTRIES", part)
         found = count_texts(texts, "english")
         known = count_texts(texts, "english", {"owl": 0, "cat": 1, "zebra": 2})
@@ -51,8 +51,8 @@ def test_counts_are_those_of_the_strings_whatever_the_parts(texts: list[str], pa
 def test_weights_are_those_of_the_formula_to_the_last_bit(
     toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bm25, "ROWS", 7)
-    monkeypatch.setattr(word_counts, "PART", 5)
+    monkeypatch.setattr(bm25, "WEIGHED_AT_ONCE", 7)
+    monkeypatch.setattr(word_counts, "TEXTS_AT_ONCE", 5)
     ids = [f"{number * 7 % 10_007}" for number in range(len(toy_texts))]
     index = BM25Index(toy_texts, ids)
     counts = csr_array(reference(toy_texts, index.vocabulary).astype(np.float32))

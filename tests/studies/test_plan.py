@@ -156,7 +156,7 @@ def test_corpora_are_encoded_once_per_model() -> None:
 
 def test_missing_data_is_named_before_anything_begins(tmp_path: Path) -> None:
     study, data = study_of("mlm_head_rescaling"), [f"data_folder={tmp_path}"]
-    with pytest.raises(DataError, match=r"^beir:.*NanoClimateFEVER: .*12 others.*--dry-run.*the Hub"):
+    with pytest.raises(DataError, match=r"^beir:.*NanoClimateFEVER: .*12 others.*--dry-run.*studies\.data nano-beir"):
         reproduce(study, tmp_path / "out", only=["figure-2"], overrides=data)
     assert not (tmp_path / "out").exists()
     (tmp_path / "NanoClimateFEVER").mkdir()
@@ -205,4 +205,4 @@ def test_what_is_fetched_is_not_asked_for() -> None:
     assert "BEIR folder, msmarco" not in needed
     assert "naver/splade-v3" in needed
     assert "login" in needed
-    assert "Parquet" in plan.missing["bookcorpus.jsonl.gz"]
+    assert "studies.data bookcorpus" in plan.missing["bookcorpus.jsonl.gz"]

@@ -27,7 +27,7 @@ from vocable.retrieval.word_counts import count_texts
 from vocable.retrieval.words import stemmed
 from vocable.vectors import as_vectors
 
-ROWS = 65_536  # documents weighed at a time
+WEIGHED_AT_ONCE = 65_536  # documents weighed at a time
 
 
 class BM25Index(ExactIndex):
@@ -66,10 +66,15 @@ class BM25Index(ExactIndex):
         frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
         idf = inverse_document_frequency(frequencies, len(texts)).astype(np.float32)
         mean = float(lengths.mean()) if counts.nnz else 1.0
-        for start in range(0, len(texts), ROWS):  # in float64, which for all at once would take most of the memory
-            part, entries = counts[start : start + ROWS], slice(*counts.indptr[[start, min(start + ROWS, len(texts))]])
+        for start in range(
+            0, len(texts), WEIGHED_AT_ONCE
+        ):  # in float64, which for all at once would take most of the memory
+            part, entries = (
+                counts[start : start + WEIGHED_AT_ONCE],
+                slice(*counts.indptr[[start, min(start + WEIGHED_AT_ONCE, len(texts))]]),
+            )
             saturated = term_frequency_weights(
-                part, lengths[start : start + ROWS], mean, self.settings["k1"], self.settings["b"]
+                part, lengths[start : start + WEIGHED_AT_ONCE], mean, self.settings["k1"], self.settings["b"]
             )
             counts.data[entries] = idf[part.indices] * saturated
         return counts

@@ -17,12 +17,12 @@ from vocable.progress import track
 from vocable.retrieval.languages import language_of
 from vocable.retrieval.words import words
 
-PART = 2_048  # texts whose words are strings at the same time
+TEXTS_AT_ONCE = 2_048  # texts whose words are strings at the same time
 NO_COLUMN = -1
 ENTRIES = 1 << 22  # of a matrix, at a time
 
 
-class WordCounts(NamedTuple):
+class CountedTexts(NamedTuple):
     """The `vocabulary` {word: column}, the `counts` csr_array [n, v], and the words of each text, `lengths` int64 [n].
 
     Lengths count all words but stop words, known or not.
@@ -35,7 +35,7 @@ class WordCounts(NamedTuple):
 
 def count_texts(
     texts: Sequence[str], language: str, vocabulary: Mapping[str, int] | None = None, progress: bool = False
-) -> WordCounts:
+) -> CountedTexts:
     """Count the stemmed words of n texts, as `stemmed` finds them; those of a vocabulary, by default all, sorted.
 
     >>> found = count_texts(["The cat sat on a cat.", "Owls"], "english")
@@ -45,10 +45,12 @@ def count_texts(
     spoken, columns = language_of(language), dict[str, int]() if vocabulary is None else vocabulary
     column_of: dict[str, int] = {}  # of each spelling
     indices, numbers, indptr, lengths = array("i"), array("f"), array("q", [0]), array("q")
-    for start in track(range(0, len(texts), PART), "words") if progress else range(0, len(texts), PART):
+    for start in (
+        track(range(0, len(texts), TEXTS_AT_ONCE), "words") if progress else range(0, len(texts), TEXTS_AT_ONCE)
+    ):
         found = [
             [word for word in words(text, icu=spoken.icu) if word not in spoken.stop]
-            for text in texts[start : start + PART]
+            for text in texts[start : start + TEXTS_AT_ONCE]
         ]
         new = [word for word in dict.fromkeys(chain.from_iterable(found)) if word not in column_of]
         for word, stem in zip(new, spoken.stems(new), strict=True):
@@ -68,7 +70,7 @@ def count_texts(
         columns = _sort(columns, arrays[1])
     counts = csr_array(arrays, shape=(len(texts), len(columns)))
     counts.sort_indices()
-    return WordCounts(columns, counts, _view(lengths, np.int64))
+    return CountedTexts(columns, counts, _view(lengths, np.int64))
 
 
 def _counted(found: Sequence[Sequence[str]], column_of: Mapping[str, int], size: int) -> csr_array:
