@@ -27,7 +27,12 @@ from vocable.locks import HAS_LOCKS, holding, lock_file, unlock_file
 T = TypeVar("T")
 StrPath: TypeAlias = str | os.PathLike[str]
 
-FULL_DISK = (os.strerror(errno.ENOSPC), "PytorchStreamWriter failed", "unexpected pos")  # in errors of libraries
+FULL_DISK = (
+    os.strerror(errno.ENOSPC),
+    "PytorchStreamWriter failed",
+    "unexpected pos",
+    "iostream error",
+)  # in errors of libraries
 ANOTHER = "name another output, or remove it"
 
 

@@ -26,6 +26,7 @@ FULL = ["Error while serializing: I/O error: No space left on device (os error 2
 FULL += [
     "[enforce fail at inline_container.cc:603] . unexpected pos 704 vs 598",
     "PytorchStreamWriter failed writing file",
+    "basic_ios::clear: iostream error",
 ]
 ARRAYS = {"a": np.arange(1000, dtype=np.int32), "empty": np.empty(0, dtype=np.float32)}
 
