@@ -34,6 +34,14 @@ def test_hidden_ignored_and_made_files_are_left_out(tmp_path: Path) -> None:
     assert +found.hidden == {".b.md": 1, ".github": 2}  # .git has no documents
 
 
+@pytest.mark.parametrize("inputs", [["a", "b"], {"text": "a"}, "a file", None, 3])
+def test_settings_of_another_program_do_not_leave_out_its_folder(tmp_path: Path, inputs: object) -> None:
+    make(tmp_path, "a.md", "tool/b.md", "made/c.md")
+    (tmp_path / "tool/settings.json").write_text(json.dumps({"inputs": inputs}), encoding="utf-8")
+    (tmp_path / "made/settings.json").write_text(json.dumps({"inputs": "0123456789abcdef"}), encoding="utf-8")
+    assert files_of(tmp_path).files == ["a.md", "tool/b.md"]
+
+
 def test_rules_of_the_repository_above(tmp_path: Path) -> None:
     make(tmp_path, ".git/HEAD", "docs/a.md", "docs/_build/b.md", "docs/guide/c.md", "site/d.md")
     (tmp_path / ".gitignore").write_text("docs/_build\n/site\n", encoding="utf-8")

@@ -20,6 +20,7 @@ ENDINGS = (".md", ".markdown", ".html", ".htm", ".txt", ".rst")
 REPOSITORY = ".git"
 COPIES = "_sources"  # folder of a site made by Sphinx: each page again, as its source
 MADE_WITH = "settings.json"  # of what vocable made, with the fingerprint of its inputs
+FINGERPRINT = re.compile(r"[0-9a-f]*")  # "" without local inputs
 SETTINGS_BYTES = 1 << 20
 OTHER_FOLDERS = {  # by names of files at the top of a folder
     r"(corpus|queries)\.(jsonl|tsv|parquet)(\.gz|\.zst)?": "a folder: read it as beir:{}",
@@ -51,8 +52,9 @@ def something_else(folder: Path) -> str | None:
 
 
 def _is_made(folder: Path) -> bool:
-    """Return whether vocable made, or is making, a folder."""
-    return "inputs" in settings_in(folder)
+    """Return whether vocable made, or is making, a folder: its settings have a fingerprint of the inputs."""
+    inputs = settings_in(folder).get("inputs")
+    return isinstance(inputs, str) and FINGERPRINT.fullmatch(inputs) is not None
 
 
 def settings_in(folder: Path) -> dict[str, object]:

@@ -27,6 +27,12 @@ from vocable.locks import HAS_LOCKS, holding, lock_file, unlock_file
 T = TypeVar("T")
 StrPath: TypeAlias = str | os.PathLike[str]
 
+FULL_DISK = (
+    os.strerror(errno.ENOSPC),
+    "PytorchStreamWriter failed",
+    "unexpected pos",
+    "iostream error",
+)  # in errors of libraries
 ANOTHER = "name another output, or remove it"
 
 
@@ -131,7 +137,7 @@ def _full_disk_of(output: Path) -> Iterator[None]:
     except VocableError:
         raise
     except Exception as error:
-        if os.strerror(errno.ENOSPC) not in str(error):
+        if not any(text in str(error) for text in FULL_DISK):
             raise
         name = getattr(error, "filename", None) or os.fspath(output)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name) from error

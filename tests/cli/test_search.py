@@ -37,6 +37,25 @@ def index(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) ->
     return str(output)
 
 
+def test_a_loop_of_links_and_long_arguments_are_one_short_line(
+    capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert "loop is a link to loop" in refused(capsys, "search", tmp_path / "loop", "fox")
+    assert len(refused(capsys, "search", f"{tmp_path}/{'x' * 100_000}", "fox")) < 4100
+
+
+def test_settings_of_an_index_that_are_a_list_are_damage(
+    capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path
+) -> None:
+    done(capsys, "index", model, corpus, "-o", f"exact:{tmp_path / 'index'}")
+    file = tmp_path / "index" / "store.json"
+    record = json.loads(file.read_text())
+    record["settings"]["limits"] = ["passages"]
+    file.write_text(json.dumps(record))
+    assert "the index is damaged: its settings: limits" in refused(capsys, "search", tmp_path / "index", "fox")
+
+
 def test_encode(capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_path: Path) -> None:
     place, output = beir / "corpus.jsonl", tmp_path / "vectors"
     options = ["--dtype", "float32", "--max-terms", 7, "--max-length", 6]

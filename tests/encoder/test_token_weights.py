@@ -105,7 +105,13 @@ def test_a_head_runs_no_code_and_fits(m3: Path, tmp_path: Path, monkeypatch: pyt
         with pytest.raises(ModelError, match=r"sparse_linear\.pt: its head is damaged") as caught:
             load(m3)
         assert "\n" not in str(caught.value)
+        assert "weights_only" not in str(caught.value)
     assert not ran.exists()
+    head.unlink()
+    os.mkfifo(head)
+    with pytest.raises(ModelError, match=r"sparse_linear\.pt: its head cannot be read \(not a regular file\)"):
+        load(m3)
+    head.unlink()
     for state in ({"weight": torch.ones(1, 32)}, [1, 2]):
         torch.save(state, head)
         with pytest.raises(ModelError, match=r"sparse_linear\.pt: its head is damaged"):

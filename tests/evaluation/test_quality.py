@@ -141,6 +141,8 @@ def test_a_name_that_is_no_run_says_how_a_model_is_given() -> None:
         ("ndcg_cut_10", "did you mean .*nDCG"),
         ("zzzzzz", "did you mean nDCG, R, RR, AP"),
         ("R", "needs a cutoff, as in R@1000"),
+        ("R@100001", "cutoff must be at most 100,000, not 100,001"),
+        ("R@1000000000", "cutoff must be at most 100,000"),
         ("nDCG@0", "cutoff must be a whole number of at least 1, not 0"),
         ("R@1.5", "cutoff must be a whole number"),
         ("nDCG(foo=1)@10", "it has no parameter 'foo'"),

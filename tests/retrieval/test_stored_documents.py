@@ -271,6 +271,13 @@ def _exchanged(words: Path) -> None:
         connection.commit()
 
 
+def _misnamed(words: Path) -> None:
+    """Flip the highest bit of a letter in the name of a column, which is then no UTF-8."""
+    content = words.read_bytes()
+    assert content.count(b"word TEXT UNIQUE, df") == 1
+    words.write_bytes(content.replace(b"word TEXT UNIQUE, df", b"w\xefrd TEXT UNIQUE, df"))
+
+
 def _changed(statement: str) -> Callable[[Path], None]:
     def change(words: Path) -> None:
         with closing(sqlite3.connect(words)) as connection:
@@ -288,6 +295,7 @@ def _changed(statement: str) -> Callable[[Path], None]:
         lambda words: words.write_bytes(b"no database" * 500),
         lambda words: words.write_bytes(words.read_bytes()[:5000]),
         _exchanged,
+        _misnamed,
         _changed("DROP TABLE figures"),
         _changed("DROP TABLE words"),
         _changed("DELETE FROM words WHERE number % 2"),

@@ -208,6 +208,8 @@ def test_a_port_that_is_taken_and_a_token_that_is_none_are_said(
         (tmp_path / "token").write_bytes(wrong)
         line = refused(capsys, "serve", exact, "--token-file", tmp_path / "token")
         assert line.endswith("a token is one word of printable ASCII")
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe: not a regular file" in refused(capsys, "serve", exact, "--token-file", tmp_path / "pipe")
 
 
 def test_a_wide_open_service_is_warned_of(

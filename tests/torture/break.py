@@ -41,6 +41,7 @@ from preloaded import LIMIT, USED, Elsewhere, Ran, preload, run
 preload()
 
 import torch  # noqa: E402
+from break_hostile import hostile_cases  # noqa: E402
 from break_input import argument_cases, input_cases, model_cases  # noqa: E402
 from break_kills import Writers, kill_cases, moment_cases  # noqa: E402
 from break_living import living_cases  # noqa: E402
@@ -54,6 +55,7 @@ GROUPS = (
     "input",
     "arguments",
     "models",
+    "hostile",
     "damage",
     "places",
     "pairs",
@@ -71,7 +73,7 @@ THINNED = 24  # of a quick run: one case of so many
 def all_cases(toys: Toys, again: Callable[..., Ran], options: argparse.Namespace) -> list[Case]:
     """All cases of the groups asked for, or a part of them; `again` runs a command that was killed."""
     rng, writers = random.Random(options.seed), Writers(toys, again)
-    tables = {"input": input_cases, "arguments": argument_cases, "models": model_cases}
+    tables = {"input": input_cases, "arguments": argument_cases, "models": model_cases, "hostile": hostile_cases}
     groups: dict[str, Callable[[], Iterable[Case]]] = {
         **{group: partial(_table_cases, group, table, toys) for group, table in tables.items()},
         "damage": lambda: damage_cases(toys, 20 if options.quick else 60, rng),

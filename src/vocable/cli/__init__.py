@@ -45,6 +45,7 @@ QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "true",  # set explicitly, it does not warn at every fork
 }
+MOST_SHOWN = 4000  # characters of a message, which may repeat an argument
 
 
 def program(verb: str | None = None) -> typer.Typer:
@@ -150,7 +151,7 @@ def _fail(message: str, status: int) -> int:
         time.sleep(GRACE)  # the first process meets the same error, and torchrun ends this one with it
     if _debugging() and status < 128:
         traceback.print_exc()
-    _print_line(message)
+    _print_line(message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}…")
     return status
 
 

@@ -21,7 +21,6 @@ from sentence_transformers.util import load_file_path
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from vocable.encoder.hub import first_line
 from vocable.encoder.opening import open_model
 from vocable.encoder.protocol import Role, RoleEncoder, Tokenization
 from vocable.encoder.special_terms import special_tokens
@@ -130,8 +129,10 @@ def _head(path: Path, d: int) -> nn.Linear:
         state = torch.load(regular(path), map_location="cpu", weights_only=True)
         found = {key: state[key].float() for key in ("weight", "bias")}
     except Exception as error:  # of any type, for a file that is damaged or has anything but tensors
-        message = f"its head is damaged, or has more than the tensors weight and bias ({first_line(error)})"
-        raise ModelError(f"{path}: {message}") from error
+        reason = "its head is damaged, or has more than the tensors weight and bias"
+        if isinstance(error, OSError):
+            reason = f"its head cannot be read ({error.strerror})"
+        raise ModelError(f"{path}: {reason}") from error
     shapes = [list(part.shape) for part in found.values()]
     if shapes != [[1, d], [1]]:
         raise ModelError(f"{path}: weight and bias have the shapes {shapes}, config.json needs [[1, {d}], [1]]")

@@ -22,6 +22,7 @@ from vocable.retrieval.ranking import Ranking, Ties, in_order, read_trec
 from vocable.storage import StrPath
 from vocable.tables import NONE, Table, Tabular, counted, p_value
 
+MOST_CUTOFF = 100_000
 Measures: TypeAlias = Sequence[str | Measure]
 
 
@@ -54,6 +55,8 @@ def _parse(name: str) -> Measure:
         cutoff = measure.params.get("cutoff", 1)
         if type(cutoff) is not int or cutoff < 1:  # trec_eval ends the whole process at a cutoff of 0
             raise ValueError(f"the cutoff must be a whole number of at least 1, not {cutoff!r}")
+        if cutoff > MOST_CUTOFF:
+            raise ValueError(f"the cutoff must be at most {MOST_CUTOFF:,}, not {cutoff:,}")
         ir_measures.evaluator([measure], [Qrel("q", "d", 1)])  # finds the software, and validates the parameters
     except NameError as error:
         base, at, depth = name.partition("@")

@@ -33,7 +33,8 @@ Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # of a 
 
 def collection_of(place: str, store: Store, **options: Any) -> Collection:
     """Return the collection that a store holds."""
-    in_passages = (store.settings.get("limits") or {}).get("long_documents") == "passages"
+    limits = store.settings.get("limits")  # which the collection checks
+    in_passages = isinstance(limits, dict) and limits.get("long_documents") == "passages"
     return (PassageCollection if in_passages else Collection)(place, store, **options)
 
 

@@ -8,6 +8,7 @@ Letters: m documents, q queries, k results.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,11 @@ _open: WeakValueDictionary[Path, EdgeStore] = WeakValueDictionary()  # by folder
 _opening = RLock()
 
 
+def _real(folder: Path) -> Path:
+    """Return the path of a folder without links; a loop of links stays as it is, which `Path.resolve` raises at."""
+    return Path(os.path.realpath(folder))
+
+
 class EdgeStore(RowStore, FolderStore):
     """Documents and their vectors in a folder, searched exactly in float32."""
 
@@ -52,7 +58,7 @@ class EdgeStore(RowStore, FolderStore):
         FolderStore.__init__(self, folder, spaces, settings)
         self._shard = shard
         self._finalizer = finalize(self, shard.close)  # also without a call of `close`, and when Python exits
-        _open[folder.resolve()] = self
+        _open[_real(folder)] = self
 
     @classmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
@@ -84,7 +90,7 @@ class EdgeStore(RowStore, FolderStore):
         """Open a store; a folder that this process has open already is the same store."""
         folder = Path(address)
         with _opening:
-            known = _open.get(folder.resolve())
+            known = _open.get(_real(folder))
             if isinstance(known, cls):
                 return known
             record = cls.read(folder)
@@ -165,7 +171,7 @@ class EdgeStore(RowStore, FolderStore):
                 shard.flush()  # removes replaced segments and old parts of the log, which also take memory
 
     def close(self) -> None:
-        _open.pop(self.folder.resolve(), None)
+        _open.pop(_real(self.folder), None)
         self._finalizer()
 
     def __len__(self) -> int:
