@@ -39,21 +39,26 @@ VALUES = ("!!bool maybe", '!!int ""', "!!int _", '!!float ""', "!!timestamp x")
 def hostile_cases(toys: Toys) -> Iterator[Row]:
     """Folders of documents that end at once, and recipes and models that are refused."""
     for name, line in RULES.items():
-        yield f".gitignore: {name}", _folder(toys, {".gitignore": line, f"{'a' * 100}.md": PAGE}), [], _indexed
-    yield ".gitignore: many lines", _folder(toys, {".gitignore": "a\n" * 100_000, "a.md": PAGE}), ["10,000 lines"], None
+        yield f".gitignore: {name}", _folder(toys, {".gitignore": line, f"{'a' * 100}.md": PAGE}), (), _indexed
+    yield (
+        ".gitignore: many lines",
+        _folder(toys, {".gitignore": "a\n" * 100_000, "a.md": PAGE}),
+        ("10,000 lines",),
+        None,
+    )
     for name, (ending, text) in PAGES.items():
-        yield name, _folder(toys, {f"a{ending}": text}), [], _indexed
-    yield "a page of 5 MB", _folder(toys, {"a.md": "a " * (5 << 19)}), ["a.md:1", "4 MB"], None
+        yield name, _folder(toys, {f"a{ending}": text}), (), _indexed
+    yield "a page of 5 MB", _folder(toys, {"a.md": "a " * (5 << 19)}), ("a.md:1", "4 MB"), None
     for value in VALUES:
-        yield f"front matter: {value}", _folder(toys, {"a.md": f"---\na: {value}\n---\n{PAGE}"}), [], _indexed
-        yield f"a recipe: {value}", _recipe(f"seed: {value}\n"), ["recipe.yaml"], None
-        yield f"an override: {value}", _override(f"training.steps={value}"), ["training.steps"], None
+        yield f"front matter: {value}", _folder(toys, {"a.md": f"---\na: {value}\n---\n{PAGE}"}), (), _indexed
+        yield f"a recipe: {value}", _recipe(f"seed: {value}\n"), ("recipe.yaml",), None
+        yield f"an override: {value}", _override(f"training.steps={value}"), ("training.steps",), None
     for name, text in {"lists": "a: " + "[" * 1_000_000, "maps": "{a: " * 50_000}.items():
-        yield f"a recipe: deep {name}", _recipe(text), ["recipe.yaml"], None
-    yield "an override: deep lists", _override("training.steps=" + "[" * 100_000), ["training.steps"], None
-    yield "a loop of links", _loop, ["loop is a link"], None
-    yield "a head that is a pipe", _piped(toys), ["sparse_linear.pt"], None
-    yield "limits that are a list", _listed(toys), ["damaged", "limits"], None
+        yield f"a recipe: deep {name}", _recipe(text), ("recipe.yaml",), None
+    yield "an override: deep lists", _override("training.steps=" + "[" * 100_000), ("training.steps",), None
+    yield "a loop of links", _loop, ("loop is a link",), None
+    yield "a head that is a pipe", _piped(toys), ("sparse_linear.pt",), None
+    yield "limits that are a list", _listed(toys), ("damaged", "limits"), None
 
 
 def _folder(toys: Toys, files: dict[str, str]) -> Callable[[Path], Any]:
