@@ -232,7 +232,8 @@ def test_a_whole_collection_is_left_as_it_is(
     first = build(model, documents, tmp_path / "index")
     leftover = tmp_path / "index.partial"
     leftover.mkdir()  # a call that was killed after the renaming
-    assert build(model, [], tmp_path / "index").counts() == first.counts()
+    again = build(model, [], tmp_path / "index")
+    assert again.counts() == first.counts()._replace(seconds=0.0)  # nothing was encoded
     assert not leftover.exists()
     with pytest.raises(ArgumentError, match=r"was made with other settings \(meta.model, model\): "):
         build(model, documents, tmp_path / "index", name="another")

@@ -14,6 +14,7 @@ from functools import partial
 from ipaddress import ip_address
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Annotated, Any, NamedTuple, Unpack
@@ -27,7 +28,6 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.rerank import load_cross_encoder
 from vocable.retrieval.verbs import open_index
 from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE, ServiceLimits, ServiceOptions
-from vocable.storage import regular
 from vocable.tables import counted, shortened
 from vocable.wackiness.measure import WACKY_SHARE, read_wacky_terms
 
@@ -248,7 +248,9 @@ def _token(file: str | os.PathLike[str] | None) -> str | None:
     if file is None:
         token = os.environ.get(TOKEN_VARIABLE)
     else:
-        with open(regular(file), encoding="latin-1") as opened:  # decodes any bytes, and ASCII as ASCII
+        if Path(file).exists() and not Path(file).is_file():  # a pipe would be waited for
+            raise ArgumentError(f"token_file {file}: not a regular file")
+        with open(file, encoding="latin-1") as opened:  # decodes any bytes, and ASCII as ASCII
             token = opened.read(MAX_TOKEN).strip()
     if token is None:
         return None
