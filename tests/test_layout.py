@@ -35,6 +35,7 @@ LEVELS = [
         "fingerprint",
         "folders",
         "gitignore",
+        "links",
         "locks",
         "seal",
         "arrays",

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vocable.errors import InUseError
+from vocable.links import GUARDED, open_regular
 
 try:
     import fcntl
@@ -33,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def holding(path: Path) -> Iterator[None]:
     """Lock a file or folder; raise `OSError` if another process holds the lock."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | GUARDED)
     _locks.add(descriptor)
     try:
         if fcntl is not None:
@@ -51,8 +52,9 @@ def lock_file(path: Path, advice: str, patience: float = 0.0) -> int:
 
     Raises:
         InUseError: another process has held the lock for `patience` seconds; the message ends with `advice`.
+        VectorsError: the path is a link, which would be emptied through it.
     """
-    descriptor, until = os.open(path, os.O_RDWR | os.O_CREAT, 0o666), time.monotonic() + patience
+    descriptor, until = open_regular(path, os.O_RDWR | os.O_CREAT), time.monotonic() + patience
     while fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

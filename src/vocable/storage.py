@@ -12,6 +12,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -22,6 +23,7 @@ from pydantic_core import to_jsonable_python
 
 from vocable.errors import ArgumentError, VectorsError, VocableError
 from vocable.fingerprint import INPUTS_KEY, fingerprint
+from vocable.links import open_regular, refuse_link, refuse_links
 from vocable.locks import HAS_LOCKS, holding, lock_file, unlock_file
 
 T = TypeVar("T")
@@ -85,8 +87,8 @@ def replacing(path: StrPath) -> Iterator[BinaryIO]:
     link the target is replaced. Raises the errors of `check_file`.
     """
     target = check_file(path)
-    with part_of(target, Path.touch) as part:
-        with part.open("wb") as file:
+    with part_of(target, partial(Path.touch, exist_ok=False)) as part:
+        with os.fdopen(open_regular(part, os.O_WRONLY), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -263,7 +265,7 @@ def resumable(
 
     Raises:
         ArgumentError: the output exists; the work folder is in use, was made with other settings or is something else.
-        VectorsError: its settings cannot be read.
+        VectorsError: its settings cannot be read, or there is a link in it.
     """
     target = target_of(output)
     work = partial_of(target)
@@ -271,6 +273,8 @@ def resumable(
         yield work
         return
     refuse_existing(target)
+    refuse_link(work)
+    refuse_links(work)
     _begun(work, settings, name, anew)  # before the lock, which would be a new file in a foreign folder
     with locked(work):
         refuse_existing(target)  # again: another process may have finished it
@@ -427,7 +431,11 @@ def read_record(path: StrPath, kind: type[T], *, error: type[VocableError] = Vec
 
 
 def write_record(path: StrPath, record: object) -> None:
-    """Write a pydantic model, dataclass, named tuple or dict as a JSON file for `read_record`."""
+    """Write a pydantic model, dataclass, named tuple or dict as a JSON file for `read_record`.
+
+    Raises `VectorsError` if the path is a link.
+    """
+    refuse_link(Path(path))
     values = record._asdict() if hasattr(record, "_asdict") else record
     with replacing(path) as file:
         file.write(json.dumps(to_jsonable_python(values), indent=2, ensure_ascii=False).encode())

@@ -23,12 +23,14 @@ from scipy.sparse import csr_array
 
 from vocable.encoder.idf import idf
 from vocable.errors import ArgumentError, DataError, NoSpaceError, VectorsError
+from vocable.links import refuse_link
 from vocable.retrieval.bm25_weights import count_words, inverse_document_frequency, term_frequency_weights
 from vocable.retrieval.engines.base import UNBOUNDED
 from vocable.retrieval.words import stemmed
 
 DRIFT = 0.1  # the share by which the mean length may differ from the one in use
 DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # an error: other tables
+SIDE_FILES = ("", "-wal", "-shm", "-journal")  # endings of the files that SQLite writes
 FIGURES = (
     "documents",
     "entries",  # sum of the document frequencies of terms
@@ -75,9 +77,11 @@ class Statistics:
         `size` is v; `language` is that of the words, None if they are not counted for BM25.
 
         Raises:
-            VectorsError: the file cannot be read or written.
+            VectorsError: the file cannot be read or written, or is a link.
         """
         self._path, self._size, self._language = path, size, language
+        for ending in SIDE_FILES:
+            refuse_link(path.with_name(path.name + ending))
         with self._failing():
             try:
                 whole = self._open()
@@ -85,8 +89,8 @@ class Statistics:
                 if isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF not in DAMAGED:
                     raise
                 self.close()
-                for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-                    path.with_name(name).unlink(missing_ok=True)
+                for ending in SIDE_FILES:
+                    path.with_name(path.name + ending).unlink(missing_ok=True)
                 whole = self._open()
             [self.identity] = self._db.execute("PRAGMA user_version").fetchone()
         self.recover = not whole or identity != self.identity or self["documents"] != documents or bool(self["pending"])

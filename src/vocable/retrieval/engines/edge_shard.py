@@ -17,6 +17,7 @@ from typing import Self
 import qdrant_edge as qdrant
 
 from vocable.errors import InUseError, NoSpaceError, VectorsError, VocableError
+from vocable.links import refuse_links
 from vocable.locks import lock_file, unlock_file
 from vocable.seal import Seal, break_seal, check_seal, seal
 
@@ -67,11 +68,12 @@ class OpenShard:
         Raises:
             InUseError: another process has it open.
             NoSpaceError: the disk is too full to recover the writes of a killed process.
-            VectorsError: it is damaged, or this user cannot write to it.
+            VectorsError: it is damaged, a link is in the folder, or this user cannot write to it.
         """
         with _failing(folder):
             lock = lock_file(folder / LOCK, BUSY, PATIENCE)
         with _failing(folder, lock):
+            refuse_links(folder)  # without a seal, the engine would write through a link in its folder
             found = check_seal(folder, SHARD)
             if found is None or not found.settled:  # loading it changes files
                 reserve_room(folder, FILE)
