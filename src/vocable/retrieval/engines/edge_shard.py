@@ -73,8 +73,8 @@ class OpenShard:
         with _failing(folder):
             lock = lock_file(folder / LOCK, BUSY, PATIENCE)
         with _failing(folder, lock):
-            refuse_links(folder)  # without a seal, the engine would write through a link in its folder
             found = check_seal(folder, SHARD)
+            refuse_links(folder)  # without a seal, the engine would write through a link in its folder
             if found is None or not found.settled:  # loading it changes files
                 reserve_room(folder, FILE)
                 break_seal(folder)
