@@ -11,11 +11,13 @@ from typing import NamedTuple, TypeVar
 from vocable.data.bad_lines import BadLines
 from vocable.data.kinds import Kind
 from vocable.data.read import open_source, records
-from vocable.data.sources import BUFFER, Stream, bounded_lines, numbered, parse_source
+from vocable.data.sources import BUFFER, bounded_lines, numbered, parse_source
 from vocable.fingerprint import DERIVED, fingerprint
 from vocable.storage import StrPath
 
 T = TypeVar("T")
+
+WHOLE_PARTS = 10  # of a span: whole parts then differ by a tenth at most
 
 
 class Span(NamedTuple):
@@ -48,37 +50,49 @@ def absolute(source: StrPath) -> str:
 
 
 def cut(source: str, kind: Kind[T], size: int, spans: int, bad: BadLines) -> list[Span]:
-    """Divide a source into `spans` spans of whole parts of `size` records; with too few records some are empty.
+    """Divide a source into `spans` spans of equally many records, with a difference of at most one.
 
-    In a file of JSON lines the records are the lines, including bad ones.
+    If each span has at least `WHOLE_PARTS` parts of `size` records, spans consist of whole parts instead. In a file of
+    JSON lines the records are the lines, including bad ones.
     """
     stream = open_source(source, kind)
-    marks = _line_marks(stream.lines, size) if stream.lines else _record_marks(stream, kind, size, bad)
-    bounds = [marks[number * (len(marks) - 1) // spans] for number in range(spans + 1)]
-    found = [
-        Span(before, after - before, start, end, line, "")
-        for (before, start, line), (after, end, _) in pairwise(bounds)
-    ]
-    return [span._replace(digest=digest(source, kind, span)) for span in found]
+    if stream.lines is None:
+        count = sum(1 for _ in records(stream, kind, bad))
+        marks = [(bound, 0, 0) for bound in _bounds(count, size, spans)]
+    else:
+        with stream.lines.open("rb", buffering=BUFFER) as file:
+            count = sum(1 for line in bounded_lines(file) if line.strip())
+        marks = _line_marks(stream.lines, _bounds(count, size, spans))
+    pairs = pairwise(marks)
+    cuts = [Span(before, after - before, start, end, line, "") for (before, start, line), (after, end, _) in pairs]
+    return [span._replace(digest=digest(source, kind, span)) for span in cuts]
 
 
-def _line_marks(path: Path, size: int) -> list[tuple[int, int, int]]:
-    """Return the start of each part of a file, and the end: records before it, byte and line."""
-    marks, before, byte, number = list[tuple[int, int, int]](), 0, 0, 0
+def _bounds(count: int, size: int, spans: int) -> list[int]:
+    """Return the first record of each span, and the number of records.
+
+    >>> _bounds(1500, 2048, 4), _bounds(85, 4, 2)
+    ([0, 375, 750, 1125, 1500], [0, 44, 85])
+    """
+    if count < WHOLE_PARTS * size * spans:
+        return [number * count // spans for number in range(spans + 1)]
+    parts = -(-count // size)
+    return [min(count, number * parts // spans * size) for number in range(spans + 1)]
+
+
+def _line_marks(path: Path, bounds: list[int]) -> list[tuple[int, int, int]]:
+    """Return for each bound the records before it, its byte and its line."""
+    marks, before, byte, number = dict[int, tuple[int, int, int]](), 0, 0, 0
+    wanted = set(bounds)
     with path.open("rb", buffering=BUFFER) as file:
         for number, line in enumerate(bounded_lines(file), start=1):
             if line.strip():
-                if before % size == 0:
-                    marks.append((before, byte, number))
+                if before in wanted:
+                    marks[before] = before, byte, number
                 before += 1
             byte += len(line)
-    return [*marks, (before, byte, number + 1)]
-
-
-def _record_marks(stream: Stream, kind: Kind[T], size: int, bad: BadLines) -> list[tuple[int, int, int]]:
-    """Return the same for other sources, without bytes and lines."""
-    count = sum(1 for _ in records(stream, kind, bad))
-    return [(before, 0, 0) for before in (*range(0, count, size), count)]
+    end = before, byte, number + 1
+    return [marks.get(bound, end) for bound in bounds]
 
 
 def digest(source: str, kind: Kind[T], span: Span) -> str:

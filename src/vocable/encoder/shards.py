@@ -34,7 +34,7 @@ MAX_DEATHS = 3  # of processes in turn, without a finished shard
 
 
 def planned(folder: Path, settings: Mapping[str, Any], kind: Kind[object], size: int, bad: BadLines) -> list[Span]:
-    """Return the spans of a folder of shards, which is made if it does not exist; `size` records are a part of a shard.
+    """Return the spans of a folder of shards, which is made if it does not exist; `size` records are a part.
 
     Raises `ArgumentError` if it was made with other settings.
     """
