@@ -19,6 +19,7 @@ from vocable.data import read_corpus
 from vocable.encoder.idf import idf
 from vocable.encoder.load import load_encoder
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.options import DType, Runtime
 
 TOGETHER = 10  # documents of one addition
 BEST = 10
@@ -49,7 +50,8 @@ def main() -> None:
     texts = [document.full for document in documents]
     titles = [document.title for document in documents if document.title][::5]
     queries = TextEncoder(load_encoder(options.model, "cpu"), "query").encode(titles)
-    for dtype, runtime in (("bfloat16", "torch"), ("float32", "torch"), ("auto", None)):
+    ways: tuple[tuple[DType, Runtime | None], ...] = (("bfloat16", "torch"), ("float32", "torch"), ("auto", None))
+    for dtype, runtime in ways:
         encoder = TextEncoder(load_encoder(options.model, "cpu", runtime, dtype), "document", dtype=dtype)
         half = len(texts) // 2
         whole = encoder.encode(texts)
