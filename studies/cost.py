@@ -49,9 +49,9 @@ VECTOR_BYTES = 5.3  # on disk, of a term of a stored vector: measured on random 
 INDEX_BYTES = 6.2  # on disk, of a posting of an index, with its share of ids and of starts of lists
 TEXT_BYTES = 610  # in memory, of a passage of MS MARCO as a document
 # In memory beside the texts, of a passage of MS MARCO while BM25 is made. RM3 takes no more: its counts follow when the
-# weights are done. Measured by benchmarks/bm25_memory.py at 600,000 passages, and extended to 8,841,823 with the starts
-# of posting lists, which grow faster than the passages.
-LEXICAL_BYTES = 1_100
+# weights are done. Measured by benchmarks/bm25_memory.py at 300,000 and 600,000 passages, and extended to 8,841,823
+# with the starts of posting lists, which grow faster than the passages.
+LEXICAL_BYTES = 1_200
 
 
 class Resources(NamedTuple):
