@@ -109,6 +109,7 @@ class LuceneStore(ServerStore):
             raise ArgumentError(f"{self.place}: the name of an index has {allowed}: {self.name.lower()!r}, for example")
         self._path = f"/{quote(self.name, safe='')}"
         self._counted: dict[int, tuple[float, int]] = {}  # by term, with the time
+        self._counted_version: object = None  # of the documents that were counted
         self._total = (-KEPT_SECONDS, 0)  # all documents, with the time
         self.driver_errors = self._connect(servers)
 
@@ -236,8 +237,14 @@ class LuceneStore(ServerStore):
             yield [(hit["_source"]["id"], hit["_score"] * scale) for hit in found]
 
     def count_terms(self, columns: np.ndarray) -> tuple[np.ndarray, int]:
-        """Count the documents that have each term, int64 [t], and all documents, as of a few seconds ago at most."""
-        now = time.monotonic()
+        """Count the documents that have each term, int64 [t], and all documents, as they are now.
+
+        Counts are kept until the documents change, and for a few seconds, since other programs change no version.
+        """
+        now, version = time.monotonic(), self.version()
+        if version is None or version != self._counted_version:
+            self._counted.clear()
+            self._total, self._counted_version = (-math.inf, 0), version
         fresh = {column for column, (at, _) in self._counted.items() if now - at < KEPT_SECONDS}
         asked = [column for column in columns.tolist() if column not in fresh]
         for start in range(0, len(asked) or int(now - self._total[0] >= KEPT_SECONDS), TERMS_ASKED):
