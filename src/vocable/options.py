@@ -43,6 +43,7 @@ T = TypeVar("T")
 Count: TypeAlias = Annotated[int, Ge(1)]
 CountOrZero: TypeAlias = Annotated[int, Ge(0)]
 Share: TypeAlias = Annotated[float, Gt(0), Le(1)]
+IdfPower: TypeAlias = Annotated[float | None, Ge(0), Le(10)]  # IDFs are below 20: weights stay finite
 Device: TypeAlias = Annotated[
     str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")
 ]
@@ -105,7 +106,7 @@ class QueryEncoding(Pruning, total=False):
     """Encoding of queries."""
 
     query_idf: Annotated[
-        float | None, Ge(0), Doc("Multiply query weights by the collection's IDF to this power; default: the model's.")
+        IdfPower, Doc("Multiply query weights by the collection's IDF to this power; default: the model's.")
     ]
 
 
@@ -189,7 +190,7 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
         Doc("Documents beyond max_length: truncate them, or read them in windows and keep each term's largest weight."),
     ]
     query_idf: Annotated[
-        float | None, Ge(0), Doc("Multiply query weights by the dataset's IDF to this power; default: the model's.")
+        IdfPower, Doc("Multiply query weights by the dataset's IDF to this power; default: the model's.")
     ]
     convention: Annotated[
         Literal["trec_eval", "beir"] | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from vocable.data import Document
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.publishing.files import DATA, name_of
 from vocable.publishing.manifest import MANIFEST, read_manifest
-from vocable.publishing.publication import publish
+from vocable.publishing.publication import page_files, publish
 from vocable.publishing.reader import PublishedSite
+from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS
 from vocable.retrieval.verbs import index, open_index
 
 
@@ -82,6 +84,40 @@ def test_a_damaged_site_is_mended(indexed: Path, tmp_path: Path) -> None:
         read_manifest(tmp_path / "site")
     assert publish(indexed, tmp_path / "site").written == 5
     assert {name: content for name, (_, content) in files_of(tmp_path / "site").items()} == before
+
+
+def test_files_that_no_publication_wrote_stay(indexed: Path, tmp_path: Path) -> None:
+    """Files of an earlier publication go, also those that a killed call left, which no manifest names."""
+    site = tmp_path / "site"
+    publish(indexed, site)
+    (site / "encoder").mkdir()
+    foreign = [f"{DATA}/x.bin", f"{DATA}/0fa0e0e6-3.bin", f"{DATA}/00000000-5.bin", "encoder/mine.js", "mine/y.bin"]
+    for name in foreign:
+        (site / name).parent.mkdir(exist_ok=True)
+        (site / name).write_text("mine, not of the site")
+    (site / DATA / f"{name_of(b'left by a kill')}.bin").write_bytes(b"left by a kill")
+    assert publish(indexed, site).removed == 1
+    assert {(site / name).read_text() for name in foreign} == {"mine, not of the site"}
+
+
+@pytest.mark.parametrize("name", [DATA, "style.css", MANIFEST])
+def test_a_link_in_a_site_is_refused(indexed: Path, tmp_path: Path, name: str) -> None:
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    publish(indexed, site, title="Old")
+    (site / "style.css").write_text("changed")
+    (site / name).rename(elsewhere)
+    before = files_of(elsewhere) if elsewhere.is_dir() else elsewhere.read_bytes()
+    (site / name).symlink_to(elsewhere)
+    with pytest.raises(VectorsError, match=f"{name} is a link"):
+        publish(indexed, site, title="New")
+    assert (files_of(elsewhere) if elsewhere.is_dir() else elsewhere.read_bytes()) == before
+
+
+@pytest.mark.parametrize("title", ["a $COMPILED b", "$TITLE", "$TITLE$COMPILED", "$ & \\1 $COMPILED"])
+def test_a_title_is_shown_as_it_is_written(title: str) -> None:
+    page = page_files(title, b"", {"encoder/x.js": b""}, TOKENIZER_SCRIPTS["WordPiece"])["index.html"].decode()
+    assert page.count(f"<h1>{escape(title)}</h1>") == page.count(f"<title>{escape(title)}</title>") == 1
+    assert page.count("'wasm-unsafe-eval'") == 1
 
 
 def test_another_folder_is_left_alone(indexed: Path, tmp_path: Path) -> None:

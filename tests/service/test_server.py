@@ -117,6 +117,39 @@ def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
         assert process.stop() == 0
 
 
+SMUGGLED = b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LENGTHS = {
+    "both lengths": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    "both, in the other order": b"transfer-encoding: chunked\r\ncontent-length: 5\r\n",
+    "both, of an open path": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    "two lengths": b"Content-Length: 5\r\nContent-Length: 6\r\n",
+    "an encoding in HTTP/1.0": b"Transfer-Encoding: chunked\r\n",
+}
+
+
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(exact: Path) -> None:
+    """Behind a proxy that believes the other length, the rest of the body would be another user's request."""
+    with serving(exact) as process:
+        address = httpx.URL(process.url)
+        for name, lengths in LENGTHS.items():
+            path, version = (b"/health" if "open" in name else b"/search"), (b"1.0" if "1.0" in name else b"1.1")
+            head = b"POST %s HTTP/%s\r\nHost: localhost\r\nContent-Type: application/json\r\n" % (path, version)
+            with socket.create_connection((address.host, address.port), timeout=60) as connection:
+                connection.sendall(head + lengths + b"\r\n0\r\n\r\n" + SMUGGLED)
+                answer = b"".join(iter(lambda c=connection: c.recv(65_536), b""))  # until the service closes
+            assert answer.startswith(b"HTTP/1.1 400 "), name
+            assert answer.count(b"HTTP/1.1 ") == 1, name
+            assert b"documents" not in answer, name
+        head = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        chunked = head + b'Transfer-Encoding: chunked\r\n\r\n10\r\n{"query": "fox" \r\n1\r\n}\r\n0\r\n\r\n'
+        without_body = b"HEAD /info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        with socket.create_connection((address.host, address.port), timeout=60) as connection:
+            connection.sendall(chunked + without_body)  # an encoding alone is right
+            answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+        assert answer.count(b"HTTP/1.1 200 ") == 2
+        assert answer.endswith(b"\r\n\r\n")
+
+
 HEAD = b"GET /info HTTP/1.1\r\nHost: localhost\r\n"
 ENDLESS = {
     "one header": (HEAD + b"X: ", b"a" * 65_536),

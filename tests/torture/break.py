@@ -42,8 +42,10 @@ preload()
 
 import torch  # noqa: E402
 from break_hostile import hostile_cases  # noqa: E402
+from break_http import http_cases  # noqa: E402
 from break_input import argument_cases, input_cases, model_cases  # noqa: E402
 from break_kills import Writers, kill_cases, moment_cases  # noqa: E402
+from break_links import link_cases  # noqa: E402
 from break_living import living_cases  # noqa: E402
 from break_places import damage_cases, pair_cases, place_cases  # noqa: E402
 from break_power import power_cases  # noqa: E402
@@ -58,6 +60,8 @@ GROUPS = (
     "hostile",
     "damage",
     "places",
+    "links",
+    "http",
     "pairs",
     "readers",
     "living",
@@ -78,6 +82,8 @@ def all_cases(toys: Toys, again: Callable[..., Ran], options: argparse.Namespace
         **{group: partial(_table_cases, group, table, toys) for group, table in tables.items()},
         "damage": lambda: damage_cases(toys, 20 if options.quick else 60, rng),
         "places": lambda: place_cases(toys),
+        "links": lambda: link_cases(toys),
+        "http": lambda: http_cases(toys),
         "pairs": lambda: pair_cases(toys),
         "readers": lambda: reader_cases(toys, 1.0 if options.quick else 4.0),
         "living": lambda: living_cases(toys, 1 if options.quick else 12),

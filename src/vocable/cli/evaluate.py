@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from annotated_types import Ge
 from typing_extensions import Doc, Unpack
 
 import vocable as vo
 from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import Measures, Model, Output, Results, SkipBad, Vectors, keywords, texts_of
 from vocable.encoder.pooling import PoolingName
-from vocable.options import Count, CountOrZero, Device, EvaluationOptions, SelectionOptions, Share
+from vocable.options import Count, CountOrZero, Device, EvaluationOptions, IdfPower, SelectionOptions, Share
 
 
 @command("Search", markdown=True)
@@ -144,9 +143,7 @@ def export(
         Sequence[str] | None,
         typer.Option(metavar="VECTORS", help="Vectors of the documents, for queries: apply the IDF of their terms."),
     ] = None,
-    query_idf: Annotated[
-        float | None, Ge(0), Doc("With --documents: power of the IDF; by default the model's.")
-    ] = None,
+    query_idf: Annotated[IdfPower, Doc("With --documents: power of the IDF; by default the model's.")] = None,
 ) -> Outcome:
     """Write stored vectors for other engines.
 

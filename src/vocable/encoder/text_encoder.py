@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge
 from scipy.sparse import csr_array, vstack
 from typing_extensions import Unpack
 
@@ -18,7 +16,7 @@ from vocable.encoder.models import Model, encoding_model
 from vocable.encoder.protocol import EncodedTexts, Role, Tokenization
 from vocable.encoder.windows import CharacterSpan, maximum, mean_of_windows, windows
 from vocable.errors import ArgumentError
-from vocable.options import Encoding, checked
+from vocable.options import Encoding, IdfPower, checked
 from vocable.pruning import heaviest, prune
 from vocable.vectors import selected
 
@@ -53,7 +51,7 @@ class TextEncoder:
         model: Model,
         role: Role = "document",
         *,
-        query_idf: Annotated[float | None, Ge(0)] = None,
+        query_idf: IdfPower = None,
         **options: Unpack[Encoding],  # `device` and `runtime` are the model's
     ) -> None:
         self.long_documents = options.get("long_documents", "truncate")

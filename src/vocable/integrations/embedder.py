@@ -8,7 +8,6 @@ from threading import Lock
 from typing import Annotated, Any, NamedTuple, Unpack
 
 import numpy as np
-from annotated_types import Ge
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from typing_extensions import Doc
@@ -17,7 +16,7 @@ from vocable.data.texts import Texts
 from vocable.encoder.load import load_encoder
 from vocable.encoder.models import Model, describe, model_name
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.options import Encoding, checked, select
+from vocable.options import Encoding, IdfPower, checked, select
 from vocable.retrieval.engines.base import rows_of
 from vocable.retrieval.export import term_counts
 from vocable.vectors import Sources
@@ -32,7 +31,8 @@ class EmbedderOptions(Encoding, total=False):
         Sources | None, Doc("Stored vectors of the documents, or of a sample, for the IDF of queries.")
     ]
     query_idf: Annotated[
-        float | None, Ge(0), Doc("Power of the IDF; by default the model's. 0 where the store multiplies by it.")
+        IdfPower,
+        Doc("Power of the IDF; by default the model's. 0 where the store multiplies by it."),
     ]
 
 

@@ -72,6 +72,13 @@ class SiteFiles:
         return sum(map(size_of, self.names))
 
 
+def is_site_file(path: Path) -> bool:
+    """Return whether a file is named by its content, as only a publication names it."""
+    if NAME.fullmatch(path.stem) is None or path.is_symlink() or not path.is_file():
+        return False
+    return path.stat().st_size == size_of(path.stem) and name_of(path.read_bytes()) == path.stem
+
+
 def _holds(path: Path, content: bytes) -> bool:
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 

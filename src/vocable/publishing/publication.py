@@ -6,6 +6,7 @@ Letters: n documents, v terms.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -20,11 +21,12 @@ from vocable.encoder.idf import idf
 from vocable.encoder.load import load_encoder
 from vocable.encoder.protocol import RoleEncoder
 from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.links import refuse_link
 from vocable.options import Count, checked
 from vocable.progress import track
 from vocable.publishing.documents import ADDRESS, Shown, together, write_documents, write_fields
 from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
-from vocable.publishing.files import DATA, SiteFiles, name_of, path_of
+from vocable.publishing.files import DATA, SiteFiles, is_site_file, name_of, path_of
 from vocable.publishing.languages import has_script, language_script
 from vocable.publishing.manifest import (
     MANIFEST,
@@ -58,6 +60,7 @@ from vocable.storage import (
 from vocable.tables import counted
 
 PAGE, TOKENIZERS = (Path(__file__).parent / part for part in ("page", "tokenizers"))
+PLACEHOLDER = re.compile(rb"\$TITLE|\$COMPILED")  # all are filled in one pass: a title may have their names
 SERVICE_PAGE = Path(__file__).parents[1] / "service/page"
 
 
@@ -97,7 +100,7 @@ def publish(
 ) -> Published:
     """Write a collection as static files: a page that searches it in the browser, without a server or a model.
 
-    A repeated call writes only files that have changed.
+    A repeated call writes only files that have changed, and removes files of earlier calls alone.
 
     Args:
         index: its place, or the result of `vocable.open_index`. Its model looks up queries in a table: vocable-mini-doc
@@ -147,20 +150,32 @@ def _updated(publication: _Publication, target: Path, output: str) -> Published:
     if not is_manifest(target / MANIFEST):
         raise ArgumentError(f"{output} already exists and is something else: {ANOTHER}")
     with locked(partial_of(target)), part_of(target, Path.mkdir) as part:
+        for folder in (DATA, SCRIPTS.name):  # files in it are written and removed
+            refuse_link(target / folder)
+        earlier = _page_names(target)
         made = publication.write(part, target)
         force_all_to_disk(part)
-        for path in sorted(part.rglob("*"), key=lambda path: path.name == MANIFEST):
-            if path.is_file():
-                place = target / path.relative_to(part)
-                place.parent.mkdir(exist_ok=True)
-                path.replace(place)
+        places = {path: target / path.relative_to(part) for path in part.rglob("*") if path.is_file()}
+        for place in places.values():
+            refuse_link(place)
+        for path in sorted(places, key=lambda path: path.name == MANIFEST):
+            places[path].parent.mkdir(exist_ok=True)
+            path.replace(places[path])
         names = {path_of(target, name) for name in publication.names}
-        names |= {target / name for name in publication.scripts}
-        found = [*(target / DATA).glob("*.bin"), *(target / SCRIPTS.name).glob("*.js")]
-        old = [path for path in found if path not in names]
+        old = [path for path in (target / DATA).glob("*.bin") if path not in names and is_site_file(path)]
+        scripts = earlier - publication.scripts.keys()
+        old += [path for path in (target / SCRIPTS.name).glob("*.js") if f"{SCRIPTS.name}/{path.name}" in scripts]
         for path in old:
             path.unlink()
     return made._replace(removed=len(old), output=output)
+
+
+def _page_names(target: Path) -> set[str]:
+    """Return the names of the page's files in the manifest of an earlier call; none if it is damaged."""
+    try:
+        return set(read_manifest(target).page)
+    except VectorsError:
+        return set()
 
 
 class _Publication:
@@ -315,7 +330,8 @@ def page_files(title: str, script: bytes, encoder: Mapping[str, bytes], tokenize
     found = {path.name: path.read_bytes() for path in paths} | {"language.js": script, **encoder}
     found["tokenizer.js"] = (TOKENIZERS / tokenizer).read_bytes()
     allowed = b" 'wasm-unsafe-eval'" if encoder else b""  # some browsers give a page's policy to its workers
-    found["index.html"] = found["index.html"].replace(b"$TITLE", escape(title).encode()).replace(b"$COMPILED", allowed)
+    values = {b"$TITLE": escape(title).encode(), b"$COMPILED": allowed}
+    found["index.html"] = PLACEHOLDER.sub(lambda match: values[match[0]], found["index.html"])
     return found
 
 

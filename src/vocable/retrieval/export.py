@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
-from annotated_types import Ge
 from scipy.sparse import csr_array
 
 from vocable.encoder.idf import idf
 from vocable.encoder.load import load_encoder
 from vocable.errors import ArgumentError, VectorsError, VocableError
 from vocable.fingerprint import fingerprint, settings_of
-from vocable.options import checked
+from vocable.options import IdfPower, checked
 from vocable.progress import track
 from vocable.pruning import quantize
 from vocable.storage import finished, read_record, replacing_folder, write_record
@@ -75,7 +74,7 @@ def export(
     format: Format = "anserini",
     scale: float = 100.0,
     documents: Sources | None = None,
-    query_idf: Annotated[float, Ge(0)] | None = None,
+    query_idf: IdfPower = None,
 ) -> Exported:
     """Write stored vectors in a format of other engines.
 

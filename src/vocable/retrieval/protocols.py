@@ -20,6 +20,7 @@ from vocable.errors import ArgumentError
 from vocable.options import SearchOptions
 from vocable.retrieval import engines as package
 from vocable.storage import path_name, read_record
+from vocable.tables import masked
 
 ENGINE_PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
 STORE = "store.json"  # in the folder of a collection
@@ -96,8 +97,8 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
         return engine, text
     if found["name"] in ("http", "https"):
         raise ArgumentError(
-            f"{text}: a service is searched by its address, its hits are explained by vocable search --explain, and "
-            "documents change there by PUT and DELETE; all else needs the index itself"
+            f"{masked(text)}: a service is searched by its address, its hits are explained by vocable search "
+            "--explain, and documents change there by PUT and DELETE; all else needs the index itself"
         )
     if (engine := engine_named(found["name"])) is None:
         raise ArgumentError(f"{text.partition('//')[0]}: the engines are {', '.join(engines())}")

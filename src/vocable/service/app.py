@@ -43,11 +43,11 @@ STATUSES: dict[type[Exception], int] = {
     OverloadedError: 429,
 }
 DESCRIPTIONS = {
-    400: "not JSON",
+    400: "not JSON, or Content-Length beside Transfer-Encoding",
     401: "no token",
     403: "an unknown host name, or a page of another site",
     404: "no such document",
-    405: "the index cannot change",
+    405: "the index cannot change, or another method",
     408: "the request did not arrive in time",
     409: "duplicate id",
     413: "too large: the request, a text, or the number of texts",

@@ -23,6 +23,7 @@ from vocable.retrieval.explain import Expansion, Explanation
 from vocable.retrieval.records import Answer, Changed, Hit
 from vocable.service import TOKEN_VARIABLE
 from vocable.service.schemas import Info, SearchAnswer, SparseValue, WrittenDocument
+from vocable.tables import masked
 
 CHANGED = TypeAdapter(Changed)
 DOCUMENTS = TypeAdapter(list[WrittenDocument | None])
@@ -43,9 +44,16 @@ class Client:
     """A connection to a service; a refused or unanswered request raises `ServiceError`."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 30.0, retries: int = 5) -> None:
-        """`retries` is how often a request is repeated that the service refuses because it is busy (status 429)."""
+        """`retries` is how often a request is repeated that the service refuses because it is busy (status 429).
+
+        Raises `ArgumentError` for a wrong address; no error has its password.
+        """
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._http, self._retries = httpx.Client(base_url=url, headers=headers, timeout=timeout), retries
+        self._place = masked(url.rstrip("/"))  # the address in errors
+        try:
+            self._http, self._retries = httpx.Client(base_url=url, headers=headers, timeout=timeout), retries
+        except httpx.InvalidURL as error:
+            raise ArgumentError(f"{self._place} is not the address of a service: {error}") from None
 
     def search(
         self,
@@ -116,12 +124,12 @@ class Client:
             try:
                 answer = self._http.request(method, path, json=body, params=parameters)
             except httpx.HTTPError as error:
-                raise ServiceError(f"{self._http.base_url}: {error or type(error).__name__}") from error
+                raise ServiceError(f"{self._place}: {error or type(error).__name__}") from error
             if answer.status_code != 429 or not left:
                 break
             time.sleep(float(answer.headers.get("Retry-After", 1)))
         if answer.is_error:
-            raise ServiceError(f"{self._http.base_url}: {answer.status_code}: {_reason(answer)}")
+            raise ServiceError(f"{self._place}: {answer.status_code}: {_reason(answer)}")
         return bytes(answer.content)
 
 

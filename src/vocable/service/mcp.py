@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -32,6 +33,7 @@ logger = logging.getLogger("vocable.service.log")
 AGENT_OPTIONS = ("query", "k", "offset", "filter", "hybrid", "explain")  # options of a search that agents are told of
 MAX_HIT_TEXT = 1000  # characters of a hit's text: an agent reads all of an answer
 MAX_FIELDS = 40  # fields in a description
+IDENTIFIER = re.compile("[A-Za-z_][A-Za-z0-9_.-]{0,39}")  # the name of a field that an agent is told
 MENDABLE = (VocableError, TooLargeError, NotFoundError, OverloadedError)  # errors that an agent can mend
 
 
@@ -102,9 +104,12 @@ def _schema(request: type[JSONBody]) -> dict[str, Any]:
 
 
 async def _about(service: Service) -> str:
-    """Describe the index: its name without its place, its size, the fields for filters."""
+    """Describe the index: its name without its place, its size, the fields for filters.
+
+    A field that is no identifier stays out: whoever writes documents could speak to the agent by such names.
+    """
     name = PurePath(service.collection.place.partition("?")[0]).name
-    fields = sorted(service.collection.known_fields or ())
+    fields = sorted(name for name in service.collection.known_fields or () if IDENTIFIER.fullmatch(name))
     listed = ", ".join(fields[:MAX_FIELDS]) + ", …" * (len(fields) > MAX_FIELDS)
     count = await service.count()
     size = "documents" if count is None else f"{count:,} documents"

@@ -1,4 +1,4 @@
-"""ASGI middleware: host, origin, token, type and size of the body are checked; time limit, metrics and log.
+"""ASGI middleware: host, origin, token, method, type and size of the body are checked; time limit, metrics and log.
 
 Starlette's `TrustedHostMiddleware` allows names alone, not any IP address, and reads no IPv6 address; uvicorn's
 `limit_concurrency` also refuses /health, and in no form that clients know. So both checks stand here.
@@ -12,12 +12,13 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
 
 from fastapi.responses import JSONResponse
+from starlette.routing import BaseRoute, Match, Mount, Route
 
 from vocable.service import ServiceLimits
 from vocable.service.metrics import Metrics
@@ -51,7 +52,7 @@ def refusal(status: int, message: str, headers: dict[str, str] | None = None) ->
 
 
 class ServiceMiddleware:
-    """An ASGI application in front of `app`."""
+    """An ASGI application in front of `app`, of which HEAD asks what GET would answer."""
 
     def __init__(
         self,
@@ -76,6 +77,8 @@ class ServiceMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        without_body = scope["method"] == "HEAD"
+        asked = {**scope, "method": "GET"} if without_body else scope
         status, sent, started = 500, 0, time.perf_counter()
 
         async def sending(message: Message) -> None:
@@ -83,6 +86,8 @@ class ServiceMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message = {**message, "headers": [*message["headers"], NOSNIFF]}
+            elif without_body and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             sent += len(message.get("body", b""))
             await send(message)
 
@@ -90,12 +95,12 @@ class ServiceMiddleware:
         self._in_progress += 1
         self._metrics.in_progress.inc()
         try:
-            body = self._refused(scope) or await self._body(receive)
+            body = self._refused(asked) or await self._body(receive)
             started = time.perf_counter()
             if isinstance(body, JSONResponse):
-                await body(scope, receive, sending)
+                await body(asked, receive, sending)
             else:
-                await self._answer(scope, _replayed(body, receive), sending, lambda: sent > 0)
+                await self._answer(asked, _replayed(body, receive), sending, lambda: sent > 0)
         except Exception as failure:  # the application has answered it
             error = failure
         finally:
@@ -105,9 +110,13 @@ class ServiceMiddleware:
 
     def _refused(self, scope: Message) -> JSONResponse | None:
         """Return the refusal of a request by its headers, None if it is to be answered."""
-        if scope["path"] in OPEN:
-            return None
         headers = dict(scope["headers"])
+        if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
+            # A proxy that believes the other length would take the rest of the body for a request (RFC 9112, 6.1).
+            lengths = "Content-Length and Transfer-Encoding do not go together, nor the latter with HTTP/1.0"
+            return refusal(400, lengths, {"Connection": "close"})
+        if scope["path"] in OPEN:
+            return self._wrong_method(scope)
         if self._token is None and not self._is_known(headers.get(b"host", b"").decode("latin-1")):
             names = "an IP address or localhost as its host; --allow-host NAME adds a name"
             return refusal(403, f"without a token, a request must have {names}")
@@ -119,6 +128,8 @@ class ServiceMiddleware:
                 return refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
         if self._in_progress > self._limits["max_requests"]:
             return refusal(429, f"more than {self._limits['max_requests']:,} requests at a time")
+        if (wrong := self._wrong_method(scope)) is not None:
+            return wrong
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if scope["method"] in ("POST", "PUT") and kind != b"application/json":
             return refusal(415, "the body must be JSON: send the header Content-Type: application/json")
@@ -126,6 +137,14 @@ class ServiceMiddleware:
         if length.isdigit() and int(length) > self._limits["max_body"]:
             return self._too_large()
         return None
+
+    def _wrong_method(self, scope: Message) -> JSONResponse | None:
+        """Return the refusal of a method that the path does not have; None also for an unknown path."""
+        methods = set(_methods(getattr(self.app, "routes", ()), scope))
+        if not methods or scope["method"] in methods:
+            return None
+        allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+        return refusal(405, f"{scope['path']} is for {allowed}", {"Allow": allowed})
 
     def _is_known(self, host: str) -> bool:
         """Return whether a Host header has one of the names or an IP address, which no other site has as its name."""
@@ -186,6 +205,16 @@ def _is_of_another_site(headers: Mapping[bytes, bytes]) -> bool:
     if site is not None:  # browsers send it over HTTPS and to this machine; else the origin alone
         return site not in (b"same-origin", b"none")
     return origin is not None and origin.partition(b"//")[2] != headers.get(b"host")
+
+
+def _methods(routes: Sequence[BaseRoute], scope: Message) -> Iterator[str]:
+    """Yield the methods of the routes, also mounted ones, that match the path of a request."""
+    for route in routes:
+        match, inner = route.matches(scope)
+        if match is not Match.NONE and isinstance(route, Mount):
+            yield from _methods(route.routes, {**scope, **inner})
+        elif match is not Match.NONE and isinstance(route, Route):
+            yield from route.methods or ()
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

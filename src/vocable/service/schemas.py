@@ -25,9 +25,9 @@ Ids: TypeAlias = Annotated[list[Id], Field(min_length=1)]
 
 
 class JSONBody(BaseModel):
-    """A body of JSON; an unknown key is refused."""
+    """A body of JSON; an unknown key is refused, and so is a value of another type, as true for a number."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -83,6 +83,8 @@ class OpenAIError(BaseModel):
 class SparseValue(BaseModel):
     """A term of a vector by its column, and its weight."""
 
+    model_config = ConfigDict(strict=True)
+
     index: int = Field(ge=0, lt=2**31)
     value: float = Field(gt=0, le=MAX_TERM_WEIGHT, allow_inf_nan=False)
 
@@ -90,7 +92,7 @@ class SparseValue(BaseModel):
 class EncodingRequest(JSONBody):
     """The keys that requests for vectors share; unknown keys are ignored."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     truncate: bool | None = Field(default=False, description="Truncate long texts; else they are refused.")
     prompt_name: str | None = Field(
@@ -201,6 +203,8 @@ class WrittenDocument(JSONBody):
 
 class FoundDocument(WrittenDocument):
     """A document that was found; in a hybrid search the score is fused, and the explanation is of the model's own."""
+
+    model_config = ConfigDict(strict=False)  # of an answer, whose records have tuples
 
     rank: int
     score: float
