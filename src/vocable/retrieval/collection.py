@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.data.texts import Texts, as_texts
 from vocable.encoder.idf import idf
-from vocable.encoder.models import Model, describe
+from vocable.encoder.models import Model
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.tokens import WORD_MARKS
 from vocable.errors import ArgumentError, UnavailableError, VectorsError
@@ -42,6 +42,7 @@ from vocable.retrieval.highlights import MARKED_CHARACTERS
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking, ranking_of
 from vocable.retrieval.rerank import check_reranking, rerank_depth, reranked
+from vocable.retrieval.settings import of_vocabulary
 from vocable.retrieval.sorting import sort_depth, sorted_by
 from vocable.retrieval.stored_documents import StoredDocuments
 from vocable.retrieval.suggestions import DOCUMENTS_READ, edits_of, likely_stems, nearest
@@ -83,8 +84,7 @@ class Collection(StoredDocuments):
         Raises `VectorsError` for a model of another vocabulary.
         """
         encoder = TextEncoder(model or self.loaded_model, "query", dtype=self.dtype, **options)
-        if self.meta.vocabulary != describe(encoder, self.model).vocabulary:
-            raise VectorsError(f"the vocabulary of {self.model} is not the one that the index was made with")
+        of_vocabulary(encoder, self.meta, self.model)
         if encoder.query_idf:
             encoder.term_idf = self.term_idf
         return encoder

@@ -7,7 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from vocable.encoder.models import describe
 from vocable.encoder.stream import StreamProgress
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import VectorsError
 from vocable.options import DType, LongDocuments
 from vocable.retrieval.languages import ENGLISH
@@ -64,3 +66,10 @@ def check_settings(settings: dict[str, object], place: str) -> CollectionSetting
     if found.whole and ("documents" in settings) != (found.limits.long_documents == "passages"):
         raise VectorsError(f"{place}: the index is damaged: its settings: limits.long_documents: not of its documents")
     return found
+
+
+def of_vocabulary(encoder: TextEncoder, meta: VectorsMeta, model: str) -> TextEncoder:
+    """Return the encoder of a collection; `VectorsError` if its vocabulary differs from the collection's."""
+    if meta.vocabulary != describe(encoder, model).vocabulary:
+        raise VectorsError(f"the vocabulary of {model} is not the one that the index was made with")
+    return encoder

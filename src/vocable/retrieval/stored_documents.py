@@ -43,7 +43,7 @@ from vocable.retrieval.engines.server import patiently
 from vocable.retrieval.filters import names_of
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.records import Changed
-from vocable.retrieval.settings import check_settings
+from vocable.retrieval.settings import check_settings, of_vocabulary
 from vocable.retrieval.statistics import DRIFT, Content, Statistics, TermCounts
 from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
@@ -147,8 +147,8 @@ class StoredDocuments:
 
     @cached_property
     def document_encoder(self) -> TextEncoder:
-        """The encoder of documents, with the options of the collection."""
-        return TextEncoder(self.loaded_model, "document", **asdict(self.limits))
+        """The encoder of documents, with the options of the collection; `VectorsError` for another vocabulary."""
+        return of_vocabulary(TextEncoder(self.loaded_model, "document", **asdict(self.limits)), self.meta, self.model)
 
     @property
     def term_counts(self) -> TermCounts:
