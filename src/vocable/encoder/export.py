@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -44,19 +44,16 @@ from vocable.encoder.export_card import card
 from vocable.encoder.fuse import splade_modules, without_logits
 from vocable.encoder.graph import (
     DENSE_OUTPUT,
-    GRAPH_SETTINGS,
     GRAPHS,
     INPUTS,
     OUTPUT,
     QUERY_WEIGHTS,
     TOKENIZER,
-    GraphFormat,
     GraphModel,
-    GraphRole,
-    GraphSettings,
     import_openvino,
     refuse_exported,
 )
+from vocable.encoder.graph_settings import BOTH_ROLES, GRAPH_SETTINGS, GraphFormat, GraphRole, GraphSettings
 from vocable.encoder.hub import CARD
 from vocable.encoder.layouts import is_decoder
 from vocable.encoder.models import checksum, model_name
@@ -76,7 +73,6 @@ from vocable.storage import finished, read_record, replacing_folder, write_recor
 from vocable.tables import NONE, Table, Tabular, counted, short
 from vocable.threads import cpu_threads
 
-BOTH_ROLES: tuple[Role, ...] = get_args(Role)
 COMPARISON = "exported.json"
 OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as one operation, 23 also attention
 DECODER_BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
@@ -205,6 +201,7 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
         own = encoder.settings
         roles[role] = GraphRole(
             names[id(first)],
+            first.weight.numel() if encoder.looked_up else first.auto_model.get_input_embeddings().num_embeddings,
             own.prompt,
             own.max_length,
             None if encoder.looked_up else positions(first),

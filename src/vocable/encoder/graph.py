@@ -14,11 +14,10 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
 
+from vocable.encoder.graph_settings import GRAPH_SETTINGS, GraphRole, GraphSettings, read_graph_settings
 from vocable.encoder.lookup import TableEncoder
 from vocable.encoder.own_terms import TERMS_FILE, read_terms
 from vocable.encoder.protocol import (
@@ -42,7 +42,7 @@ from vocable.encoder.protocol import (
 from vocable.encoder.tokens import Surface, special_columns_of, special_ids, token_surfaces
 from vocable.errors import ArgumentError, ModelError, VocableError, require_extra
 from vocable.options import DType
-from vocable.storage import read_record, regular
+from vocable.storage import regular
 from vocable.threads import cpu_threads
 from vocable.vectors import token_names
 
@@ -51,48 +51,14 @@ GRAPHS = {
     "onnx": ("onnx/model.onnx", "onnx/model_quantized.onnx"),
     "openvino": ("openvino/openvino_model.xml", "openvino/openvino_model_int8.xml"),
 }
-GRAPH_SETTINGS, TOKENIZER, QUERY_WEIGHTS = "graph.json", "tokenizer.json", "query_weights.safetensors"
+TOKENIZER, QUERY_WEIGHTS = "tokenizer.json", "query_weights.safetensors"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT, DENSE_OUTPUT = "weights", "dense"  # of all terms, and the dense vectors; the others are of one role
 GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
 READ_BYTES = 1 << 20  # bytes that are read at a time
 EXPORTED = "an exported model only encodes: adapt or train the model that it was made from"
 
-GraphFormat = Literal["onnx", "openvino"]
 Run = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
-
-
-@dataclass(frozen=True)
-class GraphRole:
-    """The settings of a role of an exported model, most of them as in `RoleEncoder`."""
-
-    folder: Literal["", "query", "document"]  # with the tokenizer and the graph, in the folder of the model
-    prompt: str | None
-    max_length: int | None
-    positions: int | None  # of the model; None without a limit
-    max_terms: int | None
-    query_idf: float
-    pooling: str
-    keeps_special: bool
-    looked_up: bool
-    special: list[int]  # ids of the special tokens
-    unknown: int | None
-    padding: int  # id of the token for padding
-    dimensions: int | None = None  # of dense vectors; None of a model that is sparse alone
-
-
-@dataclass(frozen=True)
-class GraphSettings:
-    """The settings of an exported model; `size` is v."""
-
-    format: GraphFormat
-    int8: bool
-    model: str  # that it was made from
-    size: int
-    roles: dict[Role, GraphRole]
-    prompts: dict[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
 
 
 class Session(NamedTuple):
@@ -115,10 +81,7 @@ class GraphModel(EncodingModel):
         Raises `ModelError` if a file is missing or damaged.
         """
         self.place, self._name, self._query_weights = Path(place), name or str(Path(place).resolve()), query_weights
-        try:
-            self.settings = read_record(self.place / GRAPH_SETTINGS, GraphSettings)
-        except Exception as error:  # missing, or damaged in any way
-            raise ModelError(f"{self.place}: {GRAPH_SETTINGS} is damaged: export the model again ({error})") from error
+        self.settings = read_graph_settings(self.place)
         self.runtime = self.settings.format
         self.dtype = "int8" if self.settings.int8 else "float32"
         self.prompts, self.default_prompt = self.settings.prompts, self.settings.default_prompt
@@ -275,7 +238,7 @@ class GraphEncoder(RoleEncoder):
         self.model, self.settings = model, settings
         self.pooling, self._padding = of_role.pooling, of_role.padding
         self.tokenization = self._tokenizer = model.tokenization_of(settings.role)
-        self._session = model.session(settings.role)
+        self._session, self._place = model.session(settings.role), model.place
 
     @property
     def threads(self) -> int:
@@ -293,12 +256,19 @@ class GraphEncoder(RoleEncoder):
         for row, some in enumerate(ids):
             tokens[row, : len(some)], mask[row, : len(some)] = some, 1
         given = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
-        weights, *dense = self._session.run({name: given[name] for name in self._session.inputs})
+        weights, *dense = self._run({name: given[name] for name in self._session.inputs})
         places = np.flatnonzero(weights > 0)
         rows, columns = np.divmod(places, weights.shape[1])
         indptr = np.searchsorted(rows, np.arange(len(weights) + 1)).astype(np.int32)
         sparse = csr_array((weights.ravel()[places], columns.astype(np.int32), indptr), shape=weights.shape)
         return EncodedTexts(sparse, dense[0] if dense else None)
+
+    def _run(self, given: dict[str, NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        try:
+            return self._session.run(given)
+        except Exception as error:  # the runtimes raise errors of their own
+            refused = f"the graph refuses tokens of {TOKENIZER} or a length of {given[INPUTS[0]].shape[1]} tokens"
+            raise ModelError(f"{self._place}: {refused}: copy or export the model again") from error
 
 
 class GraphTokenization(Tokenization):
@@ -312,6 +282,8 @@ class GraphTokenization(Tokenization):
             self.tokenizer = Tokenizer.from_file(str(regular(path)))
         except Exception as error:  # the library raises nothing more precise
             raise ModelError(f"{path}: the tokenizer is missing or damaged ({error})") from error
+        if (tokens := self.tokenizer.get_vocab_size()) > of_role.tokens:
+            raise ModelError(f"{path}: another model's: it has {tokens:,} tokens, the graph {of_role.tokens:,}")
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
 
@@ -389,7 +361,7 @@ def _onnx(path: Path) -> Session:
     options.intra_op_num_threads = 1
     # Level "all" fuses sums and layer norms into an operation that is slower on a CPU.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # an error is raised, and not written to stderr as well
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     sizes = {one.name: one.shape[-1] for one in session.get_outputs() if isinstance(one.shape[-1], int)}
     outputs = [name for name in (OUTPUT, DENSE_OUTPUT) if name in sizes]

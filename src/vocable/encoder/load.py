@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vocable.encoder.graph import GRAPH_SETTINGS, GraphModel, has_weights, is_exported
+from vocable.encoder.graph import GraphModel, has_weights, is_exported
+from vocable.encoder.graph_settings import GRAPH_SETTINGS
 from vocable.encoder.hub import (
     BUILT_IN_MODEL,
     BY_LOOKUP,
