@@ -41,6 +41,7 @@ from vocable.data.texts import iter_texts
 from vocable.encoder.asymmetric import positions, route, terms_kept
 from vocable.encoder.dense import dense_dimensions, take_last_hidden
 from vocable.encoder.export_card import card
+from vocable.encoder.export_weights import weights_on_disk
 from vocable.encoder.fuse import splade_modules, without_logits
 from vocable.encoder.graph import (
     DENSE_OUTPUT,
@@ -218,7 +219,8 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
     step = json.loads(json.dumps({"verb": "export-model", "format": format, "int8": int8}))
     notes = {**encoding.notes, "provenance": [*encoding.notes.get("provenance", []), step]}
     size, prompts, default = len(encoding.terms), dict(encoding.prompts), encoding.default_prompt
-    settings = GraphSettings(format, int8, Path(encoding.name).name, size, roles, prompts, default, notes)
+    name, weights = Path(encoding.name).name, weights_on_disk(model)
+    settings = GraphSettings(format, int8, name, weights, size, roles, prompts, default, notes)
     write_record(folder / GRAPH_SETTINGS, settings)
 
 

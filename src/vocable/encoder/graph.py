@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
@@ -26,6 +25,7 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
 
 from vocable.encoder.graph_settings import GRAPH_SETTINGS, GraphRole, GraphSettings, read_graph_settings
+from vocable.encoder.graph_weights import check_weights, files_checksum
 from vocable.encoder.lookup import TableEncoder
 from vocable.encoder.own_terms import TERMS_FILE, read_terms
 from vocable.encoder.protocol import (
@@ -55,7 +55,6 @@ TOKENIZER, QUERY_WEIGHTS = "tokenizer.json", "query_weights.safetensors"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT, DENSE_OUTPUT = "weights", "dense"  # of all terms, and the dense vectors; the others are of one role
 GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
-READ_BYTES = 1 << 20  # bytes that are read at a time
 EXPORTED = "an exported model only encodes: adapt or train the model that it was made from"
 
 Run = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
@@ -87,6 +86,7 @@ class GraphModel(EncodingModel):
         self.prompts, self.default_prompt = self.settings.prompts, self.settings.default_prompt
         self._tokenizations: dict[Role, GraphTokenization] = {}
         self._sessions: dict[str, Future[Session]] = {}
+        self._weights: Future[None] | None = None  # the comparison with weights beside the graph
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.place, self._name, self._query_weights)
@@ -145,14 +145,10 @@ class GraphModel(EncodingModel):
         return self.tokenization_of("document").special_ids(self.settings.size)
 
     def checksum(self) -> str:
-        total, graph = 0, GRAPHS[self.settings.format][self.settings.int8]
+        graph = GRAPHS[self.settings.format][self.settings.int8]
         files = [file for file in self.place.rglob("*") if file.name == QUERY_WEIGHTS]
         files += [file for folder in self.place.rglob(Path(graph).parent.name) for file in folder.iterdir()]
-        for file in sorted(files) + ([] if self._query_weights is None else [self._query_weights]):
-            with regular(file).open("rb") as content:
-                while part := content.read(READ_BYTES):
-                    total = zlib.crc32(part, total)
-        return f"{total:08x}"
+        return files_checksum(sorted(files) + ([] if self._query_weights is None else [self._query_weights]))
 
     def tokenization_of(self, role: Role) -> GraphTokenization:
         """Return the tokenizer of a role, opened on first use."""
@@ -175,13 +171,17 @@ class GraphModel(EncodingModel):
             self._begin(self.settings.roles["query"].folder)
 
     def session(self, role: Role) -> Session:
-        """Return the graph of a role, loaded on first use."""
-        return self._begin(self.settings.roles[role].folder).result()
+        """Return the graph of a role, loaded on first use; `ModelError` if weights beside it have changed."""
+        session = self._begin(self.settings.roles[role].folder).result()
+        assert self._weights is not None
+        self._weights.result()
+        return session
 
     def _begin(self, folder: str) -> Future[Session]:
         if folder not in self._sessions:
             path = self.place / folder / GRAPHS[self.settings.format][self.settings.int8]
-            pool = ThreadPoolExecutor(1)
+            pool = ThreadPoolExecutor(2)
+            self._weights = self._weights or pool.submit(check_weights, self.place, self.settings.weights)
             self._sessions[folder] = pool.submit(_load_graph, path, self.settings, folder)
             pool.shutdown(wait=False)
         return self._sessions[folder]

@@ -51,6 +51,7 @@ class GraphSettings:
     format: GraphFormat
     int8: bool
     model: str  # that it was made from
+    weights: str  # checksum of its files of weights; "" if they are not on this disk, or the model was changed since
     size: Count
     roles: dict[Role, GraphRole]
     prompts: dict[str, str] = field(default_factory=dict)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from vocable.encoder.graph import GRAPHS, READ_BYTES, GraphModel
+from vocable.encoder.graph import GRAPHS, GraphModel
+from vocable.encoder.graph_weights import READ_BYTES
 from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
 from vocable.encoder.load import load_encoder
 from vocable.errors import ArgumentError, ModelError

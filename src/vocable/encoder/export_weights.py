@@ -1,0 +1,26 @@
+"""The files of weights of a model that is exported, which its graph knows by their checksum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sentence_transformers import SparseEncoder
+
+from vocable.encoder.graph_weights import files_checksum, weight_files
+from vocable.encoder.hub import locate
+from vocable.encoder.models import checksum, model_name
+from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.encoder.torch_model import TorchModel
+from vocable.errors import VocableError
+
+
+def weights_on_disk(model: SparseEncoder) -> str:
+    """Return the checksum of the files that a model was loaded from; "" if they do not hold its weights."""
+    place = Path(locate(model_name(model)))
+    if not (files := weight_files(place)):
+        return ""
+    try:
+        same = TorchModel(load_sparse_encoder(str(place), device="cpu")).has_checksum(checksum(model))
+    except VocableError:  # it was loaded with options that a folder alone does not have
+        return ""
+    return files_checksum(files) if same else ""
