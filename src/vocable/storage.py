@@ -385,7 +385,11 @@ def _compare(place: Path, before: dict[str, object], settings: Mapping[str, obje
 
 @contextmanager
 def locked(work: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if it is missing; the lock of a process ends with the process."""
+    """Hold the lock of a folder, which is made if it is missing; the lock of a process ends with the process.
+
+    Raises `VectorsError` if the folder is a link: the lock of another folder would be removed.
+    """
+    refuse_link(work)
     descriptor = _take_lock(work)
     try:
         yield

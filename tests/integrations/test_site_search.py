@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from vocable.errors import DataError
-from vocable.integrations.site_search import publish_pages
+from vocable.errors import DataError, VectorsError
+from vocable.integrations.site_search import IN_PAGES, publish_pages
 from vocable.publishing.reader import PublishedSite
 
 ROOT = Path(__file__).parents[2]
@@ -259,3 +259,18 @@ def test_keys_typed_while_the_search_is_read_are_kept(browser: Any, served: str,
     page.keyboard.type("ips")
     assert page.get_by_role("searchbox").input_value() == "electricity of ships"
     page.context.close()
+
+
+@pytest.mark.parametrize("name", IN_PAGES)
+def test_a_link_under_the_name_of_a_script_in_the_site_is_refused_and_its_target_stays(
+    tmp_path: Path, name: str
+) -> None:
+    site, target = tmp_path / "site", tmp_path / "notes.txt"
+    write(site, {"index.html": "<html><body><main><h1>Lamps</h1><p>All about lamps.</p></main></body></html>"})
+    publish_pages(site, {"index.html": ""}, tmp_path / "cache")
+    target.write_text("precious")
+    (site / "vocable" / name).unlink()
+    (site / "vocable" / name).symlink_to(target)
+    with pytest.raises(VectorsError, match=rf"{name} is a link to .*notes\.txt"):
+        publish_pages(site, {"index.html": ""}, tmp_path / "cache")
+    assert target.read_text() == "precious"

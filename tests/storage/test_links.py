@@ -15,7 +15,7 @@ from vocable.errors import VectorsError
 from vocable.links import open_regular, refuse_links
 from vocable.locks import holding, lock_file, unlock_file
 from vocable.retrieval.statistics import SIDE_FILES, Statistics
-from vocable.storage import LOCK, replacing, resumable, write_record
+from vocable.storage import LOCK, locked, replacing, resumable, write_record
 
 PRECIOUS = "precious"
 
@@ -111,6 +111,15 @@ def test_a_work_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"out\.partial is a link"), resumable(tmp_path / "out", {}):
         raise AssertionError
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_locked_folder_that_is_a_link_keeps_the_lock_of_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / LOCK).write_text(PRECIOUS)
+    (tmp_path / "out.partial").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(VectorsError, match=r"out\.partial is a link"), locked(tmp_path / "out.partial"):
+        raise AssertionError
+    assert (tmp_path / "elsewhere" / LOCK).read_text() == PRECIOUS
 
 
 def test_a_file_is_written_into_a_new_part_alone(tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

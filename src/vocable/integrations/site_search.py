@@ -13,6 +13,7 @@ from vocable.data.kinds import DOCUMENT
 from vocable.encoder.hub import BY_LOOKUP
 from vocable.encoder.models import model_name
 from vocable.errors import DataError, VectorsError
+from vocable.links import refuse_link
 from vocable.publishing.publication import Published, publish
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import build, open_index
@@ -38,7 +39,10 @@ def publish_pages(
         DataError: a page cannot be read, or no page has a text.
         InUseError: another build uses the cache.
         ModelError: the model does not exist, or its queries need an encoder.
+        VectorsError: a file of the search in the site is a link.
     """
+    for name in IN_PAGES:  # before the publication writes
+        refuse_link(site / SITE_FOLDER / name)
     with _indexed(list(_documents(site, pages)), cache, model) as index:
         made = publish(index, site / SITE_FOLDER, title=title)
     for name in IN_PAGES:
