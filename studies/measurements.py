@@ -175,7 +175,7 @@ def _searched(run: Run, on: OnDataset, measures: Sequence[str], queries: csr_arr
     rates = index.document_frequency / max(1, len(index))
     cost = Cost(
         query_terms=active_terms(queries),
-        document_terms=float(rates.sum()),
+        document_terms=float(index.document_frequency.sum()) / max(1, len(index)),
         flops=float(np.dot(activation_rates(queries), rates)),
     )
     ranking = index.search(queries, on.dataset.search_depth(DEPTH))

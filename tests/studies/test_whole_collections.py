@@ -54,11 +54,8 @@ def test_a_cell_of_each_study_equals_evaluate_on_three_parts(
     assert LARGE > 2 * stream.PART_SIZE
     assert measured[column.value] == evaluation.values[column.value]
     assert cost is not None
-    assert [measured["L0_q"], measured["L0_d"], measured["FLOPS"]] == [
-        cost.query_terms,
-        pytest.approx(cost.document_terms, rel=1e-12),
-        pytest.approx(cost.flops, rel=1e-12),
-    ]
+    assert [measured["L0_q"], measured["L0_d"]] == [cost.query_terms, cost.document_terms]
+    assert measured["FLOPS"] == pytest.approx(cost.flops, rel=1e-12)
 
 
 def collection(folder: Path, count: int) -> str:
