@@ -241,14 +241,19 @@ class Run:
             train(prepared, self.model)
 
     def _make_changed(self) -> None:
-        """Save the finished model with its change."""
-        if self._change is None or Path(self.model).exists():
+        """Save the finished model with its change.
+
+        Raises:
+            ArgumentError: the folder has another model, or another change.
+        """
+        settings = {"changes": self.settings()}
+        if self._change is None or finished(self.model, settings):
             return
         if self._change == "look up queries":
             changed = make_inference_free(load(self.start), weights="ones")
         else:
             changed = load(self.start, special_terms=True)
-        save_model(changed, self.model)
+        save_model(changed, self.model, settings)
 
     @property
     def checkpoints(self) -> Path:

@@ -157,6 +157,11 @@ def test_a_changed_model_looks_queries_up_or_keeps_special_terms(toys: Toys, tmp
         run.wanted[Request.of(quality("nDCG@10", "a"), "a")] = ["nDCG@10", "L0_q", "FLOPS"]
         run.carry_out({"a": Place(source, "a")})
         assert run.settings() == f"{start} {change}"
+    other = Run("special", tmp_path, model=toys.model("other-bert"), change="keep special terms")
+    other.wanted[Request.of(quality("AP", "b"), "b")] = ["AP"]
+    other.kept.unlink()
+    with pytest.raises(ArgumentError, match="other settings"):  # the changed model of another start is not believed
+        other.carry_out({"b": Place(source, "b")})
     looked_up, kept = (vo.load(tmp_path / "models" / name) for name in ("looked-up", "special"))
     assert set(vo.encode(looked_up, ["snow and rain"], role="query").data) == {1.0}
     special = special_tokens(kept.tokenizer)

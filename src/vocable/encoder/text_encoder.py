@@ -118,8 +118,8 @@ class TextEncoder:
         `frequencies` [v] counts the collection's `documents` that contain each term.
         """
         if self.query_idf and documents:
-            known = idf(frequencies, documents)
-            self.term_idf = lambda terms: known[terms]
+            term_idf = idf(frequencies, documents)
+            self.term_idf = lambda terms: term_idf[terms]
 
     def weighed(self, vectors: csr_array) -> csr_array:
         """Multiply the weights of vectors [b, v] by the IDF of the collection, if it is known."""
