@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -227,7 +229,8 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, fail_at: int) -> None:
     assert queries == [f"QUERY {i}" for i in range(14) if i % 5]
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+# Readers compose characters.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip).map(partial(normalize, "NFC"))
 
 
 NEGATIVES = st.lists(TEXT, max_size=2).map(tuple)
