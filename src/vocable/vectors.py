@@ -16,11 +16,11 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,13 +45,15 @@ FORMAT = 1
 LEAVES = "id", "indices.list.element", "values.list.element", "dense.list.element"
 ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT", "BYTE_STREAM_SPLIT"), strict=True))
 
+Parts: TypeAlias = dict[str, str | int | float | bool | None]  # of a model, by name: values, or digests
+
 
 @dataclass(frozen=True)
 class VectorsMeta:
     """Origin of vectors; two sets of vectors are comparable if `vocabulary` and `size` are equal.
 
     `vocabulary` is a fingerprint of the term list, `size` its length v, `max_length` a number of tokens, `runtime` the
-    library that computed them.
+    library that computed them, `fingerprint` that of the model (`vocable.encoder.model_fingerprint`), {} if unknown.
     """
 
     vocabulary: str
@@ -61,11 +63,13 @@ class VectorsMeta:
     max_length: int
     size: int
     runtime: Runtime = "torch"
+    fingerprint: Parts = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: object, place: str) -> VectorsMeta:
         """Return the record in parsed JSON; errors begin with `place`."""
-        wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
+        kinds = {"int": int, "Parts": dict}
+        wanted = {field.name: kinds.get(str(field.type), str) for field in fields(cls)}
         if not isinstance(values, dict) or any(type(values.get(name)) is not kind for name, kind in wanted.items()):
             raise VectorsError(f"{place}: the metadata lacks the model and vocabulary of the vectors")
         return cls(**{name: values[name] for name in wanted})
@@ -327,7 +331,8 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         files += found
     for file in files:
         shard = read_file(file)
-        origin = asdict(shard.meta) | {"number of dense dimensions": shard.dimensions}
+        origin = asdict(shard.meta) | shard.meta.fingerprint | {"number of dense dimensions": shard.dimensions}
+        del origin["fingerprint"]
         first = first or origin
         if origin != first:
             differing = ", ".join(

@@ -31,7 +31,7 @@ from vocable.encoder.export import POOLED, ExportedModel, PooledTerms, export_mo
 from vocable.encoder.fuse import fuse, without_logits
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.encoder.models import checksum
+from vocable.encoder.models import model_digest
 from vocable.encoder.provenance import provenance
 from vocable.encoder.terms import input_terms, term_places, terms
 from vocable.encoder.text_encoder import TextEncoder
@@ -271,12 +271,12 @@ def test_it_is_saved_copied_and_told_apart(export: Export, texts: list[str], tmp
     made.save_pretrained(tmp_path / "again")
     for twin in (load(tmp_path / "again"), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert np.array_equal(dense(twin, texts), wanted)
-        assert checksum(twin) == checksum(made)
+        assert model_digest(twin) == model_digest(made)
     file = tmp_path / "again" / "onnx" / "model.onnx"
     graph = onnx.load(file)
     graph.doc_string = "changed"
     onnx.save(graph, file)
-    assert checksum(load(tmp_path / "again")) != checksum(made)
+    assert model_digest(load(tmp_path / "again")) != model_digest(made)
 
 
 def test_what_is_there_is_left_as_it_is(backbones: dict[str, Path], export: Export, texts: list[str]) -> None:

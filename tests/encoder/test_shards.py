@@ -28,7 +28,7 @@ from vocable.data import BadLines, slices
 from vocable.data.kinds import DOCUMENT
 from vocable.data.slices import WHOLE_PARTS, cut, has_changed, read_span
 from vocable.encoder import shards, stream
-from vocable.encoder.models import checksum
+from vocable.encoder.models import encoding_model
 from vocable.encoder.shards import in_turn, make_all
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, InUseError, MissingExtraError, VectorsError
@@ -163,7 +163,7 @@ def test_shards_are_indexed_and_pruned(toy_model: SparseEncoder, corpus: Path, t
     ids = [f"d{i}" for i in range(22)]
     index = vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
     np.testing.assert_array_equal(index.vectors(ids).toarray(), read_vectors(tmp_path / "out").matrix.toarray())
-    assert index.weights == checksum(toy_model)
+    assert index.meta.fingerprint == encoding_model(toy_model).fingerprint()
     assert vo.prune(tmp_path / "out", max_terms=3, output=tmp_path / "small").postings == 66
 
 
@@ -217,7 +217,7 @@ def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_pa
         encode(shard=3)
     corpus.write_bytes(before)
     next(toy_model.parameters()).data.view(-1)[0] += 1
-    with pytest.raises(ArgumentError, match=r"other settings \(weights\)"):
+    with pytest.raises(ArgumentError, match=r"other settings \(fingerprint.weights\)"):
         encode(shard=3)
 
 

@@ -439,8 +439,8 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
         collection.search(QUERIES, fusion="reciprocal-rank")
     with pytest.raises(ArgumentError, match="without dense vectors"):
         make(documents[:3]).dense_queries(QUERIES)
-    collection.store.settings["dense_weights"] = "another"
-    with pytest.raises(VectorsError, match=f"the weights of {dense} have changed"):
+    collection.store.settings["dense_fingerprint"] = {"weights": "float32:0"}
+    with pytest.raises(VectorsError, match=rf"{dense} has changed .*\(weights\)"):
         collection.with_model().dense_queries(QUERIES)
     assert collection.with_model(allow_changed_model=True).dense_queries(QUERIES).shape[0] == len(QUERIES)
 
@@ -466,9 +466,9 @@ def test_a_changed_model_is_refused_unless_it_is_allowed(documents: list[Documen
     weights = load_file(tmp_path / "model" / "model.safetensors")
     next(iter(weights.values())).add_(1)
     save_file(weights, tmp_path / "model" / "model.safetensors", {"format": "pt"})
-    with pytest.raises(VectorsError, match=r"have changed .* allow_changed_model"):
+    with pytest.raises(VectorsError, match=r"has changed .*\(weights\).* allow_changed_model"):
         search(tmp_path / "index", QUERIES, 3)
-    with pytest.raises(VectorsError, match="have changed"):
+    with pytest.raises(VectorsError, match=r"has changed .*\(weights\)"):
         add(tmp_path / "index", corpus(tmp_path / "more.jsonl", documents[9:12]))
     opened = open_index(tmp_path / "index", allow_changed_model=True, device="cpu")
     assert len(opened.search(QUERIES, 3)) == len(QUERIES)

@@ -50,6 +50,7 @@ from break_living import living_cases  # noqa: E402
 from break_places import damage_cases, pair_cases, place_cases  # noqa: E402
 from break_power import power_cases  # noqa: E402
 from break_readers import reader_cases  # noqa: E402
+from break_stale import stale_cases  # noqa: E402
 from break_toys import BAD, Case, Toys, judge, leftovers, same  # noqa: E402
 from machine import machine, print_machine  # noqa: E402
 
@@ -58,6 +59,7 @@ GROUPS = (
     "arguments",
     "models",
     "hostile",
+    "stale",
     "damage",
     "places",
     "links",
@@ -77,7 +79,8 @@ THINNED = 24  # of a quick run: one case of so many
 def all_cases(toys: Toys, again: Callable[..., Ran], options: argparse.Namespace) -> list[Case]:
     """All cases of the groups asked for, or a part of them; `again` runs a command that was killed."""
     rng, writers = random.Random(options.seed), Writers(toys, again)
-    tables = {"input": input_cases, "arguments": argument_cases, "models": model_cases, "hostile": hostile_cases}
+    tables = {"input": input_cases, "arguments": argument_cases, "models": model_cases}
+    tables |= {"hostile": hostile_cases, "stale": stale_cases}
     groups: dict[str, Callable[[], Iterable[Case]]] = {
         **{group: partial(_table_cases, group, table, toys) for group, table in tables.items()},
         "damage": lambda: damage_cases(toys, 20 if options.quick else 60, rng),

@@ -188,7 +188,7 @@ def test_ids_and_size_must_fit(tmp_path: Path) -> None:
 
 GOOD = (
     '{"format": 1, "vocabulary": "v", "model": "m", "pooling": "max", "role": "query", "max_length": 8, "size": 6, '
-    '"runtime": "torch"}'
+    '"runtime": "torch", "fingerprint": {}}'
 )
 
 

@@ -168,9 +168,7 @@ def search(
     run: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --queries: write a TREC run, print no hits.")
     ] = None,
-    allow_changed_model: Annotated[
-        bool, Doc("Search even if the weights of the model have changed since the index was made.")
-    ] = False,
+    allow_changed_model: Annotated[bool, Doc("Search even if the model has changed since it made the index.")] = False,
     device: Device = None,
     **options: Unpack[OpenedSearchOptions],
 ) -> Outcome:
@@ -266,9 +264,7 @@ def explain(
     k: Annotated[
         Count | None, typer.Option("-k", "--k", help="Results of the search of an index, 10 by default.")
     ] = None,
-    allow_changed_model: Annotated[
-        bool, Doc("Explain even if the weights of the model have changed since the index was made.")
-    ] = False,
+    allow_changed_model: Annotated[bool, Doc("Explain even if the model has changed since it made the index.")] = False,
     device: Device = None,
     **options: Unpack[StandingOptions],
 ) -> Outcome:

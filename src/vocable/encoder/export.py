@@ -57,7 +57,7 @@ from vocable.encoder.graph import (
 from vocable.encoder.graph_settings import BOTH_ROLES, GRAPH_SETTINGS, GraphFormat, GraphRole, GraphSettings
 from vocable.encoder.hub import CARD
 from vocable.encoder.layouts import is_decoder
-from vocable.encoder.models import checksum, model_name
+from vocable.encoder.models import model_digest, model_name
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.own_terms import TERMS_FILE, write_terms
 from vocable.encoder.pooling import Activation, activate
@@ -152,7 +152,7 @@ def export_model(
     """
     compared = read_texts("pydocs:") if texts is None else iter_texts(texts)
     refuse_exported(model)
-    made_from = {"model": model_name(model), "weights": checksum(model), "format": format, "int8": int8}
+    made_from = {"model": model_name(model), "digest": model_digest(model), "format": format, "int8": int8}
     made_from["pooling"] = [[p.pooling_strategy, p.activation_function] for _, p in splade_modules(model)]
     folder = Path(output)
     if finished(folder, made_from):

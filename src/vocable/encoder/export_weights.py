@@ -8,7 +8,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.graph_weights import files_checksum, weight_files
 from vocable.encoder.hub import locate
-from vocable.encoder.models import checksum, model_name
+from vocable.encoder.models import model_name
 from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.encoder.torch_model import TorchModel
 from vocable.errors import VocableError
@@ -20,7 +20,8 @@ def weights_on_disk(model: SparseEncoder) -> str:
     if not (files := weight_files(place)):
         return ""
     try:
-        same = TorchModel(load_sparse_encoder(str(place), device="cpu")).has_checksum(checksum(model))
+        on_disk, wanted = TorchModel(load_sparse_encoder(str(place), device="cpu")), TorchModel(model)
+        same = on_disk.fingerprint(wanted.dtype)["weights"] == wanted.fingerprint()["weights"]
     except VocableError:  # it was loaded with options that a folder alone does not have
         return ""
     return files_checksum(files) if same else ""

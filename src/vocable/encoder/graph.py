@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,7 @@ from tokenizers.normalizers import Normalizer
 from vocable.encoder.graph_settings import GRAPH_SETTINGS, GraphRole, GraphSettings, read_graph_settings
 from vocable.encoder.graph_weights import check_weights, files_checksum
 from vocable.encoder.lookup import TableEncoder
+from vocable.encoder.model_fingerprint import of_role, relevant, tokenizer_digest
 from vocable.encoder.own_terms import TERMS_FILE, read_terms
 from vocable.encoder.protocol import (
     TOKENIZING,
@@ -44,7 +46,7 @@ from vocable.errors import ArgumentError, ModelError, VocableError, require_extr
 from vocable.options import DType
 from vocable.storage import regular
 from vocable.threads import cpu_threads
-from vocable.vectors import token_names
+from vocable.vectors import Parts, token_names
 
 # The file of a graph, in float32 and with 8-bit weights, as Transformers.js and Optimum name it.
 GRAPHS = {
@@ -144,11 +146,18 @@ class GraphModel(EncodingModel):
             return special_columns_of(self.own_terms)
         return self.tokenization_of("document").special_ids(self.settings.size)
 
-    def checksum(self) -> str:
+    def fingerprint(self, number_type: str | None = None) -> Parts:
         graph = GRAPHS[self.settings.format][self.settings.int8]
-        files = [file for file in self.place.rglob("*") if file.name == QUERY_WEIGHTS]
-        files += [file for folder in self.place.rglob(Path(graph).parent.name) for file in folder.iterdir()]
-        return files_checksum(sorted(files) + ([] if self._query_weights is None else [self._query_weights]))
+        files = [file for folder in self.place.rglob(Path(graph).parent.name) for file in folder.iterdir()]
+        tables = [file for file in self.place.rglob("*") if file.name == QUERY_WEIGHTS]
+        tables += [] if self._query_weights is None else [self._query_weights]
+        parts: dict[str, Any] = {"graph": files_checksum(sorted(files)), "query_weights": files_checksum(tables)}
+        for role, settings in self.settings.roles.items():
+            read = relevant(asdict(settings)) | self._role_settings(role)._asdict()
+            table = role == "query" and self._query_weights is not None
+            read["tokenizer"] = tokenizer_digest(self.tokenization_of("document" if table else role).tokenizer)
+            parts |= of_role(role, {name: value for name, value in read.items() if name not in ("role", "folder")})
+        return parts
 
     def tokenization_of(self, role: Role) -> GraphTokenization:
         """Return the tokenizer of a role, opened on first use."""
@@ -189,28 +198,25 @@ class GraphModel(EncodingModel):
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
         if dtype not in ("auto", self.dtype):
             raise ArgumentError(f"dtype {dtype}: this exported model computes in {self.dtype}")
-        of_role = self.settings.roles[role]
+        of_role, settings = self.settings.roles[role], self._role_settings(role, max_length)
         if max_length is not None and of_role.positions is not None and max_length > of_role.positions:
             limit = f"at most {of_role.positions}, the positions of this model"
             raise ArgumentError(f"max_length must be {limit}, not {max_length}")
-        settings = RoleSettings(
-            role,
-            of_role.prompt,
-            max_length or of_role.max_length,
-            of_role.max_terms,
-            of_role.query_idf,
-            of_role.keeps_special,
-            None if self.looks_up(role) else of_role.dimensions,
-        )
         if not self.looks_up(role):
             return GraphEncoder(self, of_role, settings)
-        if self._query_weights is not None:  # a table for the tokenizer of documents, without prompt and limit
+        if self._query_weights is not None:
             tokenizer, path = self.tokenization_of("document"), self._query_weights
-            settings = settings._replace(prompt=None, max_terms=None, max_length=max_length or of_role.positions)
         else:
             tokenizer, path = self.tokenization_of(role), self.place / of_role.folder / QUERY_WEIGHTS
         weights = _read_weights(path)
         return TableEncoder(self, tokenizer, lambda: weights, settings)
+
+    def _role_settings(self, role: Role, max_length: int | None = None) -> RoleSettings:
+        of_role = self.settings.roles[role]
+        kept = of_role.query_idf, of_role.keeps_special, None if self.looks_up(role) else of_role.dimensions
+        if role == "query" and self._query_weights is not None:  # a table for the tokenizer of documents
+            return RoleSettings(role, "", max_length or of_role.positions, None, *kept)
+        return RoleSettings(role, of_role.prompt, max_length or of_role.max_length, of_role.max_terms, *kept)
 
 
 def _reopened(place: Path, name: str, query_weights: Path | None) -> GraphModel:

@@ -1,4 +1,4 @@
-"""Models that encode, whatever library computes them: their names, checksums, and the origin of their vectors."""
+"""Models that encode, whatever library computes them: their names, fingerprints, and the origin of their vectors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 from typing_extensions import TypeIs
 
 from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
+from vocable.encoder.model_fingerprint import digest, number_type, refuse_differences
 from vocable.encoder.protocol import EncodingModel
 from vocable.vectors import VectorsMeta, vocabulary_fingerprint
 
@@ -44,13 +45,20 @@ def model_name(model: Model | str | os.PathLike[str]) -> str:
     return str(Path(name).resolve()) if name not in (BUILT_IN_MODEL, BY_LOOKUP) and Path(name).is_dir() else name
 
 
-def checksum(model: Model) -> str:
-    """Return eight hexadecimal digits that change with the weights of a model."""
-    return encoding_model(model).checksum()
+def model_digest(model: Model) -> str:
+    """Return 16 hexadecimal digits that change with all that the vectors of a model depend on."""
+    return digest(encoding_model(model).fingerprint())
 
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
     """Return the metadata of the vectors of `encoder`, by which vectors of other vocabularies or models are refused."""
-    names, length = encoder.model.terms, encoder.max_length or 0
-    fingerprint, runtime = vocabulary_fingerprint(names), encoder.model.runtime
-    return VectorsMeta(fingerprint, name, encoder.pooling, encoder.role, length, size=len(names), runtime=runtime)
+    names, length, runtime = encoder.model.terms, encoder.max_length or 0, encoder.model.runtime
+    origin = vocabulary_fingerprint(names), name, encoder.pooling, encoder.role, length
+    return VectorsMeta(*origin, size=len(names), runtime=runtime, fingerprint=encoder.loaded.fingerprint())
+
+
+def check_unchanged(model: EncodingModel, meta: VectorsMeta, place: str, advice: str) -> None:
+    """Raise `VectorsError`, with all differences, if a model is not as it was when it made vectors at a place."""
+    if meta.fingerprint:
+        now = model.fingerprint(number_type(meta.fingerprint))
+        refuse_differences(meta.fingerprint, now, f"{place}: {meta.model}", advice)

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import Normalizer
 
 from vocable.options import DType, Runtime
+from vocable.vectors import Parts
 
 if TYPE_CHECKING:
     from vocable.encoder.tokens import Surface
@@ -203,12 +204,11 @@ class EncodingModel(ABC):
         """The columns of the special terms, such as [CLS], ascending."""
 
     @abstractmethod
-    def checksum(self) -> str:
-        """Return eight hexadecimal digits that change with the weights."""
+    def fingerprint(self, number_type: str | None = None) -> Parts:
+        """Return all that its vectors depend on (`vocable.encoder.model_fingerprint`).
 
-    def has_checksum(self, checksum: str) -> bool:
-        """Return whether the weights have a checksum in one of the number types that the model may have encoded in."""
-        return checksum == self.checksum()
+        `number_type`, as "bfloat16", is that in which the weights are digested; by default their own.
+        """
 
     @abstractmethod
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:

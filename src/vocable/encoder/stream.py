@@ -174,7 +174,6 @@ def stream_settings(
     both = {"dense_dimensions": encoder.dimensions} if dense and encoder.model.dimensions else {}
     return both | {
         **asdict(meta),
-        "weights": encoder.model.checksum(),
         "source": source,
         "inputs": fingerprint(source) if inputs is None else inputs,
         "shard": list(shard),

@@ -59,7 +59,8 @@ class TextEncoder:
             raise ArgumentError("long_documents must be truncate or maxpool, not 'passages'")
         max_terms = options.get("max_terms")
         self.role, self.min_weight, self.mass = role, options.get("min_weight", 0.0), options.get("mass")
-        found = encoding_model(model).encoder(role, options.get("dtype", "auto"), options.get("max_length"))
+        self.loaded = encoding_model(model)  # in its own number type
+        found = self.loaded.encoder(role, options.get("dtype", "auto"), options.get("max_length"))
         self.model, self._encoder, self.pooling, own = found.model, found, found.pooling, found.settings
         self.prompt, self.max_length, self.truncation = own.prompt, own.max_length, found.truncation
         self.max_terms, self.batch_tokens = max_terms or own.max_terms, found.batch_tokens

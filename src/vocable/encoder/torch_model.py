@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
+from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.util import batch_to_device
 from tokenizers import Tokenizer
@@ -36,6 +36,7 @@ from vocable.encoder.cpu import in_bfloat16, use_few_shapes
 from vocable.encoder.dense import dense_dimensions
 from vocable.encoder.fuse import fused, main_transformer, splade_modules
 from vocable.encoder.lookup import TableEncoder
+from vocable.encoder.model_fingerprint import of_role, relevant, tokenizer_digest
 from vocable.encoder.output_vocabulary import output_terms, output_vocabulary
 from vocable.encoder.protocol import (
     NOTES_KEY,
@@ -52,6 +53,7 @@ from vocable.encoder.protocol import (
 from vocable.encoder.special_terms import keeps_special_terms, special_columns, special_tokens
 from vocable.encoder.tokens import Surface, backend_of, token_surfaces
 from vocable.options import DType
+from vocable.vectors import Parts
 
 # Tokens of a batch, padding included: on a CPU a batch should stay in the cache, a GPU should be filled.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
@@ -107,12 +109,13 @@ class TorchModel(EncodingModel):
         transformer = main_transformer(self.sparse_encoder)
         return special_columns(transformer.auto_model, transformer.tokenizer)
 
-    def checksum(self) -> str:
-        return weights_checksum(self.sparse_encoder)
-
-    def has_checksum(self, checksum: str) -> bool:
-        dtypes = (None, torch.float32, torch.bfloat16)
-        return any(checksum == weights_checksum(self.sparse_encoder, dtype) for dtype in dtypes)
+    def fingerprint(self, number_type: str | None = None) -> Parts:
+        parts: dict[str, Any] = {"weights": _weights_digest(self.sparse_encoder, number_type or self.dtype)}
+        for role in get_args(Role):
+            read = _modules_read(route(self.sparse_encoder, role))
+            read |= _settings(self.sparse_encoder, role, None)._asdict()
+            parts |= of_role(role, {name: value for name, value in read.items() if name != "role"})
+        return parts
 
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
         if (table := static_embedding(self.sparse_encoder, role)) is None:
@@ -277,6 +280,38 @@ def weights_checksum(model: nn.Module, dtype: torch.dtype | None = None) -> str:
         content = parameter.detach().to(dtype=dtype).cpu().contiguous().view(-1).view(torch.uint8)
         total = zlib.crc32(content.numpy().data, total)
     return f"{total:08x}"
+
+
+def library_fingerprint(model: SentenceTransformer | CrossEncoder) -> Parts:
+    """Return the fingerprint of a model of sentence-transformers that is not sparse."""
+    limits = {"prompts": model.prompts, "default_prompt": model.default_prompt_name, "max_length": model.max_seq_length}
+    weights = _weights_digest(model, str(model.dtype).removeprefix("torch."))
+    return {"weights": weights, **_modules_read(list(model)), **relevant(limits)}
+
+
+def _weights_digest(model: nn.Module, number_type: str) -> str:
+    return f"{number_type}:{weights_checksum(model, getattr(torch, number_type))}"
+
+
+def _modules_read(modules: Sequence[Any]) -> dict[str, Any]:
+    """Return what modules and their tokenizers are configured with."""
+    parts = dict[str, Any]()
+    for module in modules:
+        if isinstance(module, Transformer):
+            parts |= relevant(module.auto_model.config.to_dict())
+        elif hasattr(module, "get_config_dict"):
+            parts |= relevant(module.get_config_dict())
+        if (tokenizer := getattr(module, "tokenizer", None)) is not None:
+            parts |= {"tokenizer": _tokenizer_digest(tokenizer), "truncation": tokenizer.truncation_side}
+    return parts
+
+
+def _tokenizer_digest(tokenizer: Any) -> str:
+    """Return the digest of a tokenizer of transformers; of one in Python, of its vocabulary and settings."""
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+        return tokenizer_digest(backend)
+    content = sorted(tokenizer.get_vocab().items()), sorted(map(str, tokenizer.init_kwargs.items()))
+    return f"{zlib.crc32(str(content).encode()):08x}"
 
 
 def in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:

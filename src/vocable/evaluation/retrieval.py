@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from vocable.data import Document
 from vocable.encoder.load import load_encoder
-from vocable.encoder.models import Model, describe, model_name
+from vocable.encoder.models import Model, check_unchanged, model_name
 from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
@@ -246,8 +246,7 @@ def stored_dataset(
         raise VectorsError(f"{source}: the document {missing!r} of {dataset.name} has no vector")
     model = load_encoder(stored.meta.model, device, stored.meta.runtime)
     encoder = TextEncoder(model, "query", dtype=dtype, max_length=max_length, query_idf=query_idf)
-    if describe(encoder, stored.meta.model).vocabulary != stored.meta.vocabulary:
-        raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} has changed since")
+    check_unchanged(model, stored.meta, str(source), "encode the documents again")
     queries, asked = encoder.encode_both([query.text for query in judged.queries])
     places = [rows[document.id] for document in judged.documents]
     dense = None if asked is None or stored.dense is None else (asked, stored.dense[places])

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.hub import check_length, licence
 from vocable.encoder.load import load_encoder
-from vocable.encoder.models import is_model, model_name
+from vocable.encoder.models import is_model, model_digest, model_name
 from vocable.encoder.protocol import EncodingModel, Role
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
@@ -49,7 +49,7 @@ from vocable.fingerprint import settings_of
 from vocable.html import RESULTS
 from vocable.options import CountOrZero, RerankOptions, SelectionOptions, checked
 from vocable.options import select as select_options
-from vocable.retrieval.dense_models import dense_checksum
+from vocable.retrieval.dense_models import dense_fingerprint
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.rerank import check_reranking, load_cross_encoder, rerank_depth
 from vocable.storage import finish, finished, read_record, resumable, write_record
@@ -132,11 +132,11 @@ def select(
     measure = partial(_measure, models, places, judged, settings, measures, options)
     if output is None:
         return replace(measure(), budget=budget)
-    others: dict[str, object] = {"systems": places, "weights": [model.checksum() for model in models.values()]}
+    others: dict[str, object] = {"systems": places, "digests": [model_digest(model) for model in models.values()]}
     others |= {"measures": measures, "grid": list(map(str, settings)), "convention": judged.convention}
     others |= {"dtype": dtype, "max_length": max_length, "device": device, **reranking}
     if reranker := reranking.get("rerank"):
-        others["reranker"] = dense_checksum(load_cross_encoder(reranker, device))
+        others["reranker"] = dense_fingerprint(load_cross_encoder(reranker, device))
     arguments["dataset"] = judged.name
     made_from = settings_of(select, arguments, others, without=("max_p95", "max_bytes_per_document"))
     if not finished(output, made_from):

@@ -16,7 +16,7 @@ import numpy as np
 
 from vocable.data import Document
 from vocable.encoder.encode import encode
-from vocable.encoder.models import Model, checksum, model_name
+from vocable.encoder.models import Model, model_digest, model_name
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
 from vocable.options import DType, LongDocuments
@@ -28,7 +28,7 @@ DEFAULTS = {"dtype": "auto", "max_length": None, "long_documents": "truncate", "
 class SparseSearch:
     """A search model of mteb: `index` a corpus, then `search` it. Prompts are the model's own.
 
-    mteb files results under `name`, of the form ORGANIZATION/MODEL, the checksum of the weights, and the further
+    mteb files results under `name`, of the form ORGANIZATION/MODEL, the digest of its fingerprint, and the further
     arguments, which mean the same as for `vocable.evaluate`. A document that shares no term with a query is no hit; in
     a reranking task it is a hit with score 0.
     """
@@ -55,7 +55,7 @@ class SparseSearch:
         """Return the record of the model in mteb's results."""
         meta = require_extra("mteb", "mteb").models.ModelMeta
         name = self._name if self._name.count("/") == 1 else f"vocable/{Path(self._name).name}"
-        model = {"name": name, "revision": checksum(self._model), "model_type": ["sparse"]}
+        model = {"name": name, "revision": model_digest(self._model), "model_type": ["sparse"]}
         return meta.create_empty(model | {"similarity_fn_name": "dot", "experiment_kwargs": self._changed or None})
 
     def index(self, corpus: Iterable[Mapping[str, Any]], *, encode_kwargs: Mapping[str, Any], **_: Any) -> None:

@@ -140,7 +140,7 @@ def search(
         explain: show the terms that made the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
         run: file for the hits as a TREC run.
-        allow_changed_model: search even if the model's weights are not the ones that made the index.
+        allow_changed_model: search even if the model has changed since it made the index.
         device: device of the models, as cpu, cuda or cuda:1; by default the best available.
         options: settings of the search (`vocable.options.SearchOptions`), and `engine_options` of `open_index`.
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vocable.errors import ModelError, require_extra
+from vocable.vectors import Parts
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
 
 def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
@@ -27,11 +28,11 @@ def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
         raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
 
 
-def dense_checksum(model: SentenceTransformer) -> str:
-    """Return the checksum of the weights of a model of dense vectors."""
-    from vocable.encoder.torch_model import weights_checksum
+def dense_fingerprint(model: SentenceTransformer | CrossEncoder) -> Parts:
+    """Return the fingerprint of a model of dense vectors or of a cross-encoder."""
+    from vocable.encoder.torch_model import library_fingerprint
 
-    return weights_checksum(model)
+    return library_fingerprint(model)
 
 
 def normalized(vectors: Any) -> np.ndarray:

@@ -131,7 +131,9 @@ def export(
 
 
 def _model_idf(meta: VectorsMeta) -> float | None:
-    """Return the model's power of the IDF for queries; None if the model cannot be opened."""
+    """Return the power of the IDF for queries of the model that made vectors; None if it is unknown."""
+    if (power := meta.fingerprint.get("query.query_idf")) is not None:
+        return float(power)
     try:
         return load_encoder(meta.model, runtime=meta.runtime).encoder("query").settings.query_idf
     except VocableError:

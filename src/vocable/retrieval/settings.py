@@ -7,13 +7,12 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from vocable.encoder.models import describe
 from vocable.encoder.stream import StreamProgress
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import VectorsError
 from vocable.options import DType, LongDocuments
 from vocable.retrieval.languages import ENGLISH
-from vocable.vectors import VectorsMeta
+from vocable.vectors import Parts, VectorsMeta, vocabulary_fingerprint
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,12 @@ class CollectionSettings:
     engine: str
     model: str
     source: str
-    weights: str  # checksum of the model that made it, in the type that it encoded in; "" if unknown
-    meta: VectorsMeta
+    meta: VectorsMeta  # with the fingerprint of the model that made it
     limits: Limits
     bm25: bool
     language: str = field(default=ENGLISH, kw_only=True)  # of the words
     dense: str | None  # model of the dense vectors
-    dense_weights: str | None  # its checksum; None if it is the model of the sparse ones, which gives both in one pass
+    dense_fingerprint: Parts | None  # None if it is the model of the sparse ones, which gives both in one pass
     inputs: str  # fingerprint of the corpus
     vectors: str = ""  # fingerprint of the stored vectors that it was made of
     engine_options: dict[str, object] = field(default_factory=dict)
@@ -70,6 +68,6 @@ def check_settings(settings: dict[str, object], place: str) -> CollectionSetting
 
 def of_vocabulary(encoder: TextEncoder, meta: VectorsMeta, model: str) -> TextEncoder:
     """Return the encoder of a collection; `VectorsError` if its vocabulary differs from the collection's."""
-    if meta.vocabulary != describe(encoder, model).vocabulary:
+    if meta.vocabulary != vocabulary_fingerprint(encoder.model.terms):
         raise VectorsError(f"the vocabulary of {model} is not the one that the index was made with")
     return encoder

@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import asdict
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -24,6 +24,8 @@ from vocable.data.records import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.encode import EncodedCorpus
 from vocable.encoder.load import load_encoder
+from vocable.encoder.model_fingerprint import refuse_differences
+from vocable.encoder.models import check_unchanged
 from vocable.encoder.protocol import EncodedTexts, EncodingModel
 from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
@@ -37,7 +39,7 @@ from vocable.errors import (
 from vocable.progress import progress
 from vocable.pruning import prune
 from vocable.retrieval.coverage import Coverage, warn_of_language
-from vocable.retrieval.dense_models import dense_checksum, load_dense, normalized
+from vocable.retrieval.dense_models import dense_fingerprint, load_dense, normalized
 from vocable.retrieval.engines.base import Store, Vectors
 from vocable.retrieval.engines.server import patiently
 from vocable.retrieval.filters import names_of
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+INDEX_AGAIN = "index again, or use allow_changed_model"
 STATISTICS_FILE = "statistics.sqlite"  # in the folder of a collection that changes
 
 
@@ -71,14 +74,14 @@ class StoredDocuments:
         self.place, self.store = masked(place), store
         self.allow_changed_model, self.device = allow_changed_model, device
         settings = check_settings(store.settings, self.place)
-        self.model, self.source, self.weights = settings.model, settings.source, settings.weights
+        self.model, self.source = settings.model, settings.source
         self.base_url, self.language = settings.base_url, settings.language
         self.title_weight, self.title_boost = settings.title_weight, settings.title_boost
         self.meta, self.limits, self.dense = settings.meta, settings.limits, settings.dense
         self.dtype = settings.limits.dtype
         has = {"sparse": True, "bm25": settings.bm25, "dense": self.dense is not None}
         # The model gives both vectors in one pass: there is no other model whose checksum could change.
-        self.dense_inside = self.dense is not None and settings.dense_weights is None
+        self.dense_inside = self.dense is not None and settings.dense_fingerprint is None
         self.spaces: tuple[Space, ...] = tuple(space for space, present in has.items() if present)
         self.statistics: Statistics | None = None
         if store.folder is not None and store.about.changes:
@@ -127,8 +130,8 @@ class StoredDocuments:
     def loaded_model(self) -> EncodingModel:
         """The model that made the collection, in its runtime, loaded on first use; `VectorsError` if it has changed."""
         model = load_encoder(self.model, self.device, self.meta.runtime)
-        if self.weights and not self.allow_changed_model and not model.has_checksum(self.weights):
-            self._refuse_changed(self.model)
+        if not self.allow_changed_model:
+            check_unchanged(model, self.meta, self.place, INDEX_AGAIN)
         return model
 
     @cached_property
@@ -136,14 +139,10 @@ class StoredDocuments:
         """The model of the dense vectors, loaded on first use."""
         if self.dense is None or self.dense_inside:
             raise ArgumentError(f"{self.place}: it was made without dense vectors of another model")
-        model, made_with = load_dense(self.dense, self.device), self.store.settings.get("dense_weights")
-        if not self.allow_changed_model and made_with not in (None, dense_checksum(model)):
-            self._refuse_changed(self.dense)
+        model, stored = load_dense(self.dense, self.device), self.store.settings.get("dense_fingerprint") or {}
+        if not self.allow_changed_model:
+            refuse_differences(stored, dense_fingerprint(model), f"{self.place}: {self.dense}", INDEX_AGAIN)
         return model
-
-    def _refuse_changed(self, model: str) -> NoReturn:
-        message = f"the weights of {model} have changed since it was made: index again, or use allow_changed_model"
-        raise VectorsError(f"{self.place}: {message}")
 
     @cached_property
     def document_encoder(self) -> TextEncoder:

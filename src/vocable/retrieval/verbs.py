@@ -25,14 +25,14 @@ from vocable.fingerprint import fingerprint
 from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
 from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.dense_models import dense_checksum, load_dense
+from vocable.retrieval.dense_models import dense_fingerprint, load_dense
 from vocable.retrieval.engines.base import Store
 from vocable.retrieval.languages import ENGLISH, language_of
 from vocable.retrieval.making import Making, Parts, collection_of
 from vocable.retrieval.protocols import engine_of
 from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import Limits
-from vocable.storage import SETTINGS, path_name, read_record
+from vocable.storage import path_name
 from vocable.tables import counted
 from vocable.vectors import Sources, StoredRows, StoredVectors, holds_vectors, places_of, read_shards
 
@@ -147,7 +147,7 @@ def build(
         stored = next(shards)
         if stored.meta.role != "document":
             raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
-        settings |= {"model": stored.meta.model, "weights": _weights(places), "meta": asdict(stored.meta)}
+        settings |= {"model": stored.meta.model, "meta": asdict(stored.meta)}
         settings["vectors"] = fingerprint(*places)
         dimensions = stored.dimensions
         parts = _with_vectors(documents, chain([stored], shards), limits, source, size)
@@ -160,7 +160,7 @@ def build(
         name = model_name(model) if name is None else name
         window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
         meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), name)
-        settings |= {"model": name, "weights": loaded.checksum(), "meta": asdict(meta)}
+        settings |= {"model": name, "meta": asdict(meta)}
         dimensions = loaded.dimensions
         parts = ((some, None) for some in in_parts(documents, size, limits.long_documents))
     else:
@@ -176,7 +176,7 @@ def build(
         "title_weight": title_weight,
         "title_boost": title_boost,
         "dense": settings["model"] if dimensions else dense,
-        "dense_weights": None if dense_model is None else dense_checksum(dense_model),
+        "dense_fingerprint": None if dense_model is None else dense_fingerprint(dense_model),
         "limits": asdict(limits),
     }
     if language is not None and (spoken := language_of(language).name) != ENGLISH:
@@ -195,7 +195,7 @@ def open_index(
     """Open a collection that `index` made.
 
     `engine_options` are those of a search, as partial=true of a server that answers from a part of its shards
-    (docs/engines.md). `allow_changed_model` permits a model whose weights have changed since; `device` is the model's,
+    (docs/engines.md). `allow_changed_model` permits a model that has changed since; `device` is the model's,
     as in `load`.
 
     Raises:
@@ -324,13 +324,6 @@ def _check_engine(engine: type[Store], limits: Limits, *, bm25: bool, dense: boo
     for space, needed in (("bm25", bm25), ("dense", dense)):
         if needed and space not in about.spaces:
             raise ArgumentError(f"{space}: the {about.engine} engine does not hold such vectors")
-
-
-def _weights(places: Iterable[Path]) -> str:
-    """Return the checksum of the model that made stored vectors, "" if it is unknown or differs between them."""
-    records = [place / SETTINGS for place in places if (place / SETTINGS).exists()]
-    found = {str(read_record(path, dict[str, object]).get("weights") or "") for path in records}
-    return found.pop() if len(found) == 1 else ""
 
 
 def _with_vectors(

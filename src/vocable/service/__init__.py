@@ -51,7 +51,7 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
     browser: Annotated[bool, Doc("Show the page in a browser.")]
     mcp: Annotated[bool, Doc("Answer an agent on stdin and stdout (MCP) instead of HTTP, which has MCP at /mcp.")]
     log_queries: Annotated[bool, Doc("Write the text of queries into the log.")]
-    allow_changed_model: Annotated[bool, Doc("Serve even if the model's weights are not the ones that made the index.")]
+    allow_changed_model: Annotated[bool, Doc("Serve even if the model has changed since it made the index.")]
     device: Device
 
 

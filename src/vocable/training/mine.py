@@ -24,13 +24,15 @@ from typing_extensions import Unpack
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
-from vocable.encoder.models import checksum
+from vocable.encoder.model_fingerprint import digest
+from vocable.encoder.models import is_model, model_digest
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.fingerprint import settings_of
 from vocable.options import CountOrZero, NegativeOptions, checked
 from vocable.progress import progress, track
 from vocable.retrieval.collection import Collection
+from vocable.retrieval.dense_models import dense_fingerprint
 from vocable.retrieval.verbs import build, open_index
 from vocable.storage import ANOTHER, finish, finished, read_record, resumable, write_record
 from vocable.tables import counted
@@ -181,7 +183,7 @@ def mine(
     if corpus is not None:
         read_corpus(corpus)
     encoder = TextEncoder(model, "document")
-    settings = settings_of(mine, arguments, {"model": checksum(model), **asdict(rule)})
+    settings = settings_of(mine, arguments, {"model": model_digest(model), **asdict(rule)})
     opened = None if index is None else open_index(index)
     if opened is not None:
         opened.query_encoder(model)  # raises an error for another vocabulary
@@ -278,7 +280,8 @@ def teacher_scores(
     if isinstance(model, str | Path):
         model = load_scoring_model(model, kind, device)
     source, scorer = str(examples), make_scorer(model.eval())
-    settings = settings_of(teacher_scores, arguments, {"model": checksum(model), "kind": type(model).__name__})
+    scored_by = model_digest(model) if is_model(model) else digest(dense_fingerprint(model))
+    settings = settings_of(teacher_scores, arguments, {"model": scored_by, "kind": type(model).__name__})
     change = partial(_scored, scorer=scorer)
     return rewrite(partial(read_examples, source), output, settings, lambda work: change, title="teacher scores")
 

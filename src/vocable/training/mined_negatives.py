@@ -26,7 +26,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from vocable.data import Document, Example, read_corpus
 from vocable.data.docstore import IdSet
-from vocable.encoder.models import checksum
+from vocable.encoder.models import model_digest
 from vocable.errors import DataError
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import build
@@ -118,7 +118,7 @@ class MiningPlan(NamedTuple):
         if self.steps.place(step).exists():
             return
         self.steps.folder.mkdir(parents=True, exist_ok=True)
-        file, settings = self.steps.file(step), {"step": step, "model": checksum(model)}
+        file, settings = self.steps.file(step), {"step": step, "model": model_digest(model)}
         rewrite(partial(self._examples, step), file, settings, partial(self._miner, model, step), title="mine")
         prepare(file, self.steps.folder)
         model.train()

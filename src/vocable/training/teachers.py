@@ -34,6 +34,8 @@ from vocable.encoder.graph import GraphModel
 from vocable.encoder.hub import locate
 from vocable.encoder.idf import idf
 from vocable.encoder.load import load
+from vocable.encoder.model_fingerprint import number_type, refuse_differences
+from vocable.encoder.models import encoding_model
 from vocable.encoder.opening import SAVED_AS, model_kind, open_model
 from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
@@ -300,16 +302,20 @@ def _encoded(
         if not finished.exists():
             own = TextEncoder(teacher, role).max_length
             read = min(max_length, own) if max_length and own else own
-            number_type: DType = "auto" if isinstance(teacher, GraphModel) else dtype  # an exported model has its own
-            encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=number_type), folder / "parts"
+            kind: DType = "auto" if isinstance(teacher, GraphModel) else dtype  # an exported model has its own
+            encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=kind), folder / "parts"
             documents = (Document(str(row), text) for row, text in enumerate(texts))
             title = f"sparse teacher: {role}"
             encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
-            made = read_vectors(parts).matrix
-            arrays = {"values": made.data, "terms": made.indices, "offsets": made.indptr}
-            save_arrays(finished, TEACHER_VECTORS, arrays, {})
+            vectors = read_vectors(parts)
+            weights = vectors.matrix
+            arrays = {"values": weights.data, "terms": weights.indices, "offsets": weights.indptr}
+            save_arrays(finished, TEACHER_VECTORS, arrays, {"fingerprint": vectors.meta.fingerprint})
             shutil.rmtree(parts)
-        arrays, _ = load_arrays(finished, TEACHER_VECTORS, verify=False)
+        arrays, header = load_arrays(finished, TEACHER_VECTORS, verify=False)
+        stored: Any = header["fingerprint"]
+        now = encoding_model(teacher).fingerprint(number_type(stored))
+        refuse_differences(stored, now, f"{folder}: teacher {name}", "train to another output")
         shape = len(texts), len(terms(teacher))
         matrix = csr_array((arrays["values"], arrays["terms"], arrays["offsets"]), shape=shape)
         found += [(matrix, column) for column in places.T]

@@ -26,7 +26,7 @@ from typing_extensions import Unpack
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load_model
-from vocable.encoder.models import Model, checksum, model_name
+from vocable.encoder.models import Model, model_digest, model_name
 from vocable.encoder.protocol import Role
 from vocable.encoder.terms import expansion_entries, flags, input_terms, terms
 from vocable.errors import ArgumentError, require_extra
@@ -379,7 +379,7 @@ def ablate(
     names = terms(encoder)
     if scores is not None:
         read_wackiest(scores, names)  # raises an error for another vocabulary
-    others: dict[str, object] = {"model": name, "weights": checksum(encoder), "thresholds": sorted(set(thresholds))}
+    others: dict[str, object] = {"model": name, "digest": model_digest(encoder), "thresholds": sorted(set(thresholds))}
     settings = settings_of(ablate, arguments, others | {"dtype": dtype, "max_length": max_length, "seed": seed})
     if not finished(output, settings):
         with resumable(output, settings) as work:

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.encode import encode
 from vocable.encoder.graph import GraphModel
-from vocable.encoder.models import Model, encoding_model, is_model
+from vocable.encoder.models import Model, check_unchanged, encoding_model, is_model, model_name
 from vocable.encoder.terms import Words, input_terms, special_terms, terms
 from vocable.encoder.tokens import Surface
 from vocable.errors import VectorsError
@@ -138,6 +138,8 @@ def _stored_parts(sources: Sources, model: Model, ids: Sequence[str]) -> Iterato
     first = next(shards)
     if first.meta.vocabulary != vocabulary_fingerprint(terms(model)):
         raise VectorsError(f"{places}: made by {first.meta.model}, which has another vocabulary")
+    if model_name(model) == first.meta.model:
+        check_unchanged(encoding_model(model), first.meta, places, "encode the texts again")
     rows = StoredRows(chain([first], shards))
     for start in range(0, max(1, len(ids)), STORED_PART):
         some = ids[start : start + STORED_PART]

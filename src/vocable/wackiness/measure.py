@@ -26,7 +26,7 @@ from typing_extensions import TypedDict
 
 from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.load import model_of
-from vocable.encoder.models import Model
+from vocable.encoder.models import Model, check_unchanged, encoding_model
 from vocable.encoder.terms import input_terms, remove_expansions, terms
 from vocable.errors import DataError, VectorsError
 from vocable.fingerprint import fingerprint
@@ -325,6 +325,8 @@ class WackyPruner:
     ) -> None:
         meta = next(read_shards(vectors)).meta
         self._encoder, self._source = model_of(meta, model), texts
+        if model is None:
+            check_unchanged(encoding_model(self._encoder), meta, str(vectors), "encode again, or name their `model`")
         self._columns = read_wackiest(scores, terms(self._encoder))[:wackiest]
         self._documents = iter(read_corpus(texts))
         if meta.role == "query":

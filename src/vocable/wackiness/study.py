@@ -23,7 +23,7 @@ from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load_model
-from vocable.encoder.models import Model, checksum, is_model, model_name
+from vocable.encoder.models import Model, is_model, model_digest, model_name
 from vocable.encoder.protocol import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
@@ -111,7 +111,11 @@ def measure_wackiness(
         None if encoder is None else load_model(encoder, options.get("device"), options.get("runtime"))
         for encoder in encoders
     ]
-    others = {**asdict(settings), "models": places, "weights": ["" if one is None else checksum(one) for one in opened]}
+    others = {
+        **asdict(settings),
+        "models": places,
+        "digests": ["" if one is None else model_digest(one) for one in opened],
+    }
     others |= {"dtype": options.get("dtype", "auto"), "max_length": options.get("max_length")}
     run = settings_of(measure_wackiness, arguments, others, without=("card",))
     if not finished(output, run):

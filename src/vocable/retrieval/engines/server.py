@@ -256,7 +256,7 @@ class ServerStore(RowStore):
         found = replace(super().search(queries, k, space=space, filter=filter, **matching), missing=self.missing)
         if time.monotonic() - self.checked > MODEL_SECONDS:
             now = self._read_record()["settings"]
-            if any(now.get(name) != self.settings.get(name) for name in ("meta", "weights")):
+            if any(now.get(name) != self.settings.get(name) for name in ("meta", "dense_fingerprint")):
                 raise VectorsError(f"{self.place}: replaced by a {self.kind} of another model: open it again")
             self.checked = time.monotonic()
         return found
