@@ -138,14 +138,14 @@ class TestErrors:
         (folder / "b.md").write_bytes(b"a " * (1 << 19) + b"a")
         assert "VOCABLE_MAX_LINE" in self.error(folder)
 
-    @pytest.mark.parametrize("name", ["b.md", "b.rst"])
-    def test_a_page_of_more_than_4_megabytes(self, folder: Path, name: str) -> None:
-        content = b"a " * (2 << 20)
-        (folder / name).write_bytes(content + b"a")
-        assert f"{folder}/{name}:1: a page of more than 4 MB" in self.error(folder)
+    @pytest.mark.parametrize(("name", "megabytes"), [("b.md", 4), ("b.rst", 4), ("b.html", 16), ("b.HTM", 16)])
+    def test_a_page_that_is_too_large_is_text_under_another_name(self, folder: Path, name: str, megabytes: int) -> None:
+        words = megabytes << 19
+        (folder / name).write_bytes(b"a " * words + b"a")
+        assert f"{folder}/{name}:1: a page of more than {megabytes} MB" in self.error(folder)
         (folder / name).rename(folder / "b.txt")
         texts = [document.text for document in read_corpus(folder) if document.id.startswith("b.txt")]
-        assert sum(text.count("a") for text in texts) == (2 << 20) + 1
+        assert sum(text.count("a") for text in texts) == words + 1
 
     def test_a_name_that_is_not_utf8(self, folder: Path) -> None:
         (Path(str(folder)) / "b\udce9.md").write_text("text", encoding="utf-8")

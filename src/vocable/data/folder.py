@@ -27,8 +27,8 @@ from vocable.tables import counted
 
 SHOWN = 5  # endings of files, or names, that are left out
 EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"
-SLOW = (".md", ".markdown", ".rst")  # whose readers take a second for 100 kB that were made to be slow
-MARKUP_MEGABYTES = 4  # most of such a page
+# Most of a page: 100 kB of Markdown made to be slow take a second, 16 MB of HTML a minute and 1.9 GB of memory.
+MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".rst": 4, ".html": 16, ".htm": 16}
 PART = "~"  # before the number of a part of a large section, in its id
 
 
@@ -130,11 +130,12 @@ def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderI
 def _text(path: Path) -> str:
     """Return the text of a file, with line ends \\n and without a byte-order mark; `PageError` if it is none."""
     limit = line_limit()
-    most = MARKUP_MEGABYTES << 20 if path.suffix.lower() in SLOW and limit.megabytes > MARKUP_MEGABYTES else limit.bytes
+    megabytes = MARKUP_MEGABYTES.get(path.suffix.lower(), limit.megabytes)
+    most = min(megabytes << 20, limit.bytes)
     with path.open("rb") as file:
         raw = file.read(most + 1)
     if len(raw) > most < limit.bytes:
-        raise PageError(f"a page of more than {MARKUP_MEGABYTES} MB: divide it, or name it .txt", 1)
+        raise PageError(f"a page of more than {megabytes} MB: divide it, or name it .txt", 1)
     if len(raw) > most:
         raise PageError(f"a file of more than {limit.megabytes} MB: divide it, or set {limit.variable}", 1)
     raw = raw.removeprefix(BYTE_ORDER_MARK)
