@@ -239,7 +239,7 @@ def test_frequencies_are_the_servers_and_are_kept_for_some_seconds(
 ) -> None:
     place, clock = failing.place(), [100.0]
     index(corpus, place).close()
-    monkeypatch.setattr("vocable.retrieval.engines.lucene.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("vocable.retrieval.engines.server.time.monotonic", lambda: clock[0])
     store = opened(place)
     failing.faults.plan([])
     columns, wanted = np.array([0, 1, 8, 20, 49]), (VECTORS > 0).sum(axis=0)

@@ -290,6 +290,40 @@ def test_vectors_are_replaced_and_documents_stay(make: Make) -> None:
         store.replace_vectors(["none"], "sparse", vectors(1))
 
 
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(["put", "delete"]), st.lists(st.integers(0, 11), min_size=1, max_size=6))))
+def test_documents_are_counted_by_term_after_every_change(
+    place: Callable[[], str], changes: list[tuple[str, list[int]]]
+) -> None:
+    engine, address = engine_of(place())
+    if engine.about.in_folder:
+        return
+    store, kept, columns = (
+        engine.create(address, {"sparse": V, "bm25": 0}, {}),
+        dict[str, tuple[int, int, int]](),
+        np.arange(0, V, 40),
+    )
+    try:
+        for number, (kind, rows) in enumerate(changes):
+            names = [f"n{row}" for row in dict.fromkeys(rows)]
+            if kind == "delete":
+                store.delete(names)
+                kept = {name: seed for name, seed in kept.items() if name not in names}
+            else:
+                some = vectors(len(names) + 1, seed=number)[1:]
+                store.upsert([Document(name, name) for name in names], {"sparse": some, "bm25": 2 * some[::-1]})
+                kept |= {name: (number, row, len(names)) for row, name in enumerate(names)}
+            for space, end in (("sparse", 1), ("bm25", -1)):
+                rows_kept = [vectors(size + 1, seed=seed)[1:][::end][[row]] for seed, row, size in kept.values()]
+                wanted = sum((np.bincount(row.indices, minlength=V) for row in rows_kept), np.zeros(V, dtype=int))
+                store._counted_version = None  # nothing is kept from the last look
+                counts, documents = store.count_terms(columns, space)
+                assert (counts.tolist(), documents) == (wanted[columns].tolist(), len(kept))
+    finally:
+        store.drop()
+        store.close()
+
+
 def test_a_space_without_a_number_of_columns(place: Callable[[], str]) -> None:
     """Of words that get their numbers as they come."""
     engine, address = engine_of(place())

@@ -91,7 +91,7 @@ class Collection(StoredDocuments):
 
     def term_idf(self, terms: np.ndarray) -> np.ndarray:
         """Return the IDF of t terms in the documents as they are now, float32 [t]; 1 without documents."""
-        if self.store.about.counts_terms:
+        if not self.store.about.in_folder:
             frequencies, documents = self.store.count_terms(terms)
             return idf(frequencies, documents) if documents else np.ones(len(terms), np.float32)
         counts = self.term_counts

@@ -61,7 +61,6 @@ class About:
     part: int = 512  # documents that are encoded and written at once: a kill loses at most one part of work
     options: type[Any] = NoOptions  # dataclass of the engine's own options
     opening: type[Any] = NoOptions  # dataclass of its options of an opening, for a search
-    counts_terms: bool = False  # counts the documents that have a term as fast as it searches
 
 
 def engine_named(name: str) -> Any:

@@ -161,8 +161,8 @@ class Store(ABC):
             counts += np.bincount(csr_array(self.vectors(some)).indices, minlength=len(counts))
         return counts
 
-    def count_terms(self, columns: np.ndarray) -> tuple[np.ndarray, int]:
-        """Count the documents that have each term, int64 [t], and all documents; of an engine that declares it."""
+    def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
+        """Count the documents that have each term, int64 [t], and all documents; of an engine on a server."""
         raise NotImplementedError
 
     @classmethod

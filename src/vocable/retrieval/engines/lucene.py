@@ -15,7 +15,6 @@ import base64
 import math
 import re
 import struct
-import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ from vocable.tables import masked
 LONGEST_ID = 32_766  # bytes of a keyword
 MAX_QUERY_WEIGHT = 64  # weight of a term in a linear query
 PORTS = {"http": 9200, "https": 9200}
-KEPT_SECONDS = 5.0  # in which document frequencies are not asked for again
 TERMS_ASKED = 1_000  # terms whose documents are counted in one request
 FORBIDDEN_NAMES = r'[A-Z\\/*?"<>| ,#:]|^[-_+.]'  # of an index; the server refuses them in other words
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
@@ -87,7 +85,6 @@ def about(engine: str) -> About:
         part=2048,
         options=LuceneOptions,
         opening=OpeningOptions,
-        counts_terms=True,
     )
 
 
@@ -108,9 +105,6 @@ class LuceneStore(ServerStore):
             allowed = "lower-case letters, digits, -, _ and . (first a letter or digit)"
             raise ArgumentError(f"{self.place}: the name of an index has {allowed}: {self.name.lower()!r}, for example")
         self._path = f"/{quote(self.name, safe='')}"
-        self._counted: dict[int, tuple[float, int]] = {}  # by term, with the time
-        self._counted_version: object = None  # of the documents that were counted
-        self._total = (-KEPT_SECONDS, 0)  # all documents, with the time
         self.driver_errors = self._connect(servers)
 
     @abstractmethod
@@ -236,27 +230,17 @@ class LuceneStore(ServerStore):
             found = answer["hits"]["hits"]
             yield [(hit["_source"]["id"], hit["_score"] * scale) for hit in found]
 
-    def count_terms(self, columns: np.ndarray) -> tuple[np.ndarray, int]:
-        """Count the documents that have each term, int64 [t], and all documents, as they are now.
-
-        Counts are kept until the documents change, and for a few seconds, since other programs change no version.
-        """
-        now, version = time.monotonic(), self.version()
-        if version is None or version != self._counted_version:
-            self._counted.clear()
-            self._total, self._counted_version = (-math.inf, 0), version
-        fresh = {column for column, (at, _) in self._counted.items() if now - at < KEPT_SECONDS}
-        asked = [column for column in columns.tolist() if column not in fresh]
-        for start in range(0, len(asked) or int(now - self._total[0] >= KEPT_SECONDS), TERMS_ASKED):
-            some = asked[start : start + TERMS_ASKED]
-            filters = {str(column): self._query_of("sparse", {str(column): 1.0}) for column in some}
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        counts, documents = dict[int, int](), 0
+        for start in range(0, max(1, len(columns)), TERMS_ASKED):
+            some = columns[start : start + TERMS_ASKED]
+            filters = {str(column): self._query_of(space, {str(column): 1.0}) for column in some}
             body: dict[str, object] = {"size": 0, "track_total_hits": True}
             answer = self._searched(body | ({"aggs": {"terms": {"filters": {"filters": filters}}}} if some else {}))
             buckets = answer["aggregations"]["terms"]["buckets"] if some else {}
-            self._counted |= {int(name): (now, bucket["doc_count"]) for name, bucket in buckets.items()}
-            self._total = now, int(answer["hits"]["total"]["value"])
-        counts = [self._counted[column][1] for column in columns.tolist()]
-        return np.array(counts, dtype=np.int64), self._total[1]
+            counts |= {int(name): int(bucket["doc_count"]) for name, bucket in buckets.items()}
+            documents = int(answer["hits"]["total"]["value"])
+        return counts, documents
 
     def _named(self, name: str) -> str | None:
         return next(iter(self._mappings(f"/{quote(name, safe='')}")), None)

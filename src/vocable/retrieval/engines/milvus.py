@@ -31,7 +31,7 @@ from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
 
 LONGEST_TEXT = 65_535  # bytes of a text or of fields
-MOST_VALUES = 4_096  # values in the fields of a document
+MOST_VALUES = 4_096  # values in the fields of a document, and terms
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Milvus(ServerStore):
     about = About(
         "milvus",
         exact=True,
+        max_nonzeros=MOST_VALUES,
         durable=True,
         filters=True,
         spaces=("sparse", "bm25", "dense"),
@@ -111,6 +112,9 @@ class Milvus(ServerStore):
                 schema.add_field(space, types.FLOAT_VECTOR, dim=columns)
             else:
                 schema.add_field(space, types.SPARSE_FLOAT_VECTOR)
+                schema.add_field(f"{space}_terms", types.ARRAY, element_type=types.INT64, max_capacity=MOST_VALUES)
+                if "://" in self.place:  # Milvus Lite scans the arrays
+                    indexes.add_index(f"{space}_terms", index_type="INVERTED")
             kind = "FLAT" if space == "dense" else "SPARSE_INVERTED_INDEX"
             indexes.add_index(space, index_type=kind, metric_type="IP")
         self._ask(
@@ -184,6 +188,11 @@ class Milvus(ServerStore):
             | {"key": key_of(document.id), "fields": dict(document.fields)}
             | filter_keys(document.fields)._asdict()
             | {space: self._vector(row, space, 0) for space, row in zip(self.spaces, some, strict=True)}
+            | {
+                f"{space}_terms": row[0].tolist()
+                for space, row in zip(self.spaces, some, strict=True)
+                if space != "dense"
+            }
             for document, some in zip(documents, rows, strict=True)
         ]
         self._ask(self._client.upsert, self.name, entries)
@@ -229,6 +238,15 @@ class Milvus(ServerStore):
             search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
         )
         return ([(hit["entity"]["id"], hit["distance"]) for hit in one] for one in found)
+
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        """Count by an array of the terms' columns: a sparse vector has no filter."""
+        counts, fields = dict[int, int](), ["count(*)"]
+        for column in columns:
+            condition = f"array_contains({space}_terms, {column})"
+            [entry] = self._ask(self._client.query, self.name, filter=condition, output_fields=fields)
+            counts[column] = entry["count(*)"]
+        return counts, len(self)
 
     def optimize(self) -> None:
         """Put added documents into segments of their own, and remove deleted ones from segments."""

@@ -5,7 +5,8 @@ The address is a URI of libpq with one more parameter, `table` (default "vocable
     postgresql://user@host:5432/database?table=name
 
 The table has the columns id, title, text, fields (jsonb), ranges (jsonb: the lowest and highest number and time of each
-field, for filters) and one for each space, and can be joined with others; its comment holds the settings. Libpq
+field, for filters) and one for each space, and can be joined with others; its comment holds the settings. A second
+table, "NAME terms", counts the documents that have each term, and all documents; each transaction changes both. Libpq
 completes the address from PGHOST, PGUSER, PGPASSWORD, a service and ~/.pgpass.
 """
 
@@ -13,8 +14,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -33,6 +37,8 @@ from vocable.tables import masked
 COLUMNS = ("id", "title", "text", "fields", "ranges")
 DEFAULT_TABLE = "vocable"
 LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names
+DOCUMENTS = "documents"  # in place of a space, all documents
+TERMS = " terms"  # after the name of the table, the name of that which counts documents by term
 # SQLSTATEs that may pass: connection lost, too many connections, shutdown or crash or start, conflict of transactions.
 PASSING_STATES = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
 CONNECTION_LIMITS = {
@@ -74,8 +80,8 @@ class PostgreSQL(ServerStore):
         parts = urlsplit(address)
         parameters = parse_qsl(parts.query, keep_blank_values=True)
         self.name = dict(parameters).get("table", DEFAULT_TABLE)
-        if not 0 < len(self.name.encode()) <= LONGEST_NAME or "\0" in self.name:
-            raise ArgumentError(f"{masked(address)}: the name of a table has 1 to {LONGEST_NAME} bytes")
+        if not 0 < len(self.name.encode()) <= LONGEST_NAME - len(TERMS) or "\0" in self.name:
+            raise ArgumentError(f"{masked(address)}: the name of a table has 1 to {LONGEST_NAME - len(TERMS)} bytes")
         self.place, self.driver_errors = masked(address), (psycopg.Error,)
         self._table = psycopg.sql.Identifier(self.name)
         query = urlencode([pair for pair in parameters if pair[0] != "table"])
@@ -117,6 +123,7 @@ class PostgreSQL(ServerStore):
             "text text NOT NULL, fields jsonb NOT NULL, ranges jsonb NOT NULL{vectors})"
             + (" PARTITION BY HASH (id)" if parts else "")
             + "".join(f"; CREATE TABLE {{p{part}}} {divided.replace('{part}', str(part))}" for part in range(parts))
+            + "; CREATE TABLE {terms} (space text, term int, df bigint NOT NULL, PRIMARY KEY (space, term))"
             + "; COMMENT ON TABLE {table} IS {comment}",
             vectors=self._sql.Composed(columns),
             parts=self._sql.Literal(parts),
@@ -142,8 +149,9 @@ class PostgreSQL(ServerStore):
         self.name = name
 
     def _rename(self, name: str) -> None:
-        statements = self._sql.SQL("DROP TABLE IF EXISTS {}").format(self._sql.Identifier(name))
-        renamed = [(self.name, name)]
+        both = self._sql.Identifier(name), self._sql.Identifier(name + TERMS)
+        statements = self._sql.SQL("DROP TABLE IF EXISTS {}, {}").format(*both)
+        renamed = [(self.name, name), (self.name + TERMS, name + TERMS)]
         renamed += [(f"{self.name} {part}", f"{name} {part}") for part in range(self.options.partitions or 0)]
         for pair in renamed:
             change = self._sql.SQL("; ALTER TABLE {} RENAME TO {}").format(*map(self._sql.Identifier, pair))
@@ -189,15 +197,64 @@ class PostgreSQL(ServerStore):
             values=joined([self._sql.SQL(f"%s{self._cast(name)}") for name in names]),
             replaced=joined([self._sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in identifiers[1:]]),
         )
-        self._ask(self._insert, statement, values)
+        added = {space: [row[number] for row in rows] for number, space in enumerate(self.spaces)}
+        self._ask(self._insert, statement, values, [document.id for document in documents], added)
 
-    def _insert(self, statement: Any, values: Sequence[Sequence[object]]) -> None:
-        connection = self._connected()
-        with connection.transaction(), connection.cursor() as cursor:
+    def _insert(
+        self, statement: Any, values: Sequence[Sequence[object]], ids: Sequence[str], added: Mapping[Space, list[Row]]
+    ) -> None:
+        with self._counting() as cursor:
+            removed = self._stored(cursor, "SELECT {columns} FROM {table} WHERE id = ANY(%s)", ids)
             cursor.executemany(statement, values)
+            self._count(cursor, added, removed)
 
     def _delete(self, ids: Sequence[str]) -> int:
-        return len(self._execute("DELETE FROM {table} WHERE id = ANY(%s) RETURNING id", [_possible(ids)]))
+        def delete() -> int:
+            with self._counting() as cursor:
+                removed = self._stored(cursor, "DELETE FROM {table} WHERE id = ANY(%s) RETURNING {columns}", ids)
+                self._count(cursor, {space: [] for space in self.spaces}, removed)
+                return len(removed["sparse"])
+
+        return int(self._ask(delete))
+
+    @contextmanager
+    def _counting(self) -> Iterator[Any]:
+        """Return a cursor in a transaction, the only one that changes the documents and their counts."""
+        connection = self._connected()
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(self._composed("LOCK TABLE {terms} IN SHARE ROW EXCLUSIVE MODE"))
+            yield cursor
+
+    def _stored(self, cursor: Any, statement: str, ids: Sequence[str]) -> dict[Space, list[Row]]:
+        """Return the vectors by space of the documents that a statement returns."""
+        columns = [self._sql.SQL("{}::text").format(self._sql.Identifier(space)) for space in self.spaces]
+        cursor.execute(self._composed(statement, columns=self._sql.SQL(", ").join(columns)), [_possible(ids)])
+        rows = cursor.fetchall()
+        return {space: [_read(row[number]) for row in rows] for number, space in enumerate(self.spaces)}
+
+    def _count(self, cursor: Any, added: Mapping[Space, list[Row]], removed: Mapping[Space, list[Row]]) -> None:
+        """Change the counts; always in one order, though one transaction at a time does it."""
+        changes = [(DOCUMENTS, 0, len(added["sparse"]) - len(removed["sparse"]))]
+        for space in self.spaces:
+            if space != "dense":
+                counts = Counter(chain.from_iterable(map(int, row[0]) for row in added[space]))
+                counts.subtract(Counter(chain.from_iterable(map(int, row[0]) for row in removed[space])))
+                changes += [(space, column, change) for column, change in sorted(counts.items()) if change]
+        cursor.execute(
+            self._composed(
+                "INSERT INTO {terms} AS kept SELECT * FROM unnest(%s::text[], %s::int[], %s::bigint[]) "
+                "ON CONFLICT (space, term) DO UPDATE SET df = kept.df + EXCLUDED.df"
+            ),
+            [list(values) for values in zip(*changes, strict=True)],
+        )
+
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        found = self._execute(
+            "SELECT space, term, df FROM {terms} WHERE (space = %s AND term = ANY(%s)) OR space = %s",
+            [space, list(columns), DOCUMENTS],
+        )
+        counts = {(kind, column): df for kind, column, df in found}
+        return {column: counts.get((space, column), 0) for column in columns}, counts.get((DOCUMENTS, 0), 0)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
         rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [_possible(ids)])
@@ -234,13 +291,14 @@ class PostgreSQL(ServerStore):
     def optimize(self) -> None:
         """Free the space of replaced documents, and update the planner's statistics."""
         self._execute("VACUUM (ANALYZE) {table}")
+        self._execute("VACUUM (ANALYZE) {terms}")
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
     def drop(self) -> None:
-        self._execute("DROP TABLE {table}")
+        self._execute("DROP TABLE {table}, {terms}")
 
     def __len__(self) -> int:
         return int(self._execute("SELECT count(*) FROM {table}")[0][0])
@@ -254,8 +312,12 @@ class PostgreSQL(ServerStore):
 
     def _execute(self, statement: str, values: Sequence[object] = (), **parts: object) -> list[Any]:
         """Return the rows of a statement; the driver composes {parts}, and sends the values separately."""
-        query = self._sql.SQL(statement).format(table=self._table, **parts)
-        return list(self._ask(self._rows_for, query, values) or ())
+        return list(self._ask(self._rows_for, self._composed(statement, **parts), values) or ())
+
+    def _composed(self, statement: str, **parts: object) -> Any:
+        """Return a statement with {parts}, the names of both tables among them."""
+        terms = self._sql.Identifier(self.name + TERMS)
+        return self._sql.SQL(statement).format(table=self._table, terms=terms, **parts)
 
     def _rows_for(self, query: Any, values: Sequence[object]) -> list[Any]:
         with self._connected().cursor() as cursor:

@@ -128,7 +128,10 @@ class Qdrant(ServerStore):
             write_consistency_factor=self.options.write_consistency,
             metadata={"vocable": record},
         )
-        self._ask(self._client.create_payload_index, self.name, "equal", models.PayloadSchemaType.KEYWORD, wait=True)
+        whole_numbers = models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=True, range=False)
+        indexes: dict[str, Any] = {_terms(space): whole_numbers for space in self.spaces if space != "dense"}
+        for key, kind in {"equal": models.PayloadSchemaType.KEYWORD, **indexes}.items():
+            self._ask(self._client.create_payload_index, self.name, key, kind, wait=True)
 
     def _exists(self) -> bool:
         return bool(self._ask(self._client.collection_exists, self.name))
@@ -163,7 +166,14 @@ class Qdrant(ServerStore):
             self._models.PointStruct(
                 id=key_of(document.id),
                 vector={space: self._vector(row) for space, row in zip(self.spaces, some, strict=True)},
-                payload=document._asdict() | {"fields": dict(document.fields)} | filter_keys(document.fields)._asdict(),
+                payload=document._asdict()
+                | {"fields": dict(document.fields)}
+                | filter_keys(document.fields)._asdict()
+                | {
+                    _terms(space): row[0].tolist()
+                    for space, row in zip(self.spaces, some, strict=True)
+                    if space != "dense"
+                },
             )
             for document, some in zip(documents, rows, strict=True)
         ]
@@ -208,6 +218,15 @@ class Qdrant(ServerStore):
         for found in self._ask(self._client.query_batch_points, self.name, requests):
             yield [(point.payload["id"], point.score) for point in found.points]
 
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        """Count by an index of the terms' columns in the payload: a sparse vector has no filter."""
+        models, counts = self._models, dict[int, int]()
+        for column in columns:
+            condition = models.FieldCondition(key=_terms(space), match=models.MatchValue(value=column))
+            one_term = models.Filter(must=[condition])
+            counts[column] = self._ask(self._client.count, self.name, count_filter=one_term, exact=True).count
+        return counts, len(self)
+
     def optimize(self) -> None:
         """Do nothing: the server optimizes by itself."""
 
@@ -251,6 +270,11 @@ class Qdrant(ServerStore):
             lambda parts: models.Filter(should=parts),
             lambda part: models.Filter(must_not=[part]),
         )
+
+
+def _terms(space: Space) -> str:
+    """Return the key of the payload with the columns of the terms of a document."""
+    return f"{space}_terms"
 
 
 ENGINE = Qdrant

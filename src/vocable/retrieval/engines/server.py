@@ -24,6 +24,8 @@ from threading import Event
 from typing import Any, ClassVar, NamedTuple, Self, Unpack
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
+
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError
 from vocable.options import Matching
@@ -45,6 +47,7 @@ TIMEOUT = 60  # seconds of one attempt
 SHARD_SECONDS = 5  # in which a server waits for a lost shard in a write; without this, a minute
 LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # of one attempt, to read and to write
 MODEL_SECONDS = 5.0  # between looks at the model of a collection that is searched, which another may replace
+KEPT_SECONDS = 5.0  # in which document frequencies are not asked for again
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice as long as the last
 
 
@@ -60,6 +63,16 @@ class BusyError(Exception):
         self.wait = wait
 
 
+class Counted(NamedTuple):
+    """A number of documents, and the time at which it was asked for."""
+
+    documents: int
+    time: float
+
+
+NEVER = Counted(0, -float("inf"))
+
+
 class ServerStore(RowStore):
     """A store of a server, over a driver."""
 
@@ -69,6 +82,9 @@ class ServerStore(RowStore):
     name: str  # of the collection on the server
     options: Any  # the engine's own, a record of `about.options`
     checked = 0.0  # time at which the model was looked up
+    _counted: dict[Space, dict[int, Counted]]  # documents that have a term, by column
+    _total: Counted  # of all documents
+    _counted_version: object  # of the documents that were counted
     said = -SAID_SECONDS  # time at which the reason of waiting was logged
     reached = False  # the server has answered: until then, an address without a server is taken for a wrong one
 
@@ -101,6 +117,10 @@ class ServerStore(RowStore):
     @abstractmethod
     def _take_name(self, name: str) -> None:
         """Give this collection a name in place of the one that has it, in one step. Called by `_ask`."""
+
+    @abstractmethod
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        """Return the number of the documents with each term, by column, and of all documents, as they are now."""
 
     @classmethod
     def generation(cls, address: str) -> int:
@@ -176,6 +196,22 @@ class ServerStore(RowStore):
             raise
         self._set_version(_new_version())
 
+    def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
+        """Count the documents that have each term, int64 [t], and all documents, as they are now.
+
+        Counts are kept until the documents change, and for a few seconds, since other programs change no version.
+        """
+        now, version = time.monotonic(), self.version()
+        if version is None or version != self._counted_version:
+            self._counted, self._total, self._counted_version = {}, NEVER, version
+        wanted, kept = columns.tolist(), self._counted.setdefault(space, {})
+        asked = [column for column in wanted if now - kept.get(column, NEVER).time >= KEPT_SECONDS]
+        if asked or now - self._total.time >= KEPT_SECONDS:
+            counts, documents = self._count_terms(asked, space)
+            kept |= {column: Counted(counts.get(column, 0), now) for column in asked}
+            self._total = Counted(documents, now)
+        return np.array([kept[column].documents for column in wanted], dtype=np.int64), self._total.documents
+
     def _set_version(self, version: str | None) -> None:
         """Write a version into the record, which may be that of a replacement of this collection."""
         self._write_record({**self._read_record(), "version": version})
@@ -184,6 +220,7 @@ class ServerStore(RowStore):
         self.spaces, self.settings = dict(spaces), settings
         self.options = self.about.options(**settings.get("engine_options", {}))
         self._noted = threading.local()
+        self._counted, self._total, self._counted_version = {}, NEVER, None
         self.page, self.checked = getattr(self.options, "bulk", None) or self.page, time.monotonic()
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
