@@ -98,7 +98,6 @@ class IndexOptions(Encoding, total=False):
 
     bm25: Annotated[bool, Doc("Also index the words of the documents, for hybrid search.")]
     title_weight: Annotated[int, Ge(1), Le(100), Doc("With BM25: how often the words of a title count; 1 by default.")]
-    title_boost: Annotated[float, Ge(0), Le(100), Doc("Add this times the vector of its title to that of a document.")]
     language: Annotated[str | None, Doc("Language of BM25's words, as german or de, or none; English by default.")]
 
 

@@ -55,7 +55,7 @@ class QdrantEngine:
             ("POST", "points/query/batch"): lambda: local.query_batch_points(
                 name, QueryRequestBatch.model_validate(body).searches
             ),
-            ("POST", "points/count"): lambda: local.count(name, exact=body["exact"]),
+            ("POST", "points/count"): lambda: local.count(name, **given(models.CountRequest, body)),
         }
         return answers[method, action]()
 
@@ -65,7 +65,9 @@ def given(kind: type[BaseModel], body: dict[str, Any]) -> dict[str, Any]:
     record = kind.model_validate(body)
     names = {"vectors": "vectors_config", "sparse_vectors": "sparse_vectors_config"}
     kept = {name: getattr(record, name) for name in record.model_fields_set if getattr(record, name) is not None}
-    if kind is not models.CreateCollection:
+    if kind is models.CountRequest:
+        names = {"filter": "count_filter"}
+    elif kind is not models.CreateCollection:
         names = {"filter": "scroll_filter", "with_vector": "with_vectors"}
     return {names.get(name, name): value for name, value in kept.items()}
 

@@ -323,7 +323,7 @@ def test_the_bounds_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with server.patiently(), pytest.raises(UnavailableError, match="somewhere: busy"):
         store._ask(call)
-    assert sum(pauses) == pytest.approx(180)
+    assert 180 - 0.5 <= sum(pauses) <= 180  # no pause is shorter than half a second
     assert all(0.5 <= pause / min(0.5 * 2**n, 15) <= 1 for n, pause in enumerate(pauses[:-1], 1))
     pauses.clear()
     with pytest.raises(UnavailableError):

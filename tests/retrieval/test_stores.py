@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 from tests.retrieval.lucene_server import serving
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, MissingExtraError, VectorsError
+from vocable.retrieval.engines.addresses import server_of
 from vocable.retrieval.engines.base import RowStore, Store
-from vocable.retrieval.engines.server import server_of
 from vocable.retrieval.filters import Comparison, Every, Filter, Not, Some, matches, parse_filter
 from vocable.retrieval.protocols import About, engine_of, engines
 from vocable.retrieval.ranking import best

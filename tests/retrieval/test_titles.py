@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.retrieval.test_stored_documents import corpus
 from vocable.data import Document
-from vocable.encoder.encode import encode
-from vocable.encoder.load import load
 from vocable.errors import ArgumentError
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.verbs import add, index
@@ -52,36 +49,9 @@ def test_words_of_a_title_count_as_often_as_it_weighs(
     opened.close()
 
 
-@pytest.mark.parametrize("engine", ["exact:", ""])
-@pytest.mark.parametrize("limits", [{}, {"max_terms": 6}])
-def test_the_vector_of_a_title_is_added(
-    model: str, some: list[Document], tmp_path: Path, engine: str, limits: dict[str, Any]
-) -> None:
-    place, source = f"{engine}{tmp_path / 'index'}", corpus(tmp_path / "corpus.jsonl", some)
-    opened = index(model, source, place, title_boost=0.5, **OPTIONS, **limits)
-    loaded = load(model, device="cpu")
-
-    def vectors(texts: list[str]) -> np.ndarray:
-        made: np.ndarray = encode(loaded, texts, "document", dtype="float32", **limits).toarray()
-        return made
-
-    titles = vectors([one.title for one in some]) * [[float(bool(one.title))] for one in some]
-    expected = vectors([one.full for one in some]) + 0.5 * titles
-    stored = opened.vectors([one.id for one in some])
-    if not limits:
-        np.testing.assert_allclose(stored.toarray(), expected, rtol=1e-4, atol=1e-5)
-    assert np.diff(stored.indptr).max() <= limits.get("max_terms", np.inf)
-    for row, one in enumerate(stored.toarray()):
-        np.testing.assert_allclose(one[one > 0], expected[row][one > 0], rtol=1e-4)
-    opened.close()
-
-
 def test_refused(model: str, some: list[Document], tmp_path: Path) -> None:
     source = corpus(tmp_path / "corpus.jsonl", some)
     with pytest.raises(ArgumentError, match="`title_weight` goes with `bm25`"):
         index(model, source, tmp_path / "index", title_weight=3)
     with pytest.raises(ArgumentError, match="title_weight must be at least 1"):
         index(model, source, tmp_path / "index", bm25=True, title_weight=0)
-    encode(load(model, device="cpu"), str(source), "document", output=tmp_path / "vectors")
-    with pytest.raises(ArgumentError, match="title_boost is for encoding"):
-        index(str(tmp_path / "vectors"), source, tmp_path / "index", title_boost=0.5)

@@ -360,12 +360,12 @@ class Collection(StoredDocuments):
     def suggestion(self, text: str) -> str | None:
         """Return a query with each word that no document has replaced by the nearest of the collection; None without.
 
-        Only the words of BM25 are known, so a collection without it suggests nothing. A word that is a term of the
-        model is right, if the model is loaded already: no model is loaded for this.
+        Only the words of BM25 are known, so a collection without it, or on a server, suggests nothing. A word that is
+        a term of the model is right, if the model is loaded already: no model is loaded for this.
         """
         places = [(start, end) for start, end in word_spans(text) if edits_of(text[start:end])]
         places = [(start, end) for start, end in places if not unspaced(text[start:end])]
-        if "bm25" not in self.spaces or not places:
+        if "bm25" not in self.spaces or self.hashed_words is not None or not places:
             return None
         typed = [text[start:end] for start, end in places]
         unknown = (np.diff(self.lexical_queries(typed).indptr) == 0) & [
@@ -399,11 +399,7 @@ class Collection(StoredDocuments):
 
     def lexical_queries(self, queries: Sequence[str]) -> csr_array:
         """Return the vectors [q, columns] of texts as queries in the space bm25."""
-        if "bm25" not in self.spaces:
-            raise ArgumentError(f"{self.place}: it was made without bm25 vectors")
-        lexicon: Any = self.statistics or self.store
-        found: csr_array = lexicon.query_vectors(queries)
-        return found
+        return self.lexicon.query_vectors(queries)
 
     def dense_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors [q, d] of texts as queries in the space dense."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
+from scipy.sparse import csr_array
 from typing_extensions import Doc
 
 from vocable.errors import ArgumentError
@@ -61,6 +62,13 @@ class About:
     part: int = 512  # documents that are encoded and written at once: a kill loses at most one part of work
     options: type[Any] = NoOptions  # dataclass of the engine's own options
     opening: type[Any] = NoOptions  # dataclass of its options of an opening, for a search
+
+
+class Lexicon(Protocol):
+    """The words of a collection, for BM25."""
+
+    def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
+        """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""
 
 
 def engine_named(name: str) -> Any:

@@ -44,10 +44,11 @@ class CollectionSettings:
     vectors: str = ""  # fingerprint of the stored vectors that it was made of
     engine_options: dict[str, object] = field(default_factory=dict)
     title_weight: int = 1  # how often a title's words count for BM25
-    title_boost: float = 0.0  # the factor of a title's vector, which is added to the document's
     base_url: str | None = None  # web address of a corpus that is a folder
     progress: StreamProgress = field(default_factory=StreamProgress)  # of the making
     whole: bool = False  # the making is complete
+    mean_length: float | None = None  # in words, that BM25's weights on a server were made with
+    words: int = 0  # of all documents on a server with BM25, repeats counted; roughly, if several writers add at once
     documents: int | None = None  # of a collection of passages; None while they change
     statistics: int | None = None  # identity of the file of statistics
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many, and on a server

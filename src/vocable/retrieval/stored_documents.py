@@ -9,12 +9,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import asdict
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -37,19 +37,18 @@ from vocable.errors import (
     VocableError,
 )
 from vocable.progress import progress
-from vocable.pruning import prune
 from vocable.retrieval.coverage import Coverage, warn_of_language
 from vocable.retrieval.dense_models import dense_fingerprint, load_dense, normalized
 from vocable.retrieval.engines.base import Store, Vectors
 from vocable.retrieval.engines.server import patiently
 from vocable.retrieval.filters import names_of
-from vocable.retrieval.protocols import Space
+from vocable.retrieval.hashed_words import HashedWords
+from vocable.retrieval.protocols import Lexicon, Space
 from vocable.retrieval.records import Changed
 from vocable.retrieval.settings import check_settings, of_vocabulary
 from vocable.retrieval.statistics import DRIFT, Content, Statistics, TermCounts
 from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
-from vocable.vectors import as_vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -65,6 +64,8 @@ class StoredDocuments:
 
     built: EncodedCorpus | None = None  # counts of the making, just after it
     _counted: tuple[object, TermCounts] | None = None  # the last counts, with the version of the documents
+    statistics: Statistics | None = None  # of a folder that changes
+    hashed_words: HashedWords | None = None  # of BM25 on a server
     was_there = False  # the making found it whole
 
     def __init__(
@@ -74,16 +75,13 @@ class StoredDocuments:
         self.place, self.store = masked(place), store
         self.allow_changed_model, self.device = allow_changed_model, device
         settings = check_settings(store.settings, self.place)
-        self.model, self.source = settings.model, settings.source
-        self.base_url, self.language = settings.base_url, settings.language
-        self.title_weight, self.title_boost = settings.title_weight, settings.title_boost
-        self.meta, self.limits, self.dense = settings.meta, settings.limits, settings.dense
-        self.dtype = settings.limits.dtype
+        self.model, self.source, self.meta, self.dense = settings.model, settings.source, settings.meta, settings.dense
+        self.base_url, self.language, self.title_weight = settings.base_url, settings.language, settings.title_weight
+        self.limits, self.dtype = settings.limits, settings.limits.dtype
         has = {"sparse": True, "bm25": settings.bm25, "dense": self.dense is not None}
-        # The model gives both vectors in one pass: there is no other model whose checksum could change.
+        # The model gives both vectors in one pass: no other model could change.
         self.dense_inside = self.dense is not None and settings.dense_fingerprint is None
         self.spaces: tuple[Space, ...] = tuple(space for space, present in has.items() if present)
-        self.statistics: Statistics | None = None
         if store.folder is not None and store.about.changes:
             counts = self._searched_count(), settings.statistics
             words = self.language if settings.bm25 and not store.about.weighs_words else None
@@ -92,6 +90,8 @@ class StoredDocuments:
                 self._recount()
             elif settings.whole and self.statistics.drifted > DRIFT:
                 self._settle(DRIFT)  # a kill came between a change and this
+        if settings.bm25 and not store.about.in_folder:
+            self.hashed_words = HashedWords(store, self.language, settings.mean_length, settings.words)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -150,22 +150,24 @@ class StoredDocuments:
         return of_vocabulary(TextEncoder(self.loaded_model, "document", **asdict(self.limits)), self.meta, self.model)
 
     @property
+    def lexicon(self) -> Lexicon:
+        """The words of the documents; `ArgumentError` for a collection without BM25."""
+        if "bm25" not in self.spaces:
+            raise ArgumentError(f"{self.place}: it was made without bm25 vectors")
+        lexicon: Any = self.hashed_words or self.statistics or self.store
+        return cast(Lexicon, lexicon)
+
+    @property
     def term_counts(self) -> TermCounts:
-        """Exact counts of the documents as they are now.
-
-        A local collection that changes keeps these counts; an exact index has them. On a server all vectors are read
-        and counted on first use, and again after each change by any process. The documents of a collection of passages
-        are the passages.
-        """
+        """Exact counts of the documents of a local collection as they are now; of passages, if it has them."""
         version = self.store.version()
-        if self._counted is None or version is None or self._counted[0] != version:
-            self._counted = version, self._count_terms()
+        if self._counted is None or self._counted[0] != version:
+            if self.statistics is not None:
+                counts = self.statistics.terms, int(self.statistics["documents"])
+            else:
+                counts = self.store.document_frequencies(), len(self.store)
+            self._counted = version, TermCounts.of(*counts)
         return self._counted[1]
-
-    def _count_terms(self) -> TermCounts:
-        if self.statistics is not None:
-            return TermCounts.of(self.statistics.terms, int(self.statistics["documents"]))
-        return TermCounts.of(self.store.document_frequencies(), len(self.store))
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -237,20 +239,14 @@ class StoredDocuments:
                 if stored is None:
                     read = [document.full for document in part], self.document_encoder.tokenization
                     done.coverage = Coverage(*done.coverage).with_sample(*read)
-                self.store.configure(self.store.settings | {"progress": asdict(done)})
+                counted = {} if self.hashed_words is None else self.hashed_words.settings()
+                self.store.configure(self.store.settings | counted | {"progress": asdict(done)})
 
     def counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""
         done = StreamProgress(**self.store.settings["progress"])
-        counts = (
-            done.texts,
-            0.0 if self.was_there else done.seconds,
-            done.truncated,
-            done.empty,
-            self.meta.max_length or None,
-            0,
-            "",
-        )
+        seconds, length = 0.0 if self.was_there else done.seconds, self.meta.max_length or None
+        counts = done.texts, seconds, done.truncated, done.empty, length, 0, ""
         return EncodedCorpus(*counts, windows=done.windows, unknown=done.unknown)
 
     def add(self, documents: Iterable[Document]) -> Changed:
@@ -331,6 +327,8 @@ class StoredDocuments:
         """Settle after a successful change; on a full disk this waits until the collection is opened again."""
         with suppress(NoSpaceError):
             self._settle(DRIFT)
+        if self.hashed_words is not None:
+            self.hashed_words.warn_of_drift()
         if self.store.version() is None:  # after a kill: all that this change repeats may be written already
             with self.store.changing():
                 pass
@@ -353,23 +351,12 @@ class StoredDocuments:
             sparse, dense = encoder.encode_both([document.full for document in documents], advance)
             counts.truncated, counts.windows = encoder.truncated - before[0], encoder.windows_read - before[1]
             counts.unknown = encoder.unknown - before[2]
-            if self.title_boost:
-                sparse = self._with_titles(sparse, documents)
         else:
             sparse, dense = stored
             advance(len(documents))
         counts.empty = int((np.diff(sparse.indptr) == 0).sum())
         self._write(documents, sparse, replaced, dense)
         return counts
-
-    def _with_titles(self, sparse: csr_array, documents: Sequence[Document]) -> csr_array:
-        """Return the vectors [m, v] of documents with the boosted vectors of their titles added, within the limits."""
-        rows, limits = [row for row, one in enumerate(documents) if one.title], self.limits
-        titles = self.document_encoder.encode([documents[row].title for row in rows])
-        factors = np.full(len(rows), self.title_boost, dtype=np.float32)
-        placed = csr_array((factors, (rows, np.arange(len(rows)))), shape=(len(documents), len(rows)))
-        added = as_vectors(sparse + placed @ titles, "the documents with their titles")
-        return prune(added, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
 
     def _remove(self, documents: Sequence[Document]) -> None:
         """Delete documents that exist."""
@@ -396,19 +383,27 @@ class StoredDocuments:
             assert dense is not None
             vectors["dense"] = dense
         gone = {document.id for document in replaced} - {document.id for document in documents}
-        counted = Content(sparse, self._counted_texts(documents))
-        with self.store.changing(), self._counting(counted, replaced) as weights:
+        with self._counting(Content(sparse, self._counted_texts(documents)), replaced) as weights:
             if documents:
                 self.store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
             if gone:
                 self.store.delete(sorted(gone))
 
-    def _counting(self, added: Content, replaced: Sequence[Document]) -> Any:
-        """Return the context in which a change is counted; it yields the vectors for BM25."""
-        if self.statistics is None:
-            return nullcontext()
-        vectors = self.vectors([document.id for document in replaced])
-        return self.statistics.changing(added, Content(vectors, self._counted_texts(replaced)))
+    @contextmanager
+    def _counting(self, added: Content, replaced: Sequence[Document]) -> Iterator[csr_array | None]:
+        """Count a change of the documents in the block; yields the vectors for BM25."""
+        texts = self._counted_texts(replaced)
+        if self.hashed_words is not None:
+            with self.hashed_words.changing(added.texts, texts) as weights:
+                yield weights
+            return
+        with self.store.changing():
+            if self.statistics is None:
+                yield None
+                return
+            vectors = self.vectors([document.id for document in replaced])
+            with self.statistics.changing(added, Content(vectors, texts)) as weights:
+                yield weights
 
     def _counted_texts(self, documents: Sequence[Document]) -> list[str]:
         """Return the texts whose words BM25 counts."""
@@ -428,6 +423,8 @@ class StoredDocuments:
                 for some in self._parts():
                     weights = self.statistics.weights(self._counted_texts(some))
                     self.store.replace_vectors([document.id for document in some], "bm25", weights)
+        elif self.hashed_words is not None and not self.store.settings["whole"]:
+            self.hashed_words.weigh_all(self._parts(), self._counted_texts)
         self.store.optimize()
 
     def _recount(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
 from os import PathLike, fspath
@@ -122,7 +123,7 @@ def build(
     engine, address = engine_of(output)
     device, runtime = options.get("device"), options.get("runtime")
     bm25, title_weight, language = options.get("bm25", False), options.get("title_weight", 1), options.get("language")
-    title_boost, encoding = options.get("title_boost", 0.0), select(Encoding, options)
+    encoding = select(Encoding, options)
     limits = Limits(**{n: v for n, v in encoding.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
     if not bm25 and (title_weight != 1 or language is not None):
@@ -141,8 +142,6 @@ def build(
         for option in ("max_length", "long_documents"):
             if getattr(limits, option) != getattr(Limits(), option):
                 raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
-        if title_boost:
-            raise ArgumentError("title_boost is for encoding: these vectors are encoded already")
         shards, places = read_shards(model), places_of(model)
         stored = next(shards)
         if stored.meta.role != "document":
@@ -174,7 +173,6 @@ def build(
         "inputs": fingerprint(source),
         "bm25": bm25,
         "title_weight": title_weight,
-        "title_boost": title_boost,
         "dense": settings["model"] if dimensions else dense,
         "dense_fingerprint": None if dense_model is None else dense_fingerprint(dense_model),
         "limits": asdict(limits),
@@ -243,13 +241,14 @@ def add(
     if replace and skip_bad:
         raise ArgumentError("replace would delete the documents of bad lines: mend these, and leave out skip_bad")
     source = path_name(corpus, "corpus")
-    documents, opened = read_corpus(source), _opened(index, device)
-    is_folder = Path(source).is_dir()
-    if opened.base_url is not None and is_folder:
-        documents = _with_urls(documents, source, opened.base_url)
-    if replace:
-        return _replaced(opened, documents, source)
-    return _with_sections(opened, documents, source) if is_folder else opened.add_stream(documents)
+    documents = read_corpus(source)
+    with _opened(index, device) as opened:
+        is_folder = Path(source).is_dir()
+        if opened.base_url is not None and is_folder:
+            documents = _with_urls(documents, source, opened.base_url)
+        if replace:
+            return _replaced(opened, documents, source)
+        return _with_sections(opened, documents, source) if is_folder else opened.add_stream(documents)
 
 
 def _replaced(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
@@ -306,11 +305,18 @@ def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Chang
         VectorsError: there is no collection, or it is damaged or in use.
     """
     names = as_ids(ids)
-    return _opened(index).delete(names)
+    with _opened(index) as opened:
+        return opened.delete(names)
 
 
-def _opened(index: str | PathLike[str] | Collection, device: str | None = None) -> Collection:
-    return index if isinstance(index, Collection) else open_index(index, device=device)
+@contextmanager
+def _opened(index: str | PathLike[str] | Collection, device: str | None = None) -> Iterator[Collection]:
+    """Return a collection; one that is named is closed after the block."""
+    if isinstance(index, Collection):
+        yield index
+        return
+    with open_index(index, device=device) as opened:
+        yield opened
 
 
 def _check_engine(engine: type[Store], limits: Limits, *, bm25: bool, dense: bool) -> None:
@@ -319,8 +325,6 @@ def _check_engine(engine: type[Store], limits: Limits, *, bm25: bool, dense: boo
     if limits.long_documents == "passages" and not (about.in_folder and about.changes):
         message = f"passages need a plain folder, not the {about.engine} engine: name a folder, or use maxpool"
         raise ArgumentError(f"long_documents: {message}")
-    if bm25 and not about.in_folder:
-        raise ArgumentError("--bm25 is not supported on a server: index to a local folder or omit it")
     for space, needed in (("bm25", bm25), ("dense", dense)):
         if needed and space not in about.spaces:
             raise ArgumentError(f"{space}: the {about.engine} engine does not hold such vectors")

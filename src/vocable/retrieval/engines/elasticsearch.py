@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vocable.errors import require_extra
+from vocable.retrieval.engines.addresses import Server
 from vocable.retrieval.engines.lucene import LuceneStore, about
-from vocable.retrieval.engines.server import BUSY_STATUSES, SHARD_SECONDS, Server, seconds_left, seconds_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, SHARD_SECONDS, seconds_left, seconds_of
 from vocable.retrieval.protocols import Space
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"

@@ -26,10 +26,11 @@ import numpy as np
 from vocable.data import Document
 from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.options import Count, CountOrZero, check_fields
+from vocable.retrieval.engines.addresses import Server, servers_of
 from vocable.retrieval.engines.base import Hits, Row, Vectors, key_of
 from vocable.retrieval.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
 from vocable.retrieval.engines.lucene_answers import left_out, passes, reason_of, refusal_of, unreached
-from vocable.retrieval.engines.server import SHARD_SECONDS, BusyError, Server, ServerStore, servers_of, writing
+from vocable.retrieval.engines.server import SHARD_SECONDS, BusyError, ServerStore, writing
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked

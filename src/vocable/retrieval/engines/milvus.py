@@ -23,9 +23,10 @@ from typing import Any
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.options import Count, CountOrZero, check_fields
+from vocable.retrieval.engines.addresses import server_of
 from vocable.retrieval.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import ServerStore, patience, patiently, server_of
+from vocable.retrieval.engines.server import ServerStore, patience, patiently
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
@@ -113,8 +114,6 @@ class Milvus(ServerStore):
             else:
                 schema.add_field(space, types.SPARSE_FLOAT_VECTOR)
                 schema.add_field(f"{space}_terms", types.ARRAY, element_type=types.INT64, max_capacity=MOST_VALUES)
-                if "://" in self.place:  # Milvus Lite scans the arrays
-                    indexes.add_index(f"{space}_terms", index_type="INVERTED")
             kind = "FLAT" if space == "dense" else "SPARSE_INVERTED_INDEX"
             indexes.add_index(space, index_type=kind, metric_type="IP")
         self._ask(
@@ -126,9 +125,22 @@ class Milvus(ServerStore):
             properties={"vocable": json.dumps(record)},
             **({} if self.options.shards is None else {"num_shards": self.options.shards}),
         )
+        for space in self.spaces:
+            if space != "dense":
+                self._index_terms(f"{space}_terms")
         if self.options.replicas:  # it is loaded for searches already, without further copies
             self._ask(client.release_collection, self.name)
             self._load(record)
+
+    def _index_terms(self, name: str) -> None:
+        """Index the columns of terms, by which documents are counted; Milvus Lite has no such index, and scans them."""
+        indexes = self._client.prepare_index_params()
+        indexes.add_index(name, index_type="INVERTED")
+        try:
+            self._ask(self._client.create_index, self.name, indexes)
+        except VectorsError as error:
+            if "does not support scalar index" not in str(error):
+                raise
 
     def _exists(self) -> bool:
         return bool(self._ask(self._client.has_collection, self.name))

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vocable.errors import require_extra
+from vocable.retrieval.engines.addresses import Server
 from vocable.retrieval.engines.lucene import LuceneStore, about
 from vocable.retrieval.engines.lucene_answers import error_in, reason_of
-from vocable.retrieval.engines.server import BUSY_STATUSES, SHARD_SECONDS, BusyError, Server, seconds_left, seconds_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, SHARD_SECONDS, BusyError, seconds_left, seconds_of
 from vocable.retrieval.protocols import Space
 
 

@@ -18,9 +18,10 @@ import numpy as np
 from vocable.data import Document
 from vocable.errors import VectorsError, require_extra
 from vocable.options import Count, CountOrZero, check_fields
+from vocable.retrieval.engines.addresses import server_of
 from vocable.retrieval.engines.base import Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, ServerStore, seconds_of, server_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, ServerStore, seconds_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked

@@ -22,7 +22,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from threading import Event
 from typing import Any, ClassVar, NamedTuple, Self, Unpack
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
@@ -70,7 +69,7 @@ class Counted(NamedTuple):
     time: float
 
 
-NEVER = Counted(0, -float("inf"))
+UNCOUNTED = Counted(0, -float("inf"))
 
 
 class ServerStore(RowStore):
@@ -184,7 +183,7 @@ class ServerStore(RowStore):
         return self._read_record().get("version")
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self, words: int = 0) -> Iterator[None]:
         if not self.settings.get("whole"):  # nobody searches it yet, and `configure` gives it a version
             yield
             return
@@ -194,7 +193,7 @@ class ServerStore(RowStore):
         except (ArgumentError, DataError):  # raised before anything was written
             self._set_version(_new_version())
             raise
-        self._set_version(_new_version())
+        self._set_version(_new_version(), words)
 
     def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
         """Count the documents that have each term, int64 [t], and all documents, as they are now.
@@ -203,24 +202,31 @@ class ServerStore(RowStore):
         """
         now, version = time.monotonic(), self.version()
         if version is None or version != self._counted_version:
-            self._counted, self._total, self._counted_version = {}, NEVER, version
+            self._counted, self._total, self._counted_version = {}, UNCOUNTED, version
         wanted, kept = columns.tolist(), self._counted.setdefault(space, {})
-        asked = [column for column in wanted if now - kept.get(column, NEVER).time >= KEPT_SECONDS]
+        asked = [column for column in wanted if now - kept.get(column, UNCOUNTED).time >= KEPT_SECONDS]
         if asked or now - self._total.time >= KEPT_SECONDS:
             counts, documents = self._count_terms(asked, space)
             kept |= {column: Counted(counts.get(column, 0), now) for column in asked}
             self._total = Counted(documents, now)
         return np.array([kept[column].documents for column in wanted], dtype=np.int64), self._total.documents
 
-    def _set_version(self, version: str | None) -> None:
+    def _set_version(self, version: str | None, words: int = 0) -> None:
         """Write a version into the record, which may be that of a replacement of this collection."""
-        self._write_record({**self._read_record(), "version": version})
+        record = self._read_record()
+        settings = {**record["settings"], "words": record["settings"].get("words", 0) + words}
+        self._write_record({**record, "settings": settings, "version": version})
+
+    def settings_now(self) -> Mapping[str, Any]:
+        """Return the settings that the server has, which another process may have changed since the opening."""
+        settings: Mapping[str, Any] = self._read_record()["settings"]
+        return settings
 
     def _configure(self, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
         self.spaces, self.settings = dict(spaces), settings
         self.options = self.about.options(**settings.get("engine_options", {}))
         self._noted = threading.local()
-        self._counted, self._total, self._counted_version = {}, NEVER, None
+        self._counted, self._total, self._counted_version = {}, UNCOUNTED, None
         self.page, self.checked = getattr(self.options, "bulk", None) or self.page, time.monotonic()
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
@@ -292,7 +298,7 @@ class ServerStore(RowStore):
         self._noted.missing = None
         found = replace(super().search(queries, k, space=space, filter=filter, **matching), missing=self.missing)
         if time.monotonic() - self.checked > MODEL_SECONDS:
-            now = self._read_record()["settings"]
+            now = self.settings_now()
             if any(now.get(name) != self.settings.get(name) for name in ("meta", "dense_fingerprint")):
                 raise VectorsError(f"{self.place}: replaced by a {self.kind} of another model: open it again")
             self.checked = time.monotonic()
@@ -428,45 +434,3 @@ def seconds_of(header: str | None) -> float:
         return max(0.0, (parsedate_to_datetime(str(header)) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError):
         return 0.0
-
-
-class Server(NamedTuple):
-    """The parts of a server's address."""
-
-    url: str
-    name: str
-    user: str | None
-    password: str | None
-
-
-def servers_of(address: str, ports: Mapping[str, int]) -> list[Server]:
-    """Parse the address http(s)://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME of nodes of one cluster; `ports` as below.
-
-    >>> [server.url for server in servers_of("http://me:secret@node1,node2:9201/documents", {"http": 9200})]
-    ['http://node1:9200', 'http://node2:9201']
-    """
-    scheme, mark, rest = address.partition("://")
-    nodes, slash, name = rest.partition("/")
-    login, at, hosts = nodes.rpartition("@")
-    return [
-        server_of(f"{scheme}{mark}{login}{at}{host}{slash}{name}", ports) for host in dict.fromkeys(hosts.split(","))
-    ]
-
-
-def server_of(address: str, ports: Mapping[str, int]) -> Server:
-    """Parse the address http(s)://USER:PASSWORD@HOST:PORT/NAME; `ports` are the default ports by scheme.
-
-    Raises:
-        ArgumentError: a part is missing, or there is one more.
-    """
-    parts = urlsplit(address)
-    try:
-        port = parts.port or ports[parts.scheme]
-    except (ValueError, KeyError) as error:
-        raise ArgumentError(f"{masked(address)}: expected http(s)://HOST:PORT/NAME") from error
-    *above, name = parts.path.split("/")
-    if not parts.hostname or not name or parts.query or parts.fragment:
-        raise ArgumentError(f"{masked(address)}: expected http(s)://HOST:PORT/NAME")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
-    return Server(f"{parts.scheme}://{host}:{port}{'/'.join(above)}", unquote(name), user, password)

@@ -1,0 +1,126 @@
+"""BM25 of a collection on a server: words are numbered by a hash, and the server is asked how many documents have them.
+
+Writers need no common table of words. Two words may have one number, and are then one word to a search: of 100,000
+words some 5 pairs, of a million some 500 (n (n - 1) / 2 pairs of n words, over `NUMBERS`).
+
+A document's vector has tf / (tf + k1 (1 - b + b length / mean)) for each word, a query's vector the count of each word
+times its inverse document frequency, so that a score is a dot product, as in `vocable.retrieval.statistics`. The mean
+length is that of the making, and stays in use: a weight changes by at most 0.75 of what the mean does.
+
+Letters: m documents, q queries.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.data import Document
+from vocable.progress import progress
+from vocable.retrieval.bm25_weights import count_words, inverse_document_frequency, term_frequency_weights
+from vocable.retrieval.engines.base import UNBOUNDED, Store
+from vocable.retrieval.statistics import DRIFT
+from vocable.retrieval.words import stemmed
+
+logger = logging.getLogger(__name__)
+NUMBERS = 1_000_000_000  # columns; the sparse vectors of PostgreSQL have no more
+
+
+@lru_cache(maxsize=1 << 17)
+def number_of(word: str) -> int:
+    """Return the number of a stemmed word.
+
+    >>> number_of("cat"), number_of("cat") == number_of("cats")
+    (148265519, False)
+    """
+    return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "big") % NUMBERS
+
+
+class HashedWords:
+    """The words of a collection in the space bm25 of a store on a server.
+
+    `mean` is the mean length in use, None before the first documents, and `words` the number of words of all documents.
+    """
+
+    def __init__(self, store: Store, language: str, mean: float | None, words: int) -> None:
+        self._store, self._language, self.mean, self.words = store, language, mean, words
+
+    def settings(self) -> dict[str, object]:
+        """Return the figures that the store keeps."""
+        return {"mean_length": self.mean, "words": self.words}
+
+    @contextmanager
+    def changing(self, added: Sequence[str], removed: Sequence[str]) -> Iterator[csr_array | None]:
+        """Count texts that the block adds to and removes from the store; yields the vectors of the added ones."""
+        before = self.words
+        weights = self.weights(added) if added else None
+        if self._store.settings["whole"]:  # a making writes a part again only if it was not counted
+            self.words -= sum(map(len, stemmed(removed, self._language)))
+        with self._store.changing(self.words - before):
+            yield weights
+
+    def weights(self, texts: Sequence[str]) -> csr_array:
+        """Return the vectors of m texts as documents, csr_array [m, columns], and count their words.
+
+        Without a mean length so far, that of these texts is taken into use.
+        """
+        words = stemmed(texts, self._language)
+        lengths = np.array([len(some) for some in words], dtype=np.float64)
+        self.words += int(lengths.sum())
+        if self.mean is None and lengths.any():
+            self.mean = float(lengths.mean())
+        counts = _counted(words)
+        weights = term_frequency_weights(counts, lengths, self.mean or 1.0)
+        return csr_array((weights.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+
+    def weigh_all(
+        self, parts: Iterable[Sequence[Document]], texts_of: Callable[[Sequence[Document]], Sequence[str]]
+    ) -> None:
+        """Make all vectors with the mean length of all documents, which was not known when the first were written.
+
+        A killed call begins again when repeated.
+        """
+        words, documents = self.words, len(self._store)
+        if (mean := words / max(1, documents)) == self.mean:
+            return
+        self.mean = mean
+        with progress("weigh words", documents) as advance:
+            for part in parts:
+                self._store.replace_vectors([document.id for document in part], "bm25", self.weights(texts_of(part)))
+                advance(len(part))
+        self.words = words
+        self._store.configure(self._store.settings | self.settings())
+
+    def warn_of_drift(self) -> None:
+        """Log that the documents' mean length has left that of their weights, which stay as they are."""
+        store: Any = self._store
+        now = store.settings_now().get("words", 0) / max(1, len(store))
+        if self.mean and abs(now / self.mean - 1) > DRIFT:
+            lengths = f"BM25's weights are for documents of {self.mean:.0f} words on average, now they have {now:.0f}"
+            logger.warning("%s: %s: index again, with --replace", store.place, lengths)
+
+    def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
+        """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""
+        counts = _counted([[text] for text in texts] if stems else stemmed(texts, self._language))
+        columns, places = np.unique(counts.indices, return_inverse=True)
+        frequencies, documents = self._store.count_terms(columns, "bm25")
+        idf = inverse_document_frequency(frequencies, documents) * (frequencies > 0)
+        weights = (counts.data * idf[places]).astype(np.float32)
+        vectors = csr_array((weights, counts.indices, counts.indptr), shape=counts.shape)
+        vectors.eliminate_zeros()
+        return vectors
+
+
+def _counted(texts: Sequence[Sequence[str]]) -> csr_array:
+    """Return the counts [n, columns] of the words in n lists of words."""
+    counts = count_words(texts, {word: number_of(word) for word in chain.from_iterable(texts)}, UNBOUNDED)
+    counts.sum_duplicates()  # of two words with one number
+    return counts
