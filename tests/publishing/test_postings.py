@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from vocable.errors import VectorsError
 from vocable.publishing.binary import Cursor
 from vocable.publishing.files import SiteFiles, path_of, read_file
-from vocable.publishing.postings import PostingsBlock, Terms, read_postings, write_postings
+from vocable.publishing.postings import PostingsBlock, Terms, read_postings, read_stems, write_postings
 from vocable.publishing.tables import FileTable, ranges, shortest_keys
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True, max_size=40).map(sorted)
@@ -29,7 +29,7 @@ def test_lists_round_trip(tmp_path: Path, names: list[str], seed: int, documents
     terms = Terms(names, csr_array(dense.astype(np.uint8)), scales, factors)
     with pytest.MonkeyPatch.context() as patched:  # several blocks, and files of a few lists
         patched.setattr("vocable.publishing.postings.FIRST_BLOCK", 8)
-        patched.setattr("vocable.publishing.tables.LEAST_BYTES", 40)
+        patched.setattr("vocable.publishing.postings.POSTINGS_BYTES", 40)
         table = write_postings(SiteFiles(tmp_path), terms)
     assert FileTable.read(Cursor(table.to_bytes())) == table
     for place, name in enumerate(names):
@@ -52,6 +52,28 @@ def test_lists_round_trip(tmp_path: Path, names: list[str], seed: int, documents
         file = table.name_for(other)
         known = other in names
         assert (file is not None and read_postings(read_file(tmp_path, file), other) is not None) == known
+
+
+@given(NAMES.filter(bool), NAMES, st.integers(0, 2**32 - 1))
+def test_a_word_has_its_stem_in_its_range_and_a_stem_its_words(
+    tmp_path: Path, names: list[str], words: list[str], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    stems = {word: stem for word in words if (stem := names[rng.integers(len(names))]) != word}
+    weights, ones = csr_array(np.ones((1, len(names)), dtype=np.uint8)), [1.0] * len(names)
+    with pytest.MonkeyPatch.context() as patched:  # files of a few lists
+        patched.setattr("vocable.publishing.postings.POSTINGS_BYTES", 40)
+        table = write_postings(SiteFiles(tmp_path), Terms(names, weights, ones, ones, stems))
+
+    def stems_near(word: str) -> dict[str, str]:
+        file = table.name_for(word)
+        return {} if file is None else read_stems(read_file(tmp_path, file))
+
+    for word in {*names, *words}:
+        assert stems_near(word).get(word, word) == stems.get(word, word)
+    for stem in names:
+        expected = {word for word, its in stems.items() if its == stem}
+        assert {word for word, its in stems_near(stem).items() if its == stem} == expected
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(1, 100))

@@ -23,7 +23,7 @@ from vocable.retrieval.languages import ENGLISH
 from vocable.storage import regular
 
 MANIFEST = "manifest.json"
-SITE_FORMAT = 2
+SITE_FORMAT = 3
 OPENING = b'{"checksum":"%s","collection":'
 CLOSING = b"}\n"
 

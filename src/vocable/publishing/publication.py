@@ -27,7 +27,7 @@ from vocable.progress import track
 from vocable.publishing.documents import ADDRESS, Shown, together, write_documents, write_fields
 from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
 from vocable.publishing.files import DATA, SiteFiles, is_site_file, name_of, path_of
-from vocable.publishing.languages import has_script, language_script
+from vocable.publishing.languages import is_readable, language_script
 from vocable.publishing.manifest import (
     MANIFEST,
     Directory,
@@ -46,7 +46,7 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.languages import NO_LANGUAGE
 from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.verbs import open_index
-from vocable.retrieval.words import stemmed
+from vocable.retrieval.words import counted_words, stems_of
 from vocable.storage import (
     ANOTHER,
     force_all_to_disk,
@@ -192,7 +192,7 @@ class _Publication:
         self.scripts = {} if runtime is None else runtime.scripts
         self.encoder = _encoder(collection, self.graph is not None)
         assert self.encoder.tokenization is not None
-        self.language = collection.language if bm25 or has_script(collection.language) else NO_LANGUAGE
+        self.language = collection.language if bm25 or is_readable(collection.language) else NO_LANGUAGE
         self.script = language_script(self.language)
         self.tokenizer = self.encoder.tokenization.backend
         check_tokenizer(self.tokenizer, collection.model)
@@ -309,8 +309,10 @@ def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
 
 
 def _words(texts: Sequence[str], language: str) -> Terms:
-    """Return the words of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`."""
-    words = stemmed(texts, language, progress=True)
+    """Return the stems of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`."""
+    words = counted_words(texts, language, progress=True)
+    stems = stems_of(words, language)
+    words = [[stems[word] for word in some] for some in words]
     names = sorted(set().union(*words))
     counts = count_words(words, {name: column for column, name in enumerate(names)})
     lengths = np.array([len(some) for some in words], dtype=np.float64)
@@ -318,7 +320,8 @@ def _words(texts: Sequence[str], language: str) -> Terms:
     scales = np.full(len(names), np.float32(1 / LARGEST_WEIGHT))
     whole = rounded(weights, scales[counts.indices])
     found = csr_array((whole, counts.indices, counts.indptr), shape=counts.shape)
-    return Terms(names, found, scales.tolist(), [1.0] * len(names))
+    changed = {word: stem for word, stem in stems.items() if word != stem}
+    return Terms(names, found, scales.tolist(), [1.0] * len(names), changed)
 
 
 def page_files(title: str, script: bytes, encoder: Mapping[str, bytes], tokenizer: str) -> dict[str, bytes]:

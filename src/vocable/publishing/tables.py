@@ -10,8 +10,6 @@ from typing import NamedTuple
 from vocable.publishing.binary import Cursor, front_coded, varints
 from vocable.publishing.files import size_of
 
-LEAST_BYTES = 1_500  # of a file, before compression
-
 
 class FileTable(NamedTuple):
     """The first key of each file, ascending, and the names of the files."""
@@ -37,7 +35,7 @@ class FileTable(NamedTuple):
         return self.names[place] if place >= 0 else None
 
 
-def ranges(sizes: Sequence[int], least: int = LEAST_BYTES) -> Iterator[slice]:
+def ranges(sizes: Sequence[int], least: int) -> Iterator[slice]:
     """Cut a sequence of parts into ranges of some bytes, or of one part.
 
     The square root of all bytes is the size at which the names of the files, which are read once, and the files that a

@@ -1,4 +1,4 @@
-"""A reader of a published collection: the same searches as in a browser, from the same bytes.
+"""The reference of the page: a reader of a published collection, with the same searches from the same bytes.
 
 page/collection.js computes the same numbers, in float64 and in the same order, so that all scores are equal.
 
@@ -26,22 +26,19 @@ from vocable.publishing.documents import Shown, Value, read_documents, rows_of_v
 from vocable.publishing.files import read_file
 from vocable.publishing.manifest import Directory, read_manifest
 from vocable.publishing.pieces import read_model
-from vocable.publishing.postings import Postings, PostingsBlock, read_postings
+from vocable.publishing.postings import Postings, PostingsBlock, read_postings, read_stems
 from vocable.publishing.tables import FileTable
 from vocable.publishing.tokenizer import tokenizer_of
 from vocable.retrieval.fusion import fused, fusion_depth
 from vocable.retrieval.ranking import Ranking, best
-from vocable.retrieval.words import stemmed
+from vocable.retrieval.words import counted_words
 
 LIGHT = 1 / 32  # share of the score of the TENTH document: lighter blocks are left out
 TENTH = 10
 
 
 class PublishedSite:
-    """A published collection in a folder.
-
-    >>> PublishedSite("site").search(["copy a file"]).hits(0)  # doctest: +SKIP
-    """
+    """A published collection in a folder."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Open a published collection; `VectorsError` if it is missing or damaged."""
@@ -155,11 +152,16 @@ class PublishedSite:
         return found
 
     def words(self, text: str) -> list[tuple[Postings, float]]:
-        """Return the postings of the stemmed words of a query, in their order, with the weight of each in the query."""
-        [words] = stemmed([text], self.manifest.language)
-        counts = sorted(Counter(words).items())
+        """Return the postings of the stems of a query, in their order, with the weight of each in the query."""
+        [words] = counted_words([text], self.manifest.language)
+        counts = sorted(Counter(map(self.stem, words)).items())
         found = [(one, count) for word, count in counts if (one := self._postings(self.directory.words, word))]
         return [(one, _float32(count * _float32(self._idf(one.documents)))) for one, count in found]
+
+    def stem(self, word: str) -> str:
+        """Return the stem of a word; a word that no document has is its own."""
+        file = self.directory.words.name_for(word)
+        return word if file is None else read_stems(self._content(file)).get(word, word)
 
     def _idf(self, documents: int) -> float:
         return math.log1p((len(self) - documents + 0.5) / (documents + 0.5))
