@@ -142,14 +142,18 @@ def test_words_of_a_language_have_the_stems_of_snowball(
     stems = dict(zip(words, language_of(language).stems(words), strict=True))
     assert {word: published.stem(word) for word in words} == stems
     assert published.stem("unheardof") == "unheardof"
+    vocabulary = [token for token in published.tokenizer.get_vocab() if token.isalpha() and token.islower()]
+    others = [
+        word for word in vocabulary if word not in words and language_of(language).stems([word])[0] in stems.values()
+    ]
+    assert [published.stem(word) for word in others] == language_of(language).stems(others)
     queries = [*words, *(unicodedata.normalize("NFD", text) for text in texts), "unheardof"]
     found = run_node(SEARCHES, {"site": (tmp_path / "site").as_uri() + "/", "queries": queries}, language)
     ranking = published.search(queries)
     assert [[tuple(hit) for hit in hits] for hits, _ in found] == [ranking.hits(row) for row in range(len(queries))]
     for word, (_, marked) in zip(words, found, strict=False):
-        assert {marked_word for marked_word, _ in marked if marked_word in stems} == {
-            one for one in words if stems[one] == stems[word]
-        }
+        same = {one for one in words if stems[one] == stems[word]}
+        assert {marked_word for marked_word, _ in marked if marked_word in stems} == same
 
 
 def test_a_language_with_words_of_icu_is_published_without_bm25_alone(model: str, tmp_path: Path) -> None:

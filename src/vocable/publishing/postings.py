@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -102,8 +102,9 @@ def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
     parts = [some[0].to_bytes() for some in blocks]
     sizes = {name: len(part) + HEAD_BYTES for name, part in zip(terms.names, parts, strict=True)}
     keys = sorted(sizes.keys() | terms.stems.keys())
-    widths = [sizes.get(key, 0) + STEM_BYTES * (key in terms.stems) for key in keys]
-    cut = [keys[place] for place in ranges(widths, POSTINGS_BYTES)]
+    families = _families(keys, terms.stems)
+    widths = [sum(sizes.get(key, STEM_BYTES) for key in some) for some in families]
+    cut = [list(chain.from_iterable(families[place])) for place in ranges(widths, POSTINGS_BYTES)]
     near = _words_near(terms.stems)
 
     def add(number: int) -> str:
@@ -119,6 +120,18 @@ def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
         return files.add(b"".join([stems, head, *numbers, *further, *parts[some]]))
 
     return table_of(cut, add)
+
+
+def _families(keys: Sequence[str], stems: Mapping[str, str]) -> list[list[str]]:
+    """Return sorted words in parts: a word that follows its stem, or another word with it, is in one part with it."""
+    families = list[list[str]]()
+    for key in keys:
+        stem = stems.get(key)
+        if stem is not None and families and stem in (families[-1][0], stems.get(families[-1][-1])):
+            families[-1].append(key)
+        else:
+            families.append([key])
+    return families
 
 
 def _words_near(stems: Mapping[str, str]) -> dict[str, set[str]]:

@@ -20,6 +20,7 @@ from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
 from vocable.encoder.idf import idf
 from vocable.encoder.load import load_encoder
 from vocable.encoder.protocol import RoleEncoder
+from vocable.encoder.tokens import token_surfaces
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.links import refuse_link
 from vocable.options import Count, checked
@@ -205,7 +206,7 @@ class _Publication:
         texts = [one.weighed(self.collection.title_weight) for one in documents]
         terms = self._terms(vectors, self._factors(texts, vectors.shape[1]))
         described = describe(files, self.tokenizer, set(terms.names))
-        words = _words(texts, self.language) if self.bm25 else None
+        words = _words(texts, self.language, self._vocabulary()) if self.bm25 else None
         directory = Directory(
             described,
             write_pieces(files, self.tokenizer, set(terms.names)),
@@ -256,6 +257,10 @@ class _Publication:
         if not ids:
             raise ArgumentError(f"{self.collection.place}: there are no documents to publish")
         return documents, csr_array(vstack(vectors, format="csr"))
+
+    def _vocabulary(self) -> list[str]:
+        """Return the tokens that begin words, which queries may have though no document does."""
+        return [one.text for one in token_surfaces(self.tokenizer, ()) if one and one.initial]
 
     def _factors(self, texts: Sequence[str], size: int) -> np.ndarray:
         """Return the weight of each term in a query that is looked up, without its IDF, float32 [v].
@@ -308,19 +313,24 @@ def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
     return encoder
 
 
-def _words(texts: Sequence[str], language: str) -> Terms:
-    """Return the stems of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`."""
+def _words(texts: Sequence[str], language: str, vocabulary: Sequence[str]) -> Terms:
+    """Return the stems of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`.
+
+    Their `stems` are those of the words of the texts and of a vocabulary.
+    """
     words = counted_words(texts, language, progress=True)
     stems = stems_of(words, language)
     words = [[stems[word] for word in some] for some in words]
     names = sorted(set().union(*words))
-    counts = count_words(words, {name: column for column, name in enumerate(names)})
+    columns = {name: column for column, name in enumerate(names)}
+    counts = count_words(words, columns)
     lengths = np.array([len(some) for some in words], dtype=np.float64)
     weights = term_frequency_weights(counts, lengths, float(lengths.mean()) or 1.0)
     scales = np.full(len(names), np.float32(1 / LARGEST_WEIGHT))
     whole = rounded(weights, scales[counts.indices])
     found = csr_array((whole, counts.indices, counts.indptr), shape=counts.shape)
-    changed = {word: stem for word, stem in stems.items() if word != stem}
+    stems |= stems_of(counted_words(vocabulary, language), language)
+    changed = {word: stem for word, stem in stems.items() if word != stem and stem in columns}
     return Terms(names, found, scales.tolist(), [1.0] * len(names), changed)
 
 
