@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.publishing.binary import Cursor, floats, from_varints, front_coded, gaps, starts_of, varints
+from vocable.publishing.binary import floats, front_coded, gaps, varints
 from vocable.publishing.files import SiteFiles
 from vocable.publishing.tables import FileTable, ranges, table_of
 
@@ -68,12 +68,6 @@ class PostingsBlock(NamedTuple):
         """Encode the postings."""
         return varints(gaps(self.rows)) + self.weights.tobytes()
 
-    @classmethod
-    def read(cls, content: bytes, count: int) -> PostingsBlock:
-        """Decode a number of postings."""
-        places = from_varints(content[: len(content) - count])
-        return cls(np.cumsum(places), np.frombuffer(content[len(content) - count :], dtype=np.uint8))
-
 
 class LaterBlock(NamedTuple):
     """A block in a file of its own: its name, the number of postings, and the largest weight."""
@@ -81,16 +75,6 @@ class LaterBlock(NamedTuple):
     name: str
     postings: int
     top: int
-
-
-class Postings(NamedTuple):
-    """The postings of a term: its factor and scale, the number of documents, the first block, and the later ones."""
-
-    factor: float
-    scale: float
-    documents: int
-    first: PostingsBlock
-    later: list[LaterBlock]
 
 
 def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
@@ -162,35 +146,3 @@ def _blocks(rows: np.ndarray, weights: np.ndarray) -> list[PostingsBlock]:
         found.append(PostingsBlock(rows[some], weights[some]))
         start, size = start + size, 2 * size
     return found
-
-
-def read_postings(content: bytes, name: str) -> Postings | None:
-    """Return the postings of a term in the file of its range; None if no document has the term."""
-    cursor = Cursor(content)
-    cursor.texts()  # the stems
-    names = cursor.texts()
-    if name not in names:
-        return None
-    counts = [cursor.numbers(3) for _ in names]
-    numbers = [cursor.floats(2) for _ in names]
-    later = [[_later(cursor) for _ in range(more)] for _, _, more in counts]
-    place = names.index(name)
-    starts = starts_of([size for _, size, _ in counts])
-    count, size, _ = counts[place]
-    start = cursor.place + starts[place]
-    first = PostingsBlock.read(content[start : start + size], count)
-    documents = count + sum(block.postings for block in later[place])
-    factor, scale = numbers[place]
-    return Postings(factor, scale, documents, first, later[place])
-
-
-def _later(cursor: Cursor) -> LaterBlock:
-    digits = cursor.take(4).hex()
-    size, count, top = cursor.numbers(3)
-    return LaterBlock(f"{digits}-{size:x}", count, top)
-
-
-def read_stems(content: bytes) -> dict[str, str]:
-    """Return the words of a file with their stems."""
-    texts = Cursor(content).texts()
-    return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from vocable.publishing.binary import Cursor, front_coded, varints
+from vocable.publishing.binary import front_coded, varints
 from vocable.publishing.files import size_of
 
 
@@ -21,18 +20,6 @@ class FileTable(NamedTuple):
         """Encode the table: its keys, sizes and checksums."""
         checksums = b"".join(bytes.fromhex(name[:8]) for name in self.names)
         return front_coded(self.keys) + varints([len(self.names), *map(size_of, self.names)]) + checksums
-
-    @classmethod
-    def read(cls, cursor: Cursor) -> FileTable:
-        """Read an encoded table."""
-        keys = cursor.texts()
-        sizes = cursor.numbers(cursor.number())
-        return cls(keys, [f"{cursor.take(4).hex()}-{size:x}" for size in sizes])
-
-    def name_for(self, key: str) -> str | None:
-        """Return the name of the file whose range has a key; None for a key before all ranges."""
-        place = bisect_right(self.keys, key) - 1
-        return self.names[place] if place >= 0 else None
 
 
 def ranges(sizes: Sequence[int], least: int) -> Iterator[slice]:

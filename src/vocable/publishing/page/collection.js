@@ -1,4 +1,4 @@
-// A published collection: its files, and searches in it, with the same numbers as vocable/publishing/reader.py.
+// A published collection: its files, and searches in it, with the same numbers as tests/publishing/reader.py.
 
 import { after, contentOf, Cursor, fetched, nameFor, nameOf, Trouble, Unread } from "./bytes.js";
 import { tokensOf } from "./tokenizer.js";
