@@ -20,7 +20,6 @@ from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
 from vocable.encoder.idf import idf
 from vocable.encoder.load import load_encoder
 from vocable.encoder.protocol import RoleEncoder
-from vocable.encoder.tokens import token_surfaces
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.links import refuse_link
 from vocable.options import Count, checked
@@ -260,7 +259,9 @@ class _Publication:
 
     def _vocabulary(self) -> list[str]:
         """Return the tokens that begin words, which queries may have though no document does."""
-        return [one.text for one in token_surfaces(self.tokenizer, ()) if one and one.initial]
+        assert self.encoder.tokenization is not None
+        surfaces = self.encoder.tokenization.surfaces()
+        return [surface.text for surface in surfaces if surface and surface.initial and surface.kind != "special"]
 
     def _factors(self, texts: Sequence[str], size: int) -> np.ndarray:
         """Return the weight of each term in a query that is looked up, without its IDF, float32 [v].
