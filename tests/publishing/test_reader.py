@@ -158,6 +158,17 @@ def test_words_of_a_language_have_the_stems_of_snowball(
         assert {marked_word for marked_word, _ in marked if marked_word in stems} == same
 
 
+def test_words_are_marked_as_they_are_written_without_bm25(indexed: Path, tmp_path: Path, run_node: Node) -> None:
+    publish(indexed, tmp_path / "site", bm25=False)
+    script = """
+    const { Collection } = await page("collection.js"), { markedParts } = await page("excerpt.js");
+    const marked = await (await Collection.open(new URL(given.site))).marked(given.query);
+    return markedParts(given.text, marked).filter(({ mark }) => mark).map(({ text }) => text);
+    """
+    given = {"site": (tmp_path / "site").as_uri() + "/", "query": "the old foxes", "text": "Foxes, a fox; Old, older"}
+    assert run_node(script, given) == ["Foxes", "Old"]
+
+
 def test_a_language_with_words_of_icu_is_published_without_bm25_alone(model: str, tmp_path: Path) -> None:
     pytest.importorskip("icu4py")
     corpus = write_corpus([Document("1", "東京都の猫")], tmp_path / "corpus.jsonl")
