@@ -87,7 +87,7 @@ def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
     sizes = {name: len(part) + HEAD_BYTES for name, part in zip(terms.names, parts, strict=True)}
     keys = sorted(sizes.keys() | terms.stems.keys())
     families = _families(keys, terms.stems)
-    widths = [sum(sizes.get(key, STEM_BYTES) for key in some) for some in families]
+    widths = [sum(sizes.get(key, STEM_BYTES) for key in family) for family in families]
     cut = [list(chain.from_iterable(families[place])) for place in ranges(widths, POSTINGS_BYTES)]
     near = _words_near(terms.stems)
 
@@ -107,7 +107,7 @@ def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
 
 
 def _families(keys: Sequence[str], stems: Mapping[str, str]) -> list[list[str]]:
-    """Return sorted words in parts: a word that follows its stem, or another word with it, is in one part with it."""
+    """Cut sorted words into families: a word that follows its stem, or a word with the same stem, stays with it."""
     families = list[list[str]]()
     for key in keys:
         stem = stems.get(key)
@@ -119,7 +119,7 @@ def _families(keys: Sequence[str], stems: Mapping[str, str]) -> list[list[str]]:
 
 
 def _words_near(stems: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return the words that a file has for each word or stem in its range: the word, and all words with the stem."""
+    """Return the words that a file has for a word or stem in its range: the word itself, and words with the stem."""
     near = defaultdict[str, set[str]](set)
     for word, stem in stems.items():
         near[word].add(word)

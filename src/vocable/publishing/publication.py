@@ -258,7 +258,7 @@ class _Publication:
         return documents, csr_array(vstack(vectors, format="csr"))
 
     def _vocabulary(self) -> list[str]:
-        """Return the tokens that begin words, which queries may have though no document does."""
+        """Return the tokens that begin words: a query may have a word that no document has."""
         assert self.encoder.tokenization is not None
         surfaces = self.encoder.tokenization.surfaces()
         return [surface.text for surface in surfaces if surface and surface.initial and surface.kind != "special"]
@@ -317,11 +317,11 @@ def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
 def _words(texts: Sequence[str], language: str, vocabulary: Sequence[str]) -> Terms:
     """Return the stems of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`.
 
-    Their `stems` are those of the words of the texts and of a vocabulary.
+    `Terms.stems` has words of the texts, and of a vocabulary if a text has a word with the same stem.
     """
-    words = counted_words(texts, language, progress=True)
-    stems = stems_of(words, language)
-    words = [[stems[word] for word in some] for some in words]
+    spelled = counted_words(texts, language, progress=True)
+    stems = stems_of(spelled, language)
+    words = [[stems[word] for word in text] for text in spelled]
     names = sorted(set().union(*words))
     columns = {name: column for column, name in enumerate(names)}
     counts = count_words(words, columns)

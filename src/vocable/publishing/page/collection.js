@@ -110,13 +110,13 @@ export class Collection {
 
   /** The words of documents that a text asks for, each with its stem. */
   async marked(text, signal) {
-    const stems = await this.#stems(wordsOf(text.normalize("NFC")), signal), found = new Map(stems);
+    const stems = await this.#stems(wordsOf(text.normalize("NFC")), signal), marked = new Map(stems);
     for (const stem of new Set(stems.values())) {
       const near = await this.#stemsNear(stem, signal);
-      for (const [word, its] of near) if (its === stem) found.set(word, stem);
-      if (!near.has(stem)) found.set(stem, stem);
+      for (const [word, stemOfWord] of near) if (stemOfWord === stem) marked.set(word, stem);
+      if (!near.has(stem)) marked.set(stem, stem);
     }
-    return found;
+    return marked;
   }
 
   /** The stem of each word; a word that no document has is its own. */
