@@ -1,4 +1,8 @@
-"""Values that a type hint allows."""
+"""Values that a type hint allows.
+
+pydantic's `TypeAdapter` has an error for each part of a union and takes no integers of NumPy, and the command line
+needs words and limits as values: its checks would be more lines.
+"""
 
 from __future__ import annotations
 

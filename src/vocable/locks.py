@@ -1,4 +1,7 @@
-"""Locks on files and folders; they end with the process, and file systems without locks are tolerated."""
+"""Locks on files and folders; they end with the process, and file systems without locks are tolerated.
+
+The library filelock locks no folders, names no holder, and refuses file systems whose locks fail.
+"""
 
 from __future__ import annotations
 

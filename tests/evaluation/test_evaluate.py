@@ -338,11 +338,11 @@ def test_ids_that_begin_with_a_number_sign_are_no_comments(tmp_path: Path, line:
 SGML = """<top>
 
 <num> Number: 301 
-<title> International Organized Crime
+<title> Lighthouse Keepers Abroad
 
 <desc> Description: 
-Identify organizations that participate in international criminal
-activity.
+Find reports of people who keep lighthouses outside their own
+country.
 
 <narr> Narrative: 
 A relevant document must name it.
@@ -381,7 +381,7 @@ def test_topics_in_sgml(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(TOPICS[name], encoding="utf-8", newline="")
     assert list(read_queries(path)) == [
-        Query("301", "International Organized Crime"),
+        Query("301", "Lighthouse Keepers Abroad"),
         Query("51", "Airbus & Subsidies"),
         Query("MB001", "BBC World Service staff cuts"),
         Query("201", "What happened then?"),

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.publishing.reader import PublishedSite
 from vocable.errors import DataError, VectorsError
 from vocable.integrations.site_search import IN_PAGES, publish_pages
-from vocable.publishing.reader import PublishedSite
 
 ROOT = Path(__file__).parents[2]
 GROUP = "mkdocs.plugins"

@@ -20,10 +20,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.publishing.conftest import Fake, Handler, Open, serving
+from tests.publishing.reader import PublishedSite
 from vocable.encoder.load import load_encoder
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.publishing.publication import publish
-from vocable.publishing.reader import PublishedSite
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from tests.publishing.reading import Cursor, file_for, read_block, read_file, read_postings, read_stems, read_table
 from vocable.errors import VectorsError
-from vocable.publishing.binary import Cursor
-from vocable.publishing.files import SiteFiles, path_of, read_file
-from vocable.publishing.postings import PostingsBlock, Terms, read_postings, write_postings
+from vocable.publishing.files import SiteFiles, path_of
+from vocable.publishing.postings import Terms, write_postings
 from vocable.publishing.tables import FileTable, ranges, shortest_keys
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True, max_size=40).map(sorted)
@@ -29,18 +29,18 @@ def test_lists_round_trip(tmp_path: Path, names: list[str], seed: int, documents
     terms = Terms(names, csr_array(dense.astype(np.uint8)), scales, factors)
     with pytest.MonkeyPatch.context() as patched:  # several blocks, and files of a few lists
         patched.setattr("vocable.publishing.postings.FIRST_BLOCK", 8)
-        patched.setattr("vocable.publishing.tables.LEAST_BYTES", 40)
+        patched.setattr("vocable.publishing.postings.POSTINGS_BYTES", 40)
         table = write_postings(SiteFiles(tmp_path), terms)
-    assert FileTable.read(Cursor(table.to_bytes())) == table
+    assert read_table(Cursor(table.to_bytes())) == table
     for place, name in enumerate(names):
-        file = table.name_for(name)
+        file = file_for(table, name)
         assert file is not None
         found = read_postings(read_file(tmp_path, file), name)
         assert found is not None
         assert (found.factor, found.scale) == (factors[place], scales[place])
         blocks = [found.first]
         for later in found.later:
-            blocks.append(PostingsBlock.read(read_file(tmp_path, later.name), later.postings))
+            blocks.append(read_block(read_file(tmp_path, later.name), later.postings))
             assert later.top == blocks[-1].weights.max() <= blocks[-2].weights.min()
         assert all((np.diff(block.rows) > 0).all() for block in blocks)
         column = np.zeros(documents, dtype=np.int64)
@@ -49,9 +49,31 @@ def test_lists_round_trip(tmp_path: Path, names: list[str], seed: int, documents
         assert column.tolist() == dense[:, place].tolist()
         assert found.documents == np.count_nonzero(column)
     for other in ("", "\0", "zz", *(name + "x" for name in names)):
-        file = table.name_for(other)
+        file = file_for(table, other)
         known = other in names
         assert (file is not None and read_postings(read_file(tmp_path, file), other) is not None) == known
+
+
+@given(NAMES.filter(bool), NAMES, st.integers(0, 2**32 - 1))
+def test_a_word_has_its_stem_in_its_range_and_a_stem_its_words(
+    tmp_path: Path, names: list[str], words: list[str], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    stems = {word: stem for word in words if (stem := names[rng.integers(len(names))]) != word}
+    weights, ones = csr_array(np.ones((1, len(names)), dtype=np.uint8)), [1.0] * len(names)
+    with pytest.MonkeyPatch.context() as patched:  # files of a few lists
+        patched.setattr("vocable.publishing.postings.POSTINGS_BYTES", 40)
+        table = write_postings(SiteFiles(tmp_path), Terms(names, weights, ones, ones, stems))
+
+    def stems_near(word: str) -> dict[str, str]:
+        file = file_for(table, word)
+        return {} if file is None else read_stems(read_file(tmp_path, file))
+
+    for word in {*names, *words}:
+        assert stems_near(word).get(word, word) == stems.get(word, word)
+    for stem in names:
+        expected = {word for word, its in stems.items() if its == stem}
+        assert {word for word, its in stems_near(stem).items() if its == stem} == expected
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(1, 100))
@@ -66,7 +88,7 @@ def test_ranges_hold_all_parts(sizes: list[int], least: int) -> None:
 def test_keys_lead_to_their_ranges(names: list[str], size: int) -> None:
     cut = [names[start : start + size] for start in range(0, len(names), size)]
     table = FileTable(shortest_keys(cut), [f"{number}" for number in range(len(cut))])
-    assert [table.name_for(name) for name in names] == [str(number) for number, some in enumerate(cut) for _ in some]
+    assert [file_for(table, name) for name in names] == [str(number) for number, some in enumerate(cut) for _ in some]
 
 
 def test_a_cut_swapped_or_changed_file_is_an_error(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.publishing.conftest import Node, lookup_model, write_corpus
+from tests.publishing.reader import PublishedSite
 from vocable.data import Document
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.publishing.files import DATA, name_of
 from vocable.publishing.manifest import MANIFEST, read_manifest
 from vocable.publishing.publication import page_files, publish
-from vocable.publishing.reader import PublishedSite
 from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS
 from vocable.retrieval.verbs import index, open_index
 

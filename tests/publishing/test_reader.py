@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from tests.publishing.conftest import Node, write_corpus
+from tests.publishing.reader import PublishedSite
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError
 from vocable.publishing.files import DATA
 from vocable.publishing.publication import publish
-from vocable.publishing.reader import PublishedSite
+from vocable.retrieval.languages import language_of
 from vocable.retrieval.verbs import index, open_index
+from vocable.retrieval.words import counted_words
 
 QUERIES = ["the old fox", "Every compiler rewrites posting lists", "owl in Ålesund", "giraffe 3", "☃ unknown", ""]
 
@@ -110,28 +112,67 @@ def test_no_damaged_file_is_searched(site: Path, tmp_path: Path) -> None:
     assert errors > len(files) / 2
 
 
-GERMAN = ["Die Häuser der Städte", "Ein Haus in der Stadt, ein Garten", "Der Fuchs schläft", "Größe und Gewicht"]
+TEXTS = {
+    "english": ["Lists of the old fox", "One list, two foxes", "A librarian index", "The neighbour posts"],
+    "danish": ["Husene i byen", "Et hus, mange huse", "Ræven sover", "Rævene i byerne"],
+    "german": ["Die Häuser der Städte", "Ein Haus in der Stadt", "Der Fuchs schläft, die Füchse", "Größe und Größen"],
+    "polish": ["Koty śpią w domach", "Kot śpi w domu", "Stare domy miasta", "Kotami w mieście"],
+    "none": ["Häuser, Haus", "houses, house"],
+}
 SEARCHES = """
 const { Collection } = await page("collection.js");
 const found = await Collection.open(new URL(given.site));
-return Promise.all(given.queries.map(async (query) => (await found.search(query)).map(({ id, score }) => [id, score])));
+return Promise.all(given.queries.map(async (query) => [
+  (await found.search(query)).map(({ id, score }) => [id, score]), [...await found.marked(query)].sort()]));
 """
 
 
-def test_a_site_in_another_language(model: str, tmp_path: Path, run_node: Node) -> None:
-    corpus = write_corpus([Document(str(row), text) for row, text in enumerate(GERMAN)], tmp_path / "corpus.jsonl")
+@pytest.mark.parametrize("language", list(TEXTS))
+def test_words_of_a_language_have_the_stems_of_snowball(
+    language: str, model: str, tmp_path: Path, run_node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vocable.publishing.postings.POSTINGS_BYTES", 60)  # of stems in other files than their words
+    texts = TEXTS[language]
+    corpus = write_corpus([Document(str(row), text) for row, text in enumerate(texts)], tmp_path / "corpus.jsonl")
     options: dict[str, Any] = {"bm25": True, "device": "cpu"}
-    index(model, corpus, f"exact:{tmp_path / 'index'}", language="german", **options).close()
+    index(model, corpus, f"exact:{tmp_path / 'index'}", language=language, **options).close()
     publish(tmp_path / "index", tmp_path / "site")
     published = PublishedSite(tmp_path / "site")
-    assert published.manifest.language == "german"
-    assert [weight > 0 for _, weight in published.words("das Haus der Stadt")] == [True, True]
-    queries = ["das Haus der Stadt", "dem Fuchs", unicodedata.normalize("NFD", "Größen")]
-    found = run_node(SEARCHES, {"site": (tmp_path / "site").as_uri() + "/", "queries": queries}, "german")
+    assert published.manifest.language == language
+    words = sorted(set().union(*counted_words(texts, language)))
+    stems = dict(zip(words, language_of(language).stems(words), strict=True))
+    assert {word: published.stem(word) for word in words} == stems
+    assert published.stem("unheardof") == "unheardof"
+    vocabulary = [token for token in published.tokenizer.get_vocab() if token.isalpha() and token.islower()]
+    others = [
+        word for word in vocabulary if word not in words and language_of(language).stems([word])[0] in stems.values()
+    ]
+    assert [published.stem(word) for word in others] == language_of(language).stems(others)
+    assert others or language != "english"
+    queries = [*words, *(unicodedata.normalize("NFD", text) for text in texts), "unheardof"]
+    found = run_node(SEARCHES, {"site": (tmp_path / "site").as_uri() + "/", "queries": queries}, language)
     ranking = published.search(queries)
-    assert [[tuple(hit) for hit in hits] for hits in found] == [ranking.hits(row) for row in range(3)]
-    assert [hits[0][0] for hits in found[1:]] == ["2", "3"]
-    index(model, corpus, f"exact:{tmp_path / 'polish'}", language="polish", **options).close()
-    with pytest.raises(ArgumentError, match=r"polish.*--no-bm25"):
-        publish(tmp_path / "polish", tmp_path / "other")
-    assert publish(tmp_path / "polish", tmp_path / "other", bm25=False).words == 0
+    assert [[tuple(hit) for hit in hits] for hits, _ in found] == [ranking.hits(row) for row in range(len(queries))]
+    for word, (_, marked) in zip(words, found, strict=False):
+        same = {one for one in words if stems[one] == stems[word]}
+        assert {marked_word for marked_word, _ in marked if marked_word in stems} == same
+
+
+def test_words_are_marked_as_they_are_written_without_bm25(indexed: Path, tmp_path: Path, run_node: Node) -> None:
+    publish(indexed, tmp_path / "site", bm25=False)
+    script = """
+    const { Collection } = await page("collection.js"), { markedParts } = await page("excerpt.js");
+    const marked = await (await Collection.open(new URL(given.site))).marked(given.query);
+    return markedParts(given.text, marked).filter(({ mark }) => mark).map(({ text }) => text);
+    """
+    given = {"site": (tmp_path / "site").as_uri() + "/", "query": "the old foxes", "text": "Foxes, a fox; Old, older"}
+    assert run_node(script, given) == ["Foxes", "Old"]
+
+
+def test_a_language_with_words_of_icu_is_published_without_bm25_alone(model: str, tmp_path: Path) -> None:
+    pytest.importorskip("icu4py")
+    corpus = write_corpus([Document("1", "東京都の猫")], tmp_path / "corpus.jsonl")
+    index(model, corpus, f"exact:{tmp_path / 'index'}", bm25=True, language="japanese+icu", device="cpu").close()
+    with pytest.raises(ArgumentError, match=r"japanese\+icu.*--no-bm25"):
+        publish(tmp_path / "index", tmp_path / "site")
+    assert publish(tmp_path / "index", tmp_path / "site", bm25=False).words == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -13,24 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import Stemmer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from tests.publishing.conftest import Node
+from tests.publishing.reading import charsmap_of, read_file, read_model, tokenizer_of
 from vocable.data import pydocs
 from vocable.data.texts import as_text
 from vocable.encoder.load import load_encoder
 from vocable.encoder.tokens import token_surfaces
-from vocable.errors import ArgumentError, ModelError
-from vocable.publishing.charsmap import charsmap_of
-from vocable.publishing.files import DATA, SiteFiles, read_file
-from vocable.publishing.languages import SNOWBALL, language_script
-from vocable.publishing.pieces import read_model, write_pieces
-from vocable.publishing.publication import PAGE
-from vocable.publishing.tokenizer import check_tokenizer, describe, tokenizer_of
-from vocable.retrieval.words import stemmed
+from vocable.errors import ModelError
+from vocable.publishing.files import DATA, SiteFiles
+from vocable.publishing.pieces import write_pieces
+from vocable.publishing.tokenizer import check_tokenizer, describe
+from vocable.retrieval.words import counted_words
 
 # The tokens of each text, by the files of the pieces as they are read in a browser: only the file of a word's range.
 TOKENS = """
@@ -54,7 +50,7 @@ const { normalized } = await page("tokenizer.js");
 return given.texts.map((text) => normalized(text, given.settings));
 """
 SPELLED = """const { textOf } = await page("tokenizer.js"); return given.map(textOf);"""
-STEMS = """const { stemsOf } = await page("words.js"); return given.map((text) => stemsOf(text));"""
+WORDS = """const { wordsOf } = await page("words.js"); return given.map(wordsOf);"""
 KNOWN = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) not in ("Cs", "Cn")]
 KNOWN.remove("\U00011938")  # of Unicode 13: the library does not decompose it
 NMT_NFKC = {one: found for one in KNOWN if (found := unicodedata.normalize("NFKC", one)) != one and one != "\uff5e"}
@@ -239,46 +235,7 @@ def test_tokens_are_spelled_as_text(
 @pytest.mark.parametrize("language", ["english", "german", "chinese", "korean", "none"])
 def test_words_are_those_of_bm25(language: str, run_node: Node) -> None:
     texts = some_texts(4_000 if language == "english" else 1_000)
-    compare(run_node(STEMS, texts, language), stemmed(texts, language), texts)
-
-
-@pytest.mark.parametrize(
-    "language", ["english", *sorted(path.stem for path in SNOWBALL.glob("*.js") if path.stem != "base")]
-)
-def test_stems_are_those_of_snowball(language: str, run_node: Node) -> None:
-    """Words of the built-in corpus, and made-up words of letters and endings of the language's rules."""
-    rng = random.Random(1)
-    path = PAGE / "stemmer.js" if language == "english" else SNOWBALL / f"{language}.js"
-    endings = [one for one in re.findall(r'"(\w+)"', path.read_text(encoding="utf-8")) if one == one.lower()]
-    letters = sorted({*"".join(endings)})
-    beginnings = [
-        "gener",
-        "commun",
-        "arsen",
-        "past",
-        "univers",
-        "later",
-        "emerg",
-        "organ",
-        "inter",
-        "succ",
-        "proc",
-        "even",
-    ]
-    words = sorted({word for one in pydocs.documents() for word in one.text.lower().split() if word.isidentifier()})
-    starts = [word[: rng.randrange(1, 7)] for word in rng.sample(words, 2_000)]
-    starts += rng.choices(beginnings, k=1_000) if language == "english" else []
-    starts += ["".join(rng.choices(letters, k=rng.randrange(1, 7))) for _ in range(4_000)]
-    made = [start + rng.choice(endings) + rng.choice(["", *endings]) for start in starts]
-    made = [unicodedata.normalize("NFC", one) for one in [*words[:: 1 if language == "english" else 7], *made]]
-    script = 'const { stem } = await page("language.js"); return given.map(stem);'
-    compare(run_node(script, made, language), Stemmer.Stemmer(language).stemWords(made), made)
-
-
-def test_a_language_without_a_stemmer_for_browsers_is_refused() -> None:
-    for language in ("danish", "polish"):
-        with pytest.raises(ArgumentError, match=f"words of {language}.*--no-bm25"):
-            language_script(language)
+    compare(run_node(WORDS, texts, language), counted_words(texts, language), texts)
 
 
 def test_parts_of_tokenizers_that_a_browser_does_not_read_are_named(

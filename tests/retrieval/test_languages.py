@@ -147,7 +147,6 @@ def test_an_index_keeps_its_language(place: str, tmp_path: Path) -> None:
 
 
 def test_an_english_index_is_as_before(tmp_path: Path) -> None:
-    """Neither store nor BM25's header of an earlier version names a language."""
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"_id": "1", "text": "the cats"}\n')
     vocable.index("vocable-mini", corpus, f"exact:{tmp_path / 'index'}", bm25=True).close()
@@ -156,16 +155,11 @@ def test_an_english_index_is_as_before(tmp_path: Path) -> None:
         assert index.search(["cat"], weights="bm25=1").hits(0)
 
 
-@pytest.mark.parametrize(
-    ("stemmer", "stop", "language"), [("english", "en", "english"), ("french", "fr", "french"), (None, None, "none")]
-)
-def test_words_of_an_earlier_version(stemmer: str | None, stop: str | None, language: str) -> None:
-    index = BM25Index(["les chats cats"], language=language)
-    old = {"k1": 1.2, "b": 0.75, "stemmer": stemmer, "stopwords": stop}
-    opened = BM25Index.from_arrays(index.arrays(), {**index.header(), "settings": old}, "here")
-    assert opened.settings == index.settings
+def test_settings_without_a_language_are_refused() -> None:
+    index = BM25Index(["les chats"], language="french")
+    settings = {name: value for name, value in index.settings.items() if name != "language"}
     with pytest.raises(VectorsError, match=r"here: .*language"):
-        BM25Index.from_arrays(index.arrays(), {**index.header(), "settings": {**old, "stopwords": "xx"}}, "here")
+        BM25Index.from_arrays(index.arrays(), {**index.header(), "settings": settings}, "here")
 
 
 def test_evaluation_in_a_language() -> None:

@@ -1,1 +1,1 @@
-"""A collection as static files that a browser searches: the format, its writer, and a reader."""
+"""A collection as static files that a browser searches: the format and its writer."""

@@ -5,9 +5,6 @@ The shortest key that a text begins with is replaced, so that longer keys with t
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
-
 import numpy as np
 
 LEAF = 1 << 8  # flag of a unit that ends a key
@@ -32,22 +29,3 @@ def charsmap_entries(content: bytes) -> dict[str, str]:
             (to, key + bytes([byte])) for byte, to in labels if to < len(units) and units[to] & LABEL_BITS == byte
         ]
     return dict(sorted(found.items()))
-
-
-def charsmap_of(entries: Mapping[str, str]) -> bytes:
-    """Return the map of keys, none of which begins with another one; each node of the trie has 256 units of its own."""
-    units, texts = [WIDE | 1 << 10, *[0] * 511], b""
-    bases = {b"": 256}  # of the nodes: the unit of a byte below is at base ^ byte
-    for key, value in entries.items():
-        spelled = key.encode()
-        for end in range(1, len(spelled) + 1):
-            if spelled[:end] not in bases:
-                byte, place = spelled[end - 1], bases[spelled[: end - 1]] ^ spelled[end - 1]
-                bases[spelled[:end]] = len(units) | place & 255
-                units[place] = byte | WIDE | (len(units) ^ place) >> 8 << 10
-                units += [0] * 256
-        units[bases[spelled[:-1]] ^ spelled[-1]] |= LEAF
-        units[bases[spelled]] = 1 << 31 | len(texts)
-        texts += value.encode() + b"\0"
-    trie = np.array(units, dtype="<u4").tobytes()
-    return struct.pack("<I", len(trie)) + trie + texts

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from vocable.data import Document
-from vocable.publishing.binary import from_varints, gaps, varints
+from vocable.publishing.binary import gaps, varints
 from vocable.publishing.files import SiteFiles
 from vocable.publishing.tables import FileTable
 
@@ -72,11 +72,6 @@ def _json(values: object) -> bytes:
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def read_documents(content: bytes) -> list[Shown]:
-    """Return the documents of a file."""
-    return [Shown(*row) for row in json.loads(content)]
-
-
 class FieldValues(NamedTuple):
     """A field to filter by: its values, the number of documents with each, and the file that says which ones."""
 
@@ -124,12 +119,3 @@ def _ordered(values: list[tuple[Value, list[int]]]) -> list[tuple[Value, list[in
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value, _ in values):
         return sorted(values, key=lambda pair: float(pair[0]))
     return sorted(values, key=lambda pair: (-len(pair[1]), str(pair[0])))
-
-
-def rows_of_value(content: bytes, place: int) -> np.ndarray:
-    """Return the rows of the documents with a value, by its place among the values of the field, int64, ascending."""
-    numbers = from_varints(content)
-    start = 0
-    for _ in range(place):
-        start += 1 + int(numbers[start])
-    return np.cumsum(numbers[start + 1 : start + 1 + int(numbers[start])])

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from vocable.errors import VectorsError
-from vocable.publishing.binary import LEVEL, checksum, compressed, decompressed
-from vocable.storage import regular
+from vocable.publishing.binary import LEVEL, checksum, compressed
 
 DATA = "data"  # folder of the files
 NAME = re.compile("([0-9a-f]{8})-([0-9a-f]+)")
@@ -81,15 +79,3 @@ def is_site_file(path: Path) -> bool:
 
 def _holds(path: Path, content: bytes) -> bool:
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
-
-
-def read_file(folder: Path, name: str) -> bytes:
-    """Return the content of a file, decompressed; `VectorsError` if it is missing, cut or changed."""
-    path = path_of(folder, name)
-    try:
-        content = regular(path).read_bytes()
-    except OSError as error:
-        raise VectorsError(f"{path}: missing: publish the collection again") from error
-    if name_of(content) != name:
-        raise VectorsError(f"{path}: damaged: publish the collection again")
-    return decompressed(content)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from vocable.errors import VectorsError
-from vocable.publishing.binary import Cursor, checksum, varints
+from vocable.publishing.binary import checksum, varints
 from vocable.publishing.documents import FieldValues
 from vocable.publishing.encoder import QueryGraph
 from vocable.publishing.pieces import PieceTables
@@ -23,7 +23,7 @@ from vocable.retrieval.languages import ENGLISH
 from vocable.storage import regular
 
 MANIFEST = "manifest.json"
-SITE_FORMAT = 2
+SITE_FORMAT = 3
 OPENING = b'{"checksum":"%s","collection":'
 CLOSING = b"}\n"
 
@@ -81,14 +81,6 @@ class Directory(NamedTuple):
         """Encode the description, and then the tables."""
         described = json.dumps(self.tokenizer, separators=(",", ":"), ensure_ascii=False).encode()
         return b"".join([varints([len(described)]), described, *(table.to_bytes() for table in self.tables)])
-
-    @classmethod
-    def read(cls, content: bytes) -> Directory:
-        """Decode the description and the tables."""
-        cursor = Cursor(content)
-        described = json.loads(cursor.take(cursor.number()))
-        initial, continuing, *others = (FileTable.read(cursor) for _ in range(5))
-        return cls(described, PieceTables(initial, continuing), *others)
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from vocable.publishing.binary import Cursor, front_coded
+from vocable.publishing.binary import front_coded
 from vocable.publishing.files import SiteFiles
 from vocable.publishing.tables import FileTable, ranges, table_of
-from vocable.publishing.tokenizer import MARK, Description
+from vocable.publishing.tokenizer import MARK
 
 PIECES_BYTES = 5_000  # of a file, at least, before compression
 TERM, WHOLE = 1, 2  # flags: the piece has postings; a word that is the piece has this one token
@@ -86,36 +86,3 @@ def _write(files: SiteFiles, pieces: Sequence[str], numbers: np.ndarray) -> File
         return files.add(front_coded(beginnings + some) + rows.T.tobytes())
 
     return table_of([pieces[some] for some in cut], add)
-
-
-def read_model(model: Description, tables: PieceTables, content: Callable[[str], bytes]) -> Description:
-    """Return a model's description with its vocabulary; `content` returns the content of a file."""
-    initial, continuing = (_read(table, content) for table in (tables.initial, tables.continuing))
-    if model["type"] == "Unigram":
-        scores = [(piece, float(row[1:9].view("<f8")[0])) for piece, row in initial.items()]
-        return model | {"vocab": scores, "unk_id": list(initial).index(model["unk_token"])}
-    names = dict.fromkeys([*initial, *(MARK + piece for piece in continuing)])
-    found = model | {"vocab": {name: place for place, name in enumerate(names)}}
-    if model["type"] == "BPE":
-        merges = sorted(merge for piece, row in initial.items() for merge in _merges_of(piece, row.tobytes()[1:]))
-        found["merges"] = [(left, right) for _, left, right in merges]
-    return found
-
-
-def _merges_of(piece: str, content: bytes) -> Iterator[tuple[int, str, str]]:
-    """Iterate over the merges that make a piece: rank, left and right."""
-    for start in range(0, len(content), MERGE_BYTES):
-        length, rank = (int.from_bytes(content[start + a : start + b], "little") for a, b in ((0, 2), (2, 5)))
-        if length:
-            yield rank, piece[:length], piece[length:]
-
-
-def _read(table: FileTable, content: Callable[[str], bytes]) -> dict[str, np.ndarray]:
-    """Return the pieces of all files of a table, in order, and the bytes of each."""
-    found = dict[str, np.ndarray]()
-    for name in table.names:
-        cursor = Cursor(content(name))
-        pieces = cursor.texts()
-        rows = np.frombuffer(cursor.content[cursor.place :], dtype=np.uint8).reshape(-1, len(pieces))
-        found |= zip(pieces, np.ascontiguousarray(rows.T), strict=True)
-    return found

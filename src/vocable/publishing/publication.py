@@ -27,7 +27,7 @@ from vocable.progress import track
 from vocable.publishing.documents import ADDRESS, Shown, together, write_documents, write_fields
 from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
 from vocable.publishing.files import DATA, SiteFiles, is_site_file, name_of, path_of
-from vocable.publishing.languages import has_script, language_script
+from vocable.publishing.languages import is_readable, language_script
 from vocable.publishing.manifest import (
     MANIFEST,
     Directory,
@@ -46,7 +46,7 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.languages import NO_LANGUAGE
 from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.verbs import open_index
-from vocable.retrieval.words import stemmed
+from vocable.retrieval.words import counted_words, stems_of
 from vocable.storage import (
     ANOTHER,
     force_all_to_disk,
@@ -192,7 +192,7 @@ class _Publication:
         self.scripts = {} if runtime is None else runtime.scripts
         self.encoder = _encoder(collection, self.graph is not None)
         assert self.encoder.tokenization is not None
-        self.language = collection.language if bm25 or has_script(collection.language) else NO_LANGUAGE
+        self.language = collection.language if bm25 or is_readable(collection.language) else NO_LANGUAGE
         self.script = language_script(self.language)
         self.tokenizer = self.encoder.tokenization.backend
         check_tokenizer(self.tokenizer, collection.model)
@@ -205,7 +205,7 @@ class _Publication:
         texts = [one.weighed(self.collection.title_weight) for one in documents]
         terms = self._terms(vectors, self._factors(texts, vectors.shape[1]))
         described = describe(files, self.tokenizer, set(terms.names))
-        words = _words(texts, self.language) if self.bm25 else None
+        words = _words(texts, self.language, self._vocabulary()) if self.bm25 else None
         directory = Directory(
             described,
             write_pieces(files, self.tokenizer, set(terms.names)),
@@ -256,6 +256,12 @@ class _Publication:
         if not ids:
             raise ArgumentError(f"{self.collection.place}: there are no documents to publish")
         return documents, csr_array(vstack(vectors, format="csr"))
+
+    def _vocabulary(self) -> list[str]:
+        """Return the tokens that begin words: a query may have a word that no document has."""
+        assert self.encoder.tokenization is not None
+        surfaces = self.encoder.tokenization.surfaces()
+        return [surface.text for surface in surfaces if surface and surface.initial and surface.kind != "special"]
 
     def _factors(self, texts: Sequence[str], size: int) -> np.ndarray:
         """Return the weight of each term in a query that is looked up, without its IDF, float32 [v].
@@ -308,17 +314,25 @@ def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
     return encoder
 
 
-def _words(texts: Sequence[str], language: str) -> Terms:
-    """Return the words of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`."""
-    words = stemmed(texts, language, progress=True)
+def _words(texts: Sequence[str], language: str, vocabulary: Sequence[str]) -> Terms:
+    """Return the stems of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`.
+
+    `Terms.stems` has words of the texts, and of a vocabulary if a text has a word with the same stem.
+    """
+    spelled = counted_words(texts, language, progress=True)
+    stems = stems_of(spelled, language)
+    words = [[stems[word] for word in text] for text in spelled]
     names = sorted(set().union(*words))
-    counts = count_words(words, {name: column for column, name in enumerate(names)})
+    columns = {name: column for column, name in enumerate(names)}
+    counts = count_words(words, columns)
     lengths = np.array([len(some) for some in words], dtype=np.float64)
     weights = term_frequency_weights(counts, lengths, float(lengths.mean()) or 1.0)
     scales = np.full(len(names), np.float32(1 / LARGEST_WEIGHT))
     whole = rounded(weights, scales[counts.indices])
     found = csr_array((whole, counts.indices, counts.indptr), shape=counts.shape)
-    return Terms(names, found, scales.tolist(), [1.0] * len(names))
+    stems |= stems_of(counted_words(vocabulary, language), language)
+    changed = {word: stem for word, stem in stems.items() if word != stem and stem in columns}
+    return Terms(names, found, scales.tolist(), [1.0] * len(names), changed)
 
 
 def page_files(title: str, script: bytes, encoder: Mapping[str, bytes], tokenizer: str) -> dict[str, bytes]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from vocable.publishing.binary import Cursor, front_coded, varints
+from vocable.publishing.binary import front_coded, varints
 from vocable.publishing.files import size_of
-
-LEAST_BYTES = 1_500  # of a file, before compression
 
 
 class FileTable(NamedTuple):
@@ -24,20 +21,8 @@ class FileTable(NamedTuple):
         checksums = b"".join(bytes.fromhex(name[:8]) for name in self.names)
         return front_coded(self.keys) + varints([len(self.names), *map(size_of, self.names)]) + checksums
 
-    @classmethod
-    def read(cls, cursor: Cursor) -> FileTable:
-        """Read an encoded table."""
-        keys = cursor.texts()
-        sizes = cursor.numbers(cursor.number())
-        return cls(keys, [f"{cursor.take(4).hex()}-{size:x}" for size in sizes])
 
-    def name_for(self, key: str) -> str | None:
-        """Return the name of the file whose range has a key; None for a key before all ranges."""
-        place = bisect_right(self.keys, key) - 1
-        return self.names[place] if place >= 0 else None
-
-
-def ranges(sizes: Sequence[int], least: int = LEAST_BYTES) -> Iterator[slice]:
+def ranges(sizes: Sequence[int], least: int) -> Iterator[slice]:
     """Cut a sequence of parts into ranges of some bytes, or of one part.
 
     The square root of all bytes is the size at which the names of the files, which are read once, and the files that a

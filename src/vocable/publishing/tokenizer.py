@@ -7,17 +7,17 @@ as tokenizer.js, has the pre-tokenizers and the model of a family, and the spell
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterator
+from base64 import b64decode
+from collections.abc import Collection, Iterator
 from typing import Any
 from unicodedata import normalize
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import Tokenizer
 
 from vocable.encoder.tokens import BYTE_OF
 from vocable.errors import ModelError
-from vocable.publishing.binary import Cursor, front_coded
-from vocable.publishing.charsmap import charsmap_entries, charsmap_of
+from vocable.publishing.binary import front_coded
+from vocable.publishing.charsmap import charsmap_entries
 from vocable.publishing.files import SiteFiles
 
 Description = dict[str, Any]  # with the keys of tokenizer.json
@@ -113,29 +113,3 @@ def _published(files: SiteFiles, step: Description) -> Description:
     values = [AS_NFKC if normalize("NFKC", key) == value else value for key, value in entries.items()]
     name = files.add(front_coded(list(entries)) + front_coded(values))
     return {"type": "Precompiled", "file": name, "plain": entries.keys().isdisjoint(PRINTED_ASCII)}
-
-
-def tokenizer_of(described: Description, model: Description, content: Callable[[str], bytes]) -> Tokenizer:
-    """Return the tokenizer of a description and a model with its vocabulary; `content` returns that of a file."""
-    normalizers = [_read(step, content) for step in described["normalizer"]]
-    made = {
-        "version": "1.0",
-        "added_tokens": [],
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": described["pre_tokenizer"]},
-        "model": model,
-    }
-    found: Tokenizer = Tokenizer.from_str(json.dumps(made))
-    for one in described["added_tokens"]:
-        settings = {key: key in one for key in ("lstrip", "rstrip", "normalized")}
-        found.add_tokens([AddedToken(one["content"], **settings)])
-    return found
-
-
-def _read(step: Description, content: Callable[[str], bytes]) -> Description:
-    if step["type"] != "Precompiled":
-        return step
-    cursor = Cursor(content(step["file"]))
-    pairs = zip(cursor.texts(), cursor.texts(), strict=True)
-    entries = {key: normalize("NFKC", key) if value == AS_NFKC else value for key, value in pairs}
-    return {"type": "Precompiled", "precompiled_charsmap": b64encode(charsmap_of(entries)).decode()}

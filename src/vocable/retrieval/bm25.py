@@ -21,7 +21,7 @@ from vocable.options import Matching
 from vocable.pruning import prune
 from vocable.retrieval.bm25_weights import K1, B, count_words, inverse_document_frequency, term_frequency_weights
 from vocable.retrieval.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
-from vocable.retrieval.languages import CODES, NO_LANGUAGE, language_of
+from vocable.retrieval.languages import language_of
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.word_counts import count_texts
 from vocable.retrieval.words import stemmed
@@ -120,12 +120,6 @@ class BM25Index(ExactIndex):
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
         index, settings = super().from_arrays(arrays, header, place), header.get("settings")
-        if isinstance(settings, dict) and "stemmer" in settings:  # of an earlier version
-            stemmer, stop = settings.get("stemmer"), settings.get("stopwords")
-            old = (
-                NO_LANGUAGE if (stemmer, stop) == (None, None) else stemmer if CODES.get(str(stemmer)) == stop else None
-            )
-            settings = {name: settings.get(name) for name in ("k1", "b")} | {"language": old}
         if not isinstance(settings, dict) or type(settings.get("language")) is not str:
             raise VectorsError(f"{place}: the index is damaged: its settings name no language of its words")
         language_of(settings["language"])

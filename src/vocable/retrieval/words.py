@@ -65,15 +65,25 @@ def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> 
     >>> stemmed(["Die Katzen saßen."], "german")
     [['katz', 'sass']]
     """
+    words_of_texts = counted_words(texts, language, progress)
+    stems = stems_of(words_of_texts, language)
+    return [[stems[word] for word in some] for some in words_of_texts]
+
+
+def counted_words(texts: Texts, language: str, progress: bool = False) -> list[list[str]]:
+    """Return the words of each text that are counted, in order: without stop words and single letters, not stemmed."""
     spoken = language_of(language)
     texts = as_texts(texts)
-    found = [
+    return [
         [word for word in words(text, icu=spoken.icu) if word not in spoken.stop]
         for text in (track(texts, "words") if progress else texts)
     ]
-    distinct = list(dict.fromkeys(chain.from_iterable(found)))
-    stems = dict(zip(distinct, spoken.stems(distinct), strict=True))
-    return [[stems[word] for word in some] for some in found]
+
+
+def stems_of(words_of_texts: Iterable[Iterable[str]], language: str) -> dict[str, str]:
+    """Return the stem of each word of texts."""
+    distinct = list(dict.fromkeys(chain.from_iterable(words_of_texts)))
+    return dict(zip(distinct, language_of(language).stems(distinct), strict=True))
 
 
 def words(text: str, *, letters: bool = False, icu: bool = False, cased: bool = False) -> list[str]:

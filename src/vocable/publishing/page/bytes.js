@@ -108,6 +108,12 @@ export class Cursor {
     });
   }
 
+  /** A map of texts that follow each other in pairs. */
+  pairs() {
+    const texts = this.texts();
+    return new Map(Array.from({ length: texts.length / 2 }, (_, i) => texts.slice(2 * i, 2 * i + 2)));
+  }
+
   /** Texts, and the bytes of each, which are the rest: all first ones, all second ones, and so on. */
   pieces() {
     const texts = this.texts(), numbers = this.content.subarray(this.place), length = numbers.length / texts.length;

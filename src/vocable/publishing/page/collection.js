@@ -1,10 +1,10 @@
-// A published collection: its files, and searches in it, with the same numbers as vocable/publishing/reader.py.
+// A published collection: its files, and searches in it, with the same numbers as tests/publishing/reader.py.
 
 import { after, contentOf, Cursor, fetched, nameFor, nameOf, Trouble, Unread } from "./bytes.js";
 import { tokensOf } from "./tokenizer.js";
-import { placedWords, stemsOf } from "./words.js";
+import { placedWords, wordsOf } from "./words.js";
 
-const FORMAT = 2;
+const FORMAT = 3;
 const DEPTH = 100; // hits of each ranking that are fused, at least
 const LIGHT = 1 / 32, TENTH = 10; // a block is left out if it adds less than this share of the score of the tenth hit
 const OPENING = '{"checksum":"00000000","collection":', CLOSING = "}\n";
@@ -97,15 +97,37 @@ export class Collection {
   }
 
   async #words(text, signal) {
-    const counts = new Map(), spelled = new Map();
-    for (const word of stemsOf(text)) counts.set(word, (counts.get(word) ?? 0) + 1);
-    for (const { stems, start, end } of placedWords(text)) {
-      if (stems.length === 1 && !spelled.has(stems[0])) spelled.set(stems[0], text.slice(start, end));
+    const words = wordsOf(text), stems = await this.#stems(words, signal), counts = new Map(), spelled = new Map();
+    for (const stem of words.map((word) => stems.get(word))) counts.set(stem, (counts.get(stem) ?? 0) + 1);
+    for (const { words: [word, ...others], start, end } of placedWords(text)) {
+      if (word && !others.length && !spelled.has(stems.get(word))) spelled.set(stems.get(word), text.slice(start, end));
     }
     const found = await Promise.all(sorted(counts.keys()).map((one) => this.#postings(this.wordsTable, one, signal)));
     return found.filter(Boolean).map((one) => ({
       ...one, weight: fround(counts.get(one.name) * fround(this.#idf(one.documents))), word: spelled.get(one.name) ?? one.name,
     }));
+  }
+
+  /** The words of documents that a text asks for, each with its stem. */
+  async marked(text, signal) {
+    const stems = await this.#stems(wordsOf(text.normalize("NFC")), signal), marked = new Map(stems);
+    for (const stem of new Set(stems.values())) {
+      const near = await this.#stemsNear(stem, signal);
+      for (const [word, stemOfWord] of near) if (stemOfWord === stem) marked.set(word, stem);
+      if (!near.has(stem)) marked.set(stem, stem);
+    }
+    return marked;
+  }
+
+  /** The stem of each word; a word that no document has is its own. */
+  async #stems(words, signal) {
+    return new Map(await Promise.all(words.map(async (word) => [word, (await this.#stemsNear(word, signal)).get(word) ?? word])));
+  }
+
+  /** The words, with their stems, that are in the range of a word or have their stem there. */
+  async #stemsNear(word, signal) {
+    const file = nameFor(this.wordsTable, word);
+    return file ? new Cursor(await this.#file(file, signal)).pairs() : new Map();
   }
 
   #idf(documents) {
@@ -159,6 +181,7 @@ export class Collection {
     const file = nameFor(table, name);
     if (!file) return null;
     const cursor = new Cursor(await this.#file(file, signal));
+    cursor.pairs();
     const names = cursor.texts(), place = names.indexOf(name);
     if (place < 0) return null;
     const counts = names.map(() => cursor.numbers(3));

@@ -1,19 +1,18 @@
 // The part of a text to show, with the words of a query marked.
 
 import { plain } from "./markdown.js";
-import { placedWords, stemsOf } from "./words.js";
+import { placedWords } from "./words.js";
 
 const LONG = 300, BEFORE = 60; // characters
 
-/** Pieces of a text without marks of Markdown; those with a stem of the query have it as `mark`. */
-export function markedParts(text, query) {
-  const wanted = new Set(stemsOf(query));
+/** Pieces of a text without marks of Markdown; words of `marked`, a map from word to stem, have their stem as `mark`. */
+export function markedParts(text, marked) {
   let at = 0;
   const parts = [];
-  for (const { stems, start, end } of placedWords(text)) {
-    const mark = stems.find((stem) => wanted.has(stem));
-    if (!mark) continue;
-    parts.push({ text: text.slice(at, start) }, { text: text.slice(start, end), mark });
+  for (const { words, start, end } of placedWords(text)) {
+    const word = words.find((word) => marked.has(word));
+    if (!word) continue;
+    parts.push({ text: text.slice(at, start) }, { text: text.slice(start, end), mark: marked.get(word) });
     at = end;
   }
   return plain([...parts, { text: text.slice(at) }]);

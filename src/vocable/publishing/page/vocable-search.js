@@ -118,8 +118,11 @@ export class VocableSearch extends HTMLElement {
     }
     this.setAttribute("aria-busy", "true");
     try {
-      const found = async () => (await this.open()).search(text, { k: this.#k, passes: this.#passes, signal });
-      const hits = await found().catch((error) => {
+      const found = async () => {
+        const collection = await this.open(), hits = await collection.search(text, { k: this.#k, passes: this.#passes, signal });
+        return [hits, await collection.marked(text, signal)];
+      };
+      const [hits, words] = await found().catch((error) => {
         if (error instanceof Unread) this.#withoutEncoder(error);
         else if (error instanceof Gone) this.#opened = null; // published anew since it was opened
         else throw error;
@@ -127,7 +130,7 @@ export class VocableSearch extends HTMLElement {
       });
       if (signal.aborted) return;
       this.#said("");
-      this.#draw(hits, text);
+      this.#draw(hits, text, words);
       this.#answered = question;
       this.dispatchEvent(new CustomEvent("found", { detail: { text, hits } }));
     } catch (error) {
@@ -172,9 +175,9 @@ export class VocableSearch extends HTMLElement {
     if (this.#error.textContent !== error) this.#error.textContent = error;
   }
 
-  #draw(all, text) {
+  #draw(all, text, words) {
     const hits = all.filter((hit, i) => !hit.url || all.findIndex((one) => one.url === hit.url) === i); // parts of one page
-    this.#hits.replaceChildren(...hits.map((hit, i) => this.#hitOf(hit, i + 1, text)));
+    this.#hits.replaceChildren(...hits.map((hit, i) => this.#hitOf(hit, i + 1, words)));
     this.#none.textContent = text && !hits.length ? "No document." : "";
     this.#more.hidden = all.length < this.#k || this.#k >= MOST;
     this.#status.textContent = !text ? "" : hits.length
@@ -188,14 +191,14 @@ export class VocableSearch extends HTMLElement {
     this.#targets()[before]?.focus();
   }
 
-  #hitOf(hit, rank, query) {
-    const title = markedParts(nameOf(hit), query), link = linkOf(hit.url, this.#base), name = marked(title);
+  #hitOf(hit, rank, words) {
+    const title = markedParts(nameOf(hit), words), link = linkOf(hit.url, this.#base), name = marked(title);
     const path = hit.path && hit.path !== hit.title ? element("p", { class: "path", dir: "auto" }, hit.path.replaceAll(" > ", " › ")) : null;
     return element("li", {}, element("article", { "aria-label": `${rank}: ${nameOf(hit)}` },
       path,
       element("h2", { dir: "auto" }, link ? element("a", { href: link, class: "target" }, name)
         : element("span", { class: "target", tabindex: "-1" }, name)),
-      element("p", { class: "text", dir: "auto" }, marked(excerptOf(markedParts(hit.text, query)))),
+      element("p", { class: "text", dir: "auto" }, marked(excerptOf(markedParts(hit.text, words)))),
       factsOf(hit.facts), whyOf(hit.why)));
   }
 

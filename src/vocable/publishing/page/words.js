@@ -1,6 +1,6 @@
-// Words of a text as BM25 counts them (vocable/retrieval/words.py): in any script, stemmed, without stop words.
+// Words of a text as BM25 counts them (vocable/retrieval/words.py): in any script, without stop words, not stemmed.
 
-import { stem, STOP } from "./language.js";
+import { STOP } from "./language.js";
 
 // Scripts without spaces between words, and Korean, are cut into pairs of letters.
 const UNSPACED = "(?=[\\p{Lo}\\p{Lm}\\p{Nl}])[\\u0e00-\\u0eff\\u1000-\\u109f\\u1100-\\u11ff\\u1780-\\u17ff\\u1950-\\u19df" +
@@ -12,20 +12,17 @@ const RUN = new RegExp(`[\\p{L}\\p{N}_][\\p{L}\\p{N}_${MARK}]*`, "gu");
 const PART = new RegExp(`(?:${UNSPACED}[${MARK}]*)+|(?:(?!${UNSPACED}).)+`, "gsu");
 const IGNORED = new RegExp(`(?<=[${MARK}])[\\u200c\\u200d]|[\\ufe00-\\ufe0f\\u{e0100}-\\u{e01ef}]`, "gu");
 
-/** Each word of a text with its stem ("" for a stop word) and its place. */
+/** The runs of letters of a text, each with its words (none for a stop word) and its place. */
 export function placedWords(text) {
-  return [...text.matchAll(RUN)].map((found) => {
-    const stems = stemsOf(found[0]);
-    return { stems, start: found.index, end: found.index + found[0].length };
-  });
+  return [...text.matchAll(RUN)].map(({ 0: run, index }) => ({ words: wordsOf(run), start: index, end: index + run.length }));
 }
 
-/** The stemmed words of a text, in order. */
-export function stemsOf(text) {
+/** The words of a text, in order. */
+export function wordsOf(text) {
   const lower = text.toLowerCase().normalize("NFC").replaceAll("i\u0307", "i").replace(IGNORED, "").normalize("NFC");
   return lower.match(RUN)?.flatMap((run) => run.match(PART)).flatMap((part) => {
     const letters = part.match(LETTER);
     if (!letters) return [...part].length > 1 ? [part] : [];
     return letters.length > 1 ? letters.slice(1).map((letter, i) => letters[i] + letter) : letters;
-  }).filter((word) => !STOP.has(word)).map(stem) ?? [];
+  }).filter((word) => !STOP.has(word)) ?? [];
 }

@@ -1,4 +1,4 @@
-"""A reader of a published collection: the same searches as in a browser, from the same bytes.
+"""The reference of the page: a reader of a published collection, with the same searches from the same bytes.
 
 page/collection.js computes the same numbers, in float64 and in the same order, so that all scores are equal.
 
@@ -19,35 +19,42 @@ import numpy as np
 from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 
+from tests.publishing.reading import (
+    Postings,
+    file_for,
+    read_block,
+    read_directory,
+    read_documents,
+    read_file,
+    read_model,
+    read_postings,
+    read_stems,
+    rows_of_value,
+    tokenizer_of,
+)
 from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError
 from vocable.options import Count, checked
-from vocable.publishing.documents import Shown, Value, read_documents, rows_of_value
-from vocable.publishing.files import read_file
-from vocable.publishing.manifest import Directory, read_manifest
-from vocable.publishing.pieces import read_model
-from vocable.publishing.postings import Postings, PostingsBlock, read_postings
+from vocable.publishing.documents import Shown, Value
+from vocable.publishing.manifest import read_manifest
+from vocable.publishing.postings import PostingsBlock
 from vocable.publishing.tables import FileTable
-from vocable.publishing.tokenizer import tokenizer_of
 from vocable.retrieval.fusion import fused, fusion_depth
 from vocable.retrieval.ranking import Ranking, best
-from vocable.retrieval.words import stemmed
+from vocable.retrieval.words import counted_words
 
 LIGHT = 1 / 32  # share of the score of the TENTH document: lighter blocks are left out
 TENTH = 10
 
 
 class PublishedSite:
-    """A published collection in a folder.
-
-    >>> PublishedSite("site").search(["copy a file"]).hits(0)  # doctest: +SKIP
-    """
+    """A published collection in a folder."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Open a published collection; `VectorsError` if it is missing or damaged."""
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder)
-        self.directory = Directory.read(read_file(self.folder, self.manifest.directory))
+        self.directory = read_directory(read_file(self.folder, self.manifest.directory))
         self._content = lru_cache(1_000)(lambda name: read_file(self.folder, name))
 
     def __len__(self) -> int:
@@ -155,17 +162,22 @@ class PublishedSite:
         return found
 
     def words(self, text: str) -> list[tuple[Postings, float]]:
-        """Return the postings of the stemmed words of a query, in their order, with the weight of each in the query."""
-        [words] = stemmed([text], self.manifest.language)
-        counts = sorted(Counter(words).items())
+        """Return the postings of the stems of a query, in their order, with the weight of each in the query."""
+        [words] = counted_words([text], self.manifest.language)
+        counts = sorted(Counter(map(self.stem, words)).items())
         found = [(one, count) for word, count in counts if (one := self._postings(self.directory.words, word))]
         return [(one, _float32(count * _float32(self._idf(one.documents)))) for one, count in found]
+
+    def stem(self, word: str) -> str:
+        """Return the stem of a word; a word that no document has is its own."""
+        file = file_for(self.directory.words, word)
+        return word if file is None else read_stems(self._content(file)).get(word, word)
 
     def _idf(self, documents: int) -> float:
         return math.log1p((len(self) - documents + 0.5) / (documents + 0.5))
 
     def _postings(self, table: FileTable, key: str) -> Postings | None:
-        name = table.name_for(key)
+        name = file_for(table, key)
         return None if name is None else read_postings(self._content(name), key)
 
     def _scores(self, terms: Sequence[tuple[Postings, float]], allowed: np.ndarray) -> np.ndarray:
@@ -181,7 +193,7 @@ class PublishedSite:
         for postings, weight in terms:
             for block in postings.later:
                 if weight * postings.scale * block.top >= light:
-                    add(weight * postings.scale, PostingsBlock.read(self._content(block.name), block.postings))
+                    add(weight * postings.scale, read_block(self._content(block.name), block.postings))
         return scores
 
     def _ranking(self, scored: Sequence[np.ndarray], depth: int) -> Ranking:
