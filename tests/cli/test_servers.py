@@ -21,10 +21,9 @@ def test_a_collection_on_a_server(capsys: pytest.CaptureFixture[str], model: str
     more.write_text(json.dumps(rows[3]) + "\n")
     with serving("opensearch") as url:
         place = f"opensearch+{url}/docs".replace("//", "//me:hunter2@")
-        said = refused(capsys, "index", model, corpus, "-o", place, "--bm25")
-        assert "bm25" in said
-        made = done(capsys, "index", model, corpus, "-o", place)
-        found = json.loads(done(capsys, "search", place, "the old fox", "--filter", "year>=2021", "--json"))
+        made = done(capsys, "index", model, corpus, "-o", place, "--bm25")
+        said = refused(capsys, "search", place, "the old fox", "--filter", "year>")
+        found = json.loads(done(capsys, "search", place, "the old fox", "--hybrid", "--filter", "year>=2021", "--json"))
         assert sorted(hit["document"]["id"] if "document" in hit else hit["id"] for hit in found["hits"]) == [
             "d1",
             "d2",
@@ -33,7 +32,7 @@ def test_a_collection_on_a_server(capsys: pytest.CaptureFixture[str], model: str
         deleted = done(capsys, "delete", place, "d1", "d7")
         found = json.loads(done(capsys, "search", place, "the old fox", "--json"))
         assert {hit["id"] for hit in found["hits"]} == {"d0", "d2", "d3"}
-        repeated = done(capsys, "index", model, corpus, "-o", place)
+        repeated = done(capsys, "index", model, corpus, "-o", place, "--bm25")
         assert "already there" in repeated
         assert "texts/s" not in repeated
         assert "written" not in repeated

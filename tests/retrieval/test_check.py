@@ -100,5 +100,10 @@ def test_the_command(
     found = json.loads(done(capsys, "check-engine", "exact:any", *options, "--json"))
     assert (found["documents"], found["queries"], found["as_declared"]) == (8, 3, True)
     assert "recall@10" in done(capsys, "check-engine", "exact:any", *options)
-    assert "name an engine" in refused(capsys, "check-engine", "folder")
+    assert '"engine": "edge"' in done(capsys, "check-engine", tmp_path / "folder", *options, "--json")
+    assert not (tmp_path / "folder").exists()
+    for place in (tmp_path / "index", f"exact:{tmp_path / 'exact'}"):
+        done(capsys, "index", options[1], corpus, "-o", place, "--bm25")
+        counted = json.loads(done(capsys, "check-engine", place, "--json"))
+        assert (counted["documents"], counted["wrong"], counted["words"]) == (len(NAMES), 0, None)
     assert "secret" not in refused(capsys, "check-engine", "postgresql://me:secret@localhost:1/x", *options)

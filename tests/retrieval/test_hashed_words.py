@@ -19,6 +19,7 @@ from vocable.data import Document
 from vocable.encoder.load import load_encoder
 from vocable.errors import UnavailableError
 from vocable.retrieval import hashed_words, stored_documents
+from vocable.retrieval.check import check_engine
 from vocable.retrieval.hashed_words import NUMBERS, number_of
 from vocable.retrieval.protocols import engine_of
 from vocable.retrieval.verbs import add, build, delete, index, open_index
@@ -121,6 +122,28 @@ def test_scores_are_right_after_every_change(named: Callable[[str], str], tmp_pa
         store: Any = opened.store
         now = sum(map(len, stemmed([one.full for one in documents.values()], "english")))
         assert store.settings_now()["words"] == now
+    counted: Any = check_engine(place)
+    words = {word for some in stemmed([one.full for one in documents.values()], "english") for word in some}
+    assert (counted.documents, counted.words, counted.wrong) == (len(documents), len(words), 0)
+    assert (counted.weighed_length, counted.mean_length) == pytest.approx((mean, now / len(documents)))
+
+
+def test_a_recount_finds_what_another_program_has_deleted() -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as monkeypatch,
+        served("postgresql", Path(folder), monkeypatch) as place,
+    ):
+        make(place("deleted"), texts(20))
+        with psycopg().connect(place("deleted").partition("&table")[0], autocommit=True) as connection:
+            connection.execute("DELETE FROM deleted WHERE id IN ('d3', 'd4')")
+        counted: Any = check_engine(place("deleted"))
+        assert counted.documents == 18
+        assert counted.wrong > 1
+
+
+def psycopg() -> Any:
+    return pytest.importorskip("psycopg")
 
 
 def test_a_making_that_was_cut_short_anywhere_has_the_true_mean_length(

@@ -111,7 +111,8 @@ class Server:
         return self.run(f"SELECT id, title, text, fields, ranges, sparse::text FROM {table} ORDER BY id")
 
     def pg_dump(self, table: str) -> bytes:
-        command = [str(self._server.bin_path / "pg_dump"), "--schema-only", "--table", table, self.address]
+        tables = ["--table", table, "--table", f'"{table} terms"']
+        command = [str(self._server.bin_path / "pg_dump"), "--schema-only", *tables, self.address]
         return subprocess.run(command, check=True, capture_output=True).stdout
 
     def load(self, statements: bytes) -> None:
@@ -303,7 +304,7 @@ def test_a_subscriber_finds_what_the_publisher_finds(servers: list[Server], corp
     corpus_index(corpus, publisher.table("published"))
     subscriber.run("CREATE EXTENSION IF NOT EXISTS vector")
     subscriber.load(publisher.pg_dump("published"))
-    publisher.run("CREATE PUBLICATION documents FOR TABLE published")
+    publisher.run('CREATE PUBLICATION documents FOR TABLE published, "published terms"')
     connection = f"host={publisher.socket} user=postgres dbname=postgres"
     subscriber.run(f"CREATE SUBSCRIPTION documents CONNECTION '{connection}' PUBLICATION documents")
     stores = []
@@ -320,6 +321,9 @@ def test_a_subscriber_finds_what_the_publisher_finds(servers: list[Server], corp
         equal_after(stores, N - 1)
         assert stores[1].documents(["d3", "d5"]) == [Document("d3", "another", "", {"x": 1}), None]
         assert subscriber.dump("published") == publisher.dump("published")
+        counts = [store.count_terms(np.arange(V)) for store in stores]
+        assert counts[1][0].tolist() == counts[0][0].tolist()
+        assert counts[1][1] == counts[0][1] == N - 1
     finally:
         for store in stores:
             store.close()

@@ -104,7 +104,7 @@ def select(
 
 @command("Search", markdown=True)
 def check_engine(
-    place: Annotated[str, typer.Argument(help="As qdrant+http://localhost:6333/check or milvus:check.db.")],
+    place: Annotated[str, typer.Argument(help="A new place, as milvus:check.db, or an index.")],
     model: Annotated[str, Doc("Model that encodes the sample.")] = "vocable-mini",
     corpus: Annotated[str, typer.Option(metavar="SOURCE", help="Documents of the sample.")] = "pydocs:",
     topics: Annotated[str, typer.Option(metavar="SOURCE", help="Queries of the sample.")] = "pydocs:#test",
@@ -118,7 +118,8 @@ def check_engine(
 
     A sample is written to a new place, searched, and removed: score error,
     rank agreement, recall, lost terms and filters, next to the precision that
-    the engine declares.
+    the engine declares. Of an index that is there, all vectors are counted and
+    compared with the frequencies of searches.
 
     Example: vocable check-engine postgresql://localhost/mine?table=check
     """

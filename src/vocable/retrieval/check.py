@@ -21,13 +21,15 @@ from vocable.data.bad_lines import tolerant
 from vocable.encoder.load import load_encoder
 from vocable.encoder.models import Model, is_model
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.options import Count, CountOrZero, checked
 from vocable.retrieval.engines.base import Store
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.filters import matches, parse_filter
 from vocable.retrieval.protocols import engine_of
 from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.recount import Recount, recount
+from vocable.retrieval.verbs import open_index
 from vocable.tables import NONE, Table, Tabular, masked
 
 # Largest relative error of a stored weight; sums of float32 products in another order add `SLACK`.
@@ -104,11 +106,13 @@ def check_engine(
     k: Count = 10,
     device: str | None = None,
     skip_bad: CountOrZero = 0,
-) -> EngineCheck:
+) -> EngineCheck | Recount:
     """Compare an engine with exact search on a sample, which is written to a place and then removed.
 
+    Of an index that is there, count all vectors and compare with the frequencies that its searches use.
+
     Args:
-        place: an empty place, as for `vocable.index`: qdrant+http://localhost:6333/check.
+        place: an empty place, as for `vocable.index`: qdrant+http://localhost:6333/check; or that of an index.
         model: model that encodes the sample: from `vocable.load`, or its name.
         corpus: source of the documents.
         topics: source of the queries.
@@ -119,13 +123,18 @@ def check_engine(
         skip_bad: bad lines of the corpus and the topics to skip before giving up.
 
     Raises:
-        ArgumentError: no engine is named, an argument is out of range, or the place is not empty.
+        ArgumentError: an argument is out of range, or the place has something else than an index.
         VectorsError: the engine does not answer.
         MissingExtraError: its driver is not installed.
     """
     engine, address = engine_of(place)
-    if address == str(place) and "://" not in address:
-        raise ArgumentError(f"{masked(str(place))}: name an engine, as in qdrant+http://localhost:6333/check")
+    try:
+        with open_index(place) as collection:
+            return recount(collection)
+    except UnavailableError:
+        raise
+    except VectorsError:  # there is no index
+        pass
     loaded = load_encoder(model, None if is_model(model) else device)
     sample = [_with_fields(row, one) for row, one in enumerate(islice(read_corpus(corpus), documents))]
     texts = [query.text for query in islice(read_queries(topics), queries)]

@@ -101,11 +101,15 @@ class HashedWords:
 
     def warn_of_drift(self) -> None:
         """Log that the documents' mean length has left that of their weights, which stay as they are."""
-        store: Any = self._store
-        now = store.settings_now().get("words", 0) / max(1, len(store))
+        now = self.mean_now()
         if self.mean and abs(now / self.mean - 1) > DRIFT:
             lengths = f"BM25's weights are for documents of {self.mean:.0f} words on average, now they have {now:.0f}"
-            logger.warning("%s: %s: index again, with --replace", store.place, lengths)
+            logger.warning("%s: %s: index again, with --replace", self._store.place, lengths)
+
+    def mean_now(self) -> float:
+        """Return the mean length of the documents as they are now, roughly if several writers added at once."""
+        store: Any = self._store
+        return float(store.settings_now().get("words", 0) / max(1, len(store)))
 
     def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
         """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""

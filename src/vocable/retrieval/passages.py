@@ -115,7 +115,7 @@ class PassageCollection(Collection):
             documents.setdefault(document_of(identifier), score)
         return list(documents.items())
 
-    def _searched(self) -> Iterator[str]:
+    def searched(self) -> Iterator[str]:
         return (identifier for identifier in self.store.ids() if "\t" in identifier)
 
     def _searched_count(self) -> int:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from scipy.sparse import csr_array
 from typing_extensions import Doc
 
 from vocable.errors import ArgumentError
@@ -22,6 +21,9 @@ from vocable.options import SearchOptions
 from vocable.retrieval import engines as package
 from vocable.storage import path_name, read_record
 from vocable.tables import masked
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array  # slow to import, and no command needs it for its help
 
 ENGINE_PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
 STORE = "store.json"  # in the folder of a collection

@@ -179,7 +179,7 @@ class StoredDocuments:
 
     def stored(self) -> Iterator[csr_array]:
         """Iterate over all stored sparse vectors, in parts [m, v]."""
-        ids = self._searched()
+        ids = self.searched()
         while some := list(islice(ids, self.store.about.part)):
             yield self.vectors(some)
 
@@ -189,7 +189,7 @@ class StoredDocuments:
         names = self.store.settings.get("fields")
         return None if names is None else frozenset(names)
 
-    def _searched(self) -> Iterator[str]:
+    def searched(self) -> Iterator[str]:
         """Iterate over the ids in the store that have vectors."""
         return self.store.ids()
 
@@ -441,6 +441,6 @@ class StoredDocuments:
         self.store.configure(self.store.settings | {"statistics": self.statistics.identity})
 
     def _parts(self) -> Iterator[list[Document]]:
-        ids = self._searched()
+        ids = self.searched()
         while some := list(islice(ids, self.store.about.part)):
             yield [document for document in self.store.documents(some) if document is not None]

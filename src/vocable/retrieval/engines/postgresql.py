@@ -37,8 +37,8 @@ from vocable.tables import masked
 COLUMNS = ("id", "title", "text", "fields", "ranges")
 DEFAULT_TABLE = "vocable"
 LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names
-DOCUMENTS = "documents"  # in place of a space, all documents
-TERMS = " terms"  # after the name of the table, the name of that which counts documents by term
+ALL_DOCUMENTS = "documents"  # in place of a space, all documents
+COUNTS_ENDING = " terms"  # after the name of the table, the name of that which counts documents by term
 # SQLSTATEs that may pass: connection lost, too many connections, shutdown or crash or start, conflict of transactions.
 PASSING_STATES = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
 CONNECTION_LIMITS = {
@@ -80,8 +80,10 @@ class PostgreSQL(ServerStore):
         parts = urlsplit(address)
         parameters = parse_qsl(parts.query, keep_blank_values=True)
         self.name = dict(parameters).get("table", DEFAULT_TABLE)
-        if not 0 < len(self.name.encode()) <= LONGEST_NAME - len(TERMS) or "\0" in self.name:
-            raise ArgumentError(f"{masked(address)}: the name of a table has 1 to {LONGEST_NAME - len(TERMS)} bytes")
+        if not 0 < len(self.name.encode()) <= LONGEST_NAME - len(COUNTS_ENDING) or "\0" in self.name:
+            raise ArgumentError(
+                f"{masked(address)}: the name of a table has 1 to {LONGEST_NAME - len(COUNTS_ENDING)} bytes"
+            )
         self.place, self.driver_errors = masked(address), (psycopg.Error,)
         self._table = psycopg.sql.Identifier(self.name)
         query = urlencode([pair for pair in parameters if pair[0] != "table"])
@@ -149,9 +151,9 @@ class PostgreSQL(ServerStore):
         self.name = name
 
     def _rename(self, name: str) -> None:
-        both = self._sql.Identifier(name), self._sql.Identifier(name + TERMS)
+        both = self._sql.Identifier(name), self._sql.Identifier(name + COUNTS_ENDING)
         statements = self._sql.SQL("DROP TABLE IF EXISTS {}, {}").format(*both)
-        renamed = [(self.name, name), (self.name + TERMS, name + TERMS)]
+        renamed = [(self.name, name), (self.name + COUNTS_ENDING, name + COUNTS_ENDING)]
         renamed += [(f"{self.name} {part}", f"{name} {part}") for part in range(self.options.partitions or 0)]
         for pair in renamed:
             change = self._sql.SQL("; ALTER TABLE {} RENAME TO {}").format(*map(self._sql.Identifier, pair))
@@ -234,7 +236,7 @@ class PostgreSQL(ServerStore):
 
     def _count(self, cursor: Any, added: Mapping[Space, list[Row]], removed: Mapping[Space, list[Row]]) -> None:
         """Change the counts; always in one order, though one transaction at a time does it."""
-        changes = [(DOCUMENTS, 0, len(added["sparse"]) - len(removed["sparse"]))]
+        changes = [(ALL_DOCUMENTS, 0, len(added["sparse"]) - len(removed["sparse"]))]
         for space in self.spaces:
             if space != "dense":
                 counts = Counter(chain.from_iterable(map(int, row[0]) for row in added[space]))
@@ -251,10 +253,10 @@ class PostgreSQL(ServerStore):
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
         found = self._execute(
             "SELECT space, term, df FROM {terms} WHERE (space = %s AND term = ANY(%s)) OR space = %s",
-            [space, list(columns), DOCUMENTS],
+            [space, list(columns), ALL_DOCUMENTS],
         )
         counts = {(kind, column): df for kind, column, df in found}
-        return {column: counts.get((space, column), 0) for column in columns}, counts.get((DOCUMENTS, 0), 0)
+        return {column: counts.get((space, column), 0) for column in columns}, counts.get((ALL_DOCUMENTS, 0), 0)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
         rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [_possible(ids)])
@@ -316,7 +318,7 @@ class PostgreSQL(ServerStore):
 
     def _composed(self, statement: str, **parts: object) -> Any:
         """Return a statement with {parts}, the names of both tables among them."""
-        terms = self._sql.Identifier(self.name + TERMS)
+        terms = self._sql.Identifier(self.name + COUNTS_ENDING)
         return self._sql.SQL(statement).format(table=self._table, terms=terms, **parts)
 
     def _rows_for(self, query: Any, values: Sequence[object]) -> list[Any]:
