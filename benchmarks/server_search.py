@@ -41,7 +41,6 @@ from vocable.tables import Table, masked
 from vocable.vectors import write_vectors
 
 MODEL, ENCODED, QUERY = "vocable-mini", 2_000, "write a list of numbers to a file"
-KINDS = ("sparse", "BM25", "hybrid")
 
 
 def named(servers: Sequence[str], folder: Path, stack: ExitStack, leave_out: Sequence[str] = ()) -> Iterator[str]:
@@ -64,7 +63,7 @@ def remove(place: str) -> None:
 
 def quality(datasets: Sequence[str], servers: Sequence[str]) -> Table:
     """Return nDCG@10 of each engine and dataset."""
-    rows = dict[str, list[str]]()
+    rows, headers = dict[str, list[str]](), list[str]()
     for dataset in datasets:
         with tempfile.TemporaryDirectory() as work, ExitStack() as stack:
             folder = Path(work)
@@ -74,10 +73,12 @@ def quality(datasets: Sequence[str], servers: Sequence[str]) -> Table:
                 found = vo.evaluate(place, dataset, ["nDCG@10"], time_queries=0, hybrid=True)
                 assert isinstance(found, ComparedEvaluations)
                 values = [f"{evaluation.values['nDCG@10']:.4f}" for evaluation in found.evaluations]
+                if place == str(folder / "index"):
+                    kinds = ["sparse", *(evaluation.name for evaluation in found.evaluations[1:])]
+                    headers += [f"{dataset.rpartition('/')[2]}, {kind}" for kind in kinds]
                 rows.setdefault(engine_of(place)[0].about.engine, []).extend(values)
                 print(dataset, masked(place), *values, flush=True)
                 remove(place)
-    headers = [f"{dataset.rpartition('/')[2]}, {kind}" for dataset in datasets for kind in KINDS]
     return Table("nDCG@10", ["engine", *headers], [[name, *values] for name, values in rows.items()])
 
 

@@ -316,7 +316,7 @@ def test_documents_are_counted_by_term_after_every_change(
             for space, end in (("sparse", 1), ("bm25", -1)):
                 rows_kept = [vectors(size + 1, seed=seed)[1:][::end][[row]] for seed, row, size in kept.values()]
                 wanted = sum((np.bincount(row.indices, minlength=V) for row in rows_kept), np.zeros(V, dtype=int))
-                store._counted_version = None  # nothing is kept from the last look
+                store._counted_version, store._read = None, {}  # nothing is kept from the last look
                 counts, documents = store.count_terms(columns, space)
                 assert (counts.tolist(), documents) == (wanted[columns].tolist(), len(kept))
     finally:

@@ -15,8 +15,10 @@ import logging
 import math
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,7 @@ class Milvus(ServerStore):
                 raise VectorsError(f"{address}: there is no such folder")
             if not Path(address).parent.is_dir():
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
+        self._read: dict[Space, tuple[object, Counter[int]]] = {}  # of Milvus Lite, all counts with their version
         self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
 
     def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -253,12 +256,25 @@ class Milvus(ServerStore):
 
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
         """Count by an array of the terms' columns: a sparse vector has no filter."""
+        if "://" not in self.place:
+            return self._all_counts(space), len(self)
         counts, fields = dict[int, int](), ["count(*)"]
         for column in columns:
             condition = f"array_contains({space}_terms, {column})"
             [entry] = self._ask(self._client.query, self.name, filter=condition, output_fields=fields)
             counts[column] = entry["count(*)"]
         return counts, len(self)
+
+    def _all_counts(self, space: Space) -> Mapping[int, int]:
+        """Count all terms by reading all arrays, once for each version: Milvus Lite would scan them for each term."""
+        version, known = self.version(), self._read.get(space)
+        if known is None or version is None or known[0] != version:
+            counts, ids = Counter[int](), self.ids()
+            while names := list(islice(ids, self.page)):
+                for entry in self._found(names, ["id", f"{space}_terms"]).values():
+                    counts.update(map(int, entry[f"{space}_terms"]))
+            known = self._read[space] = version, counts
+        return known[1]
 
     def optimize(self) -> None:
         """Put added documents into segments of their own, and remove deleted ones from segments."""
