@@ -19,7 +19,7 @@ import vocable as vo
 from tests.retrieval import test_stores as stores
 from tests.retrieval.cluster import serving_http
 from tests.retrieval.lucene_server import serving
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.retrieval.engines import server
 from vocable.retrieval.engines.server import ServerStore
 from vocable.retrieval.protocols import engine_of, engines
@@ -225,3 +225,14 @@ def test_a_corpus_without_documents_leaves_the_name_free(corpora: tuple[Corpus, 
     assert [*tmp_path.iterdir()] == [empty]
     corpora[0].index(str(place))
     assert found(str(place)) == corpora[0].ids
+
+
+def test_a_corpus_that_cannot_be_read_leaves_nothing_on_a_server(place: Callable[[], str], tmp_path: Path) -> None:
+    corpus, there = tmp_path / "corpus.jsonl", place()
+    corpus.write_text('{"text": "no id"}\n')
+    with pytest.raises(DataError, match=r"corpus\.jsonl:1"):
+        vo.index("vocable-mini", corpus, there, device="cpu")
+    with pytest.raises(VectorsError, match="there is no"):
+        engine_of(there)[0].open(engine_of(there)[1])
+    corpus.write_text('{"_id": "a", "text": "fox"}\n')
+    vo.index("vocable-mini", corpus, there, device="cpu").close()

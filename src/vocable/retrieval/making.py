@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from vocable.data import Document
 from vocable.encoder.protocol import EncodedTexts, EncodingModel
 from vocable.encoder.stream import StreamProgress
-from vocable.errors import ArgumentError, UnavailableError, VectorsError, VocableError
+from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError, VocableError
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import Store
 from vocable.retrieval.engines.server import patiently
@@ -106,12 +106,18 @@ class Making:
                 collection.fill(parts)
             except BaseException as error:
                 if store.folder is None:  # a folder is closed when it is let go
+                    if isinstance(error, ArgumentError | DataError) and not begun and not self._written(store):
+                        store.drop()  # made by this call, and nothing was written: the input is wrong
                     store.close()
                 elif isinstance(error, VocableError) and not store.settings["progress"]["parts"]:
                     store.close()
                     shutil.rmtree(store.folder)  # nothing to resume: `resumable` removes the rest
                 raise
         return collection
+
+    def _written(self, store: Store) -> bool:
+        """Return whether a part of the corpus is in a store, or perhaps was begun."""
+        return bool(store.settings["progress"]["parts"]) or len(store) > 0
 
     def _spaces(self) -> dict[Space, int]:
         spaces: dict[Space, int] = {"sparse": self.settings["meta"]["size"]}
