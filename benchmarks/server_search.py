@@ -101,7 +101,7 @@ def documents(count: int, folder: Path) -> Path:
     return corpus
 
 
-def cold(count: int, servers: Sequence[str], rounds: int) -> Table:
+def cold(count: int, servers: Sequence[str], rounds: int, bm25: bool) -> Table:
     """Return the median seconds of searches in fresh processes, and of the start of a service."""
     service = "import sys, time, vocable as vo; began = time.perf_counter(); opened = vo.open_index(sys.argv[1]); "
     service += f"opened.search([{QUERY!r}]); print(time.perf_counter() - began)"
@@ -111,11 +111,11 @@ def cold(count: int, servers: Sequence[str], rounds: int) -> Table:
         corpus = documents(count, folder)
         for place in named(servers, folder, stack, ("seismic:", "milvus:")):
             began = time.perf_counter()
-            opened = vo.index(folder / "vectors", corpus, place, bm25=True)
+            opened = vo.index(folder / "vectors", corpus, place, bm25=bm25)
             seconds, size = time.perf_counter() - began, opened.store.nbytes
             opened.close()
             search = [sys.executable, "-m", "vocable", "search", place, QUERY]
-            commands = {"sparse": search, "hybrid": [*search, "--hybrid"]}
+            commands = {"sparse": search, "hybrid": [*search, *["--hybrid"] * bm25]}
             times = {kind: list[float]() for kind in (*commands, "service")}
             for _ in range(rounds + 1):
                 for kind, command in commands.items():
@@ -138,13 +138,14 @@ def main() -> None:
     parser.add_argument("datasets", nargs="*", help="of the quality, as beir:FOLDER")
     parser.add_argument("--documents", type=int, default=30_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-bm25", action="store_true", help="of the cold starts: both searches are sparse")
     parser.add_argument("--place", action="append", default=[], help="address of a server, without a name")
     options = parser.parse_args()
     print_machine(machine(torch.device("cpu")))
     if options.what == "quality":
         print(quality(options.datasets, options.place))
     else:
-        print(cold(options.documents, options.place, options.rounds))
+        print(cold(options.documents, options.place, options.rounds, not options.no_bm25))
 
 
 if __name__ == "__main__":
