@@ -23,6 +23,7 @@ PARTLY = {
     "partly refused": (400, {"type": "document_parsing_exception", "reason": "failed to parse field [x]"}),
 }
 FEATURE = {"elasticsearch": "sparse_vector", "opensearch": "rank_features"}
+DENSE = {"elasticsearch": "dense_vector", "opensearch": "knn_vector"}
 
 
 SHARDS = 3  # of every index
@@ -69,7 +70,7 @@ class Engine:
             if refused := self.refused_type(body["mappings"]["properties"]):
                 return refused
             assert all(
-                field["type"] in ("keyword", "text", "object", FEATURE[self.kind])
+                field["type"] in ("keyword", "text", "object", FEATURE[self.kind], DENSE[self.kind])
                 for field in body["mappings"]["properties"].values()
             )
             self.mappings[name], self.written[name], self.seen[name] = body["mappings"], {}, {}
@@ -107,10 +108,11 @@ class Engine:
         return {key: source for key, source in self.seen[name].items() if not self.is_lost(key)}
 
     def refused_type(self, properties: dict[str, Any]) -> tuple[int, Any] | None:
-        """The answer of a server without the module of weighted terms, as if it were named in `blocked`."""
-        if self.blocked != "no module":
+        """The answer of a server without a module, which `blocked` names."""
+        field = {"no module": "sparse", "no dense module": "dense"}.get(self.blocked)
+        if field not in properties:
             return None
-        reason = f"No handler for type [{FEATURE[self.kind]}] declared on field [sparse]"
+        reason = f"No handler for type [{properties[field]['type']}] declared on field [{field}]"
         cause = {"type": "mapper_parsing_exception", "reason": reason}
         return 400, {"error": cause | {"root_cause": [cause]}, "status": 400}
 
@@ -173,6 +175,8 @@ class Engine:
             for field, weights in source.items():
                 if self.mappings[name]["properties"][field]["type"] == FEATURE[self.kind]:
                     assert all(re.fullmatch(r"[^.]+", token) and weight > 0 for token, weight in weights.items())
+                if field == "dense":
+                    assert len(weights) == dimensions(self.mappings[name]["properties"]["dense"])
             self.written[name][target["_id"]] = source
             yield {"index": {"_id": target["_id"], "result": "created", "status": 201}}
 
@@ -242,6 +246,14 @@ class Engine:
             assert said["linear"] == {}
             field, token = said["field"].split(".")
             return feature(source[field], token, said["boost"])
+        if kind == "script_score":
+            return None if self.score(said["query"], source) is None else self.product(said["script"], source)
+        if kind == "knn":
+            near = (
+                said["dense"] if self.kind == "opensearch" else said | {"filter": {"bool": {"filter": said["filter"]}}}
+            )
+            assert 0 < near["k"] <= 10_000
+            return self.score(near["filter"], source) if "filter" in near else np.float32(0)
         [(field, value)] = said.items()
         assert field in ("equal", "order")
         if kind == "term":
@@ -250,6 +262,22 @@ class Engine:
         order = {"lt": str.__lt__, "lte": str.__le__, "gt": str.__gt__, "gte": str.__ge__}
         holds = any(all(order[name](one, bound) for name, bound in value.items()) for one in source[field])
         return np.float32(0) if holds else None
+
+    def product(self, script: dict[str, Any], source: dict[str, Any]) -> Any:
+        """The score of a script: 1 more than the inner product with a vector, if that is not negative."""
+        given = script["params"]
+        if self.kind == "opensearch":
+            assert (script["lang"], script["source"]) == ("knn", "knn_score")
+            assert (given["field"], given["space_type"]) == ("dense", "innerproduct")
+            product = np.float32(given["query_value"]) @ np.float32(source["dense"])
+            return product + np.float32(1) if product >= 0 else np.float32(1) / (np.float32(1) - product)
+        assert script["source"] == "Math.max(0.0, dotProduct(params.vector, 'dense')) + 1.0"
+        return np.maximum(0, np.float32(given["vector"]) @ np.float32(source["dense"])) + np.float32(1)
+
+
+def dimensions(field: dict[str, Any]) -> int:
+    """The number of dimensions of a field of dense vectors."""
+    return int(field["dimension"] if field["type"] == "knn_vector" else field["dims"])
 
 
 def feature(weights: dict[str, float], token: str, weight: float) -> np.float32 | None:

@@ -286,6 +286,29 @@ def test_an_address_without_a_server_is_said_at_once(engine: str) -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("engine", list(DRIVERS))
+@pytest.mark.parametrize(("status", "said"), [(401, "wrong or missing"), (403, "may not do this")])
+def test_a_login_that_the_server_refuses_is_said_at_once(engine: str, status: int, said: str) -> None:
+    pytest.importorskip(DRIVERS[engine])
+    error = {"type": "security_exception", "reason": "unable to authenticate user [me]"}
+    headers = {"Content-Type": "application/json", "X-Elastic-Product": "Elasticsearch"}
+    began = time.monotonic()
+    with serving_http(lambda *given: (status, {"error": error, "status": status}), headers) as url:
+        address = url.replace("//", "//me:hunter2@") + "/documents"
+        with pytest.raises(VectorsError, match=rf"{said}.*{status}") as found:
+            engines()[engine].open(address)
+    assert "hunter2" not in str(found.value)
+    assert time.monotonic() - began < 3
+
+
+def test_a_key_without_encryption_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("qdrant_client")
+    for address, lines in (("https://:hunter2@h/x", 0), ("http://h/x", 0), ("http://:hunter2@h/x", 1)):
+        engines()["qdrant"](address, new=True).close()
+        assert [record.getMessage().count("without encryption") for record in caplog.records] == [1] * lines
+    assert "hunter2" not in caplog.text
+
+
 def test_the_header_is_a_number_or_a_date() -> None:
     assert [seconds_of(header) for header in (None, "", "7", "-7", "x")] == [0, 0, 7, 0, 0]
     later = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 30))

@@ -203,6 +203,22 @@ def test_a_server_without_the_module_is_said(failing: Cluster, corpus: Path) -> 
         index(corpus, failing.place())
 
 
+def test_a_server_without_dense_vectors_holds_sparse_ones(failing: Cluster, corpus: Path) -> None:
+    lucene_of(failing).blocked = "no dense module"
+    engine, address = engine_of(failing.place())
+    with pytest.raises(VectorsError, match=r"type (knn|dense)_vector: .* \(--no-dense\)"):
+        engine.create(address, {"sparse": V, "dense": 3}, {})
+    store = engine.create(address, {"sparse": V}, {})
+    assert len(store) == 0
+    store.close()
+
+
+def test_a_graph_of_dense_vectors_that_are_not_there_is_refused(failing: Cluster) -> None:
+    engine, address = engine_of(failing.place())
+    with pytest.raises(ArgumentError, match="dense=hnsw"):
+        engine.create(address, {"sparse": V}, {"engine_options": {"dense": "hnsw"}})
+
+
 def test_a_name_that_an_index_cannot_have_is_refused(failing: Cluster) -> None:
     for name in ("Documents", "_documents", "a,b", "a%20b"):
         with pytest.raises(ArgumentError, match="the name of an index"):

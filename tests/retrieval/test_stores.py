@@ -64,6 +64,17 @@ def milvus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     yield lambda number: f"milvus:{folder}/{number}.db"
 
 
+def reordered(points: list[Any]) -> list[Any]:
+    """Points with keys in another order, as a server returns them."""
+
+    def turned(value: Any) -> Any:
+        return {key: turned(value[key]) for key in reversed(value)} if isinstance(value, dict) else value
+
+    for point in points:
+        point.payload = turned(point.payload)
+    return points
+
+
 @contextmanager
 def qdrant(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], str]]:
     """A server, or what the driver has in place of one: the requests are the same."""
@@ -71,6 +82,8 @@ def qdrant(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     if "VOCABLE_QDRANT" not in os.environ:
         local = client.QdrantClient(":memory:")
         monkeypatch.setattr(local, "close", lambda: None)
+        retrieve = local.retrieve
+        monkeypatch.setattr(local, "retrieve", lambda *given, **named: reordered(retrieve(*given, **named)))
         monkeypatch.setattr(local, "create_payload_index", lambda *given, **named: None)
         monkeypatch.setattr(client, "QdrantClient", lambda **given: local)
     yield lambda number: f"qdrant+{os.environ.get('VOCABLE_QDRANT', 'http://localhost')}/vocable%20{number}"
@@ -187,11 +200,11 @@ def hits(store: Store, queries: Any, k: int = 5, **further: Any) -> list[list[tu
 
 
 def expected(
-    store: Store, queries: csr_array, documents: csr_array, names: list[str], k: int
+    store: Store, queries: Any, documents: Any, names: list[str], k: int, *, dense: bool = False
 ) -> list[list[tuple[str, float]]]:
-    """The hits by NumPy, with the weights of documents as the engine says that it stores them."""
-    weights = documents.toarray()
-    if store.about.precision == "9 bits":
+    """The hits by NumPy, with the weights of documents as the engine says that it stores them; dense ones are whole."""
+    weights = documents if dense else documents.toarray()
+    if store.about.precision == "9 bits" and not dense:
         weights = ((weights.view(np.int32) >> 15) << 15).view(np.float32)
     scores = queries @ weights.T
     rows = np.where(scores > 0, np.arange(len(names)), -1)
@@ -222,6 +235,10 @@ def test_a_store_says_what_it_is(shared: Store) -> None:
 def test_documents_come_back_as_they_were(shared: Store) -> None:
     assert shared.documents([*NAMES, "none", "no'ne"]) == [*DOCUMENTS, None, None]
     assert shared.documents([]) == []
+    [found] = shared.documents([NAMES[4]])
+    assert found is not None
+    if shared.about.engine != "postgresql":  # jsonb has an order of its own
+        assert list(found.fields) == list(FIELDS[4])
 
 
 def test_vectors_come_back_as_they_were(shared: Store) -> None:
@@ -247,8 +264,35 @@ def test_a_dense_search_is_that_of_numpy(shared: Store) -> None:
     if "dense" not in shared.about.spaces:
         pytest.skip("holds no dense vectors")
     queries = dense(2)
-    wanted = expected(shared, csr_array(queries), csr_array(dense(N)), NAMES, 4)
+    wanted = expected(shared, queries, dense(N), NAMES, 4, dense=True)
     assert_same_hits(hits(shared, queries, 4, space="dense"), wanted)
+
+
+def test_dense_hits_have_products_above_0_with_all_their_bits(place: Callable[[], str]) -> None:
+    """Of documents whose products are negative, 0, far apart, or next to each other; also limited by a filter."""
+    engine, address = engine_of(place())
+    if "dense" not in engine.about.spaces:
+        pytest.skip("holds no dense vectors")
+    rows = np.float32([[0, 0, 0], [-1, -2, 0], [3e-6, 0, 0], [3e-6 * (1 + 2**-22), 0, 0], [2, 1, 0], [0, 0, 5]])
+    kinds = ["exact", "hnsw"] if engine.about.precision == "9 bits" else ["exact"]
+    for options in [{} if kind == "exact" else {"dense": kind} for kind in kinds]:
+        store = engine.create(address, {"sparse": V, "dense": D}, {"engine_options": options})
+        try:
+            store.upsert(DOCUMENTS[:6], {"sparse": vectors(6), "dense": rows})
+            np.testing.assert_array_equal(store.vectors(NAMES[:6], "dense"), rows)
+            query = np.float32([[0.5, 0.25, 0], [-0.5, -0.25, 0], [0, 0, 0], [200, 100, 0]])
+            for filter in (None, parse_filter("lang=de")):
+                kept = [row for row in range(6) if filter is None or matches(filter, DOCUMENTS[row].fields)]
+                names = [NAMES[row] for row in kept]
+                wanted = expected(store, query, rows[kept], names, 6, dense=True)
+                found = hits(store, query, 6, space="dense", filter=filter)
+                assert [[name for name, _ in some] for some in found] == [[name for name, _ in some] for some in wanted]
+                for some, others in zip(found, wanted, strict=True):
+                    scores = [score for _, score in some]
+                    assert scores == pytest.approx([score for _, score in others], rel=3e-7)
+        finally:
+            store.drop()
+            store.close()
 
 
 def test_ties_are_in_the_order_of_the_ids(shared: Store) -> None:

@@ -1,4 +1,4 @@
-"""Elasticsearch: `sparse_vector` fields, queried without pruning.
+"""Elasticsearch: `sparse_vector` fields, queried without pruning, and `dense_vector` fields, scored by a script.
 
 The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with several HOST:PORT of one cluster between commas;
 alternatively, an API key is in ELASTIC_API_KEY.
@@ -13,6 +13,7 @@ from typing import Any
 from vocable.errors import require_extra
 from vocable.retrieval.engines.addresses import Server
 from vocable.retrieval.engines.lucene import LuceneStore, about
+from vocable.retrieval.engines.lucene_vectors import CANDIDATES, DENSE_ZERO
 from vocable.retrieval.engines.server import BUSY_STATUSES, SHARD_SECONDS, seconds_left, seconds_of
 from vocable.retrieval.protocols import Space
 
@@ -70,6 +71,23 @@ class Elasticsearch(LuceneStore):
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         # By default the server ignores frequent query terms of small weight.
         return {"sparse_vector": {"field": space, "query_vector": weights, "prune": False}}
+
+    def _dense_field(self, dimensions: int) -> Mapping[str, object]:
+        field: dict[str, object] = {"type": "dense_vector", "dims": dimensions, "index": self.options.dense == "hnsw"}
+        if self.options.dense == "hnsw":  # by default, vectors of some lengths are kept in one bit a dimension
+            field |= {"similarity": "max_inner_product", "index_options": {"type": "hnsw"}}
+        return field
+
+    def _dense_query(
+        self, vector: Sequence[float], k: int, conditions: Sequence[Mapping[str, object]]
+    ) -> Mapping[str, object]:
+        candidates: dict[str, object] = {"bool": {"filter": conditions}}
+        if self.options.dense == "hnsw":
+            depth = max(k, CANDIDATES)
+            near = {"field": "dense", "query_vector": vector, "k": depth, "num_candidates": depth}
+            candidates = {"knn": near | {"filter": conditions}}
+        source = f"Math.max(0.0, dotProduct(params.vector, 'dense')) + {DENSE_ZERO}"  # a score may not be negative
+        return {"script_score": {"query": candidates, "script": {"source": source, "params": {"vector": vector}}}}
 
 
 ENGINE = Elasticsearch

@@ -11,14 +11,13 @@ The server answers from the shards that it has, and says in `_shards` how many t
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 import struct
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 import numpy as np
@@ -30,6 +29,7 @@ from vocable.retrieval.engines.addresses import Server, servers_of
 from vocable.retrieval.engines.base import Hits, Row, Vectors, key_of
 from vocable.retrieval.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
 from vocable.retrieval.engines.lucene_answers import left_out, passes, reason_of, refusal_of, unreached
+from vocable.retrieval.engines.lucene_vectors import DENSE_ZERO, dense_scale, features, packed, unpacked
 from vocable.retrieval.engines.server import SHARD_SECONDS, BusyError, ServerStore, writing
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
@@ -49,7 +49,8 @@ class LuceneOptions:
 
     `shards` and `replicas` (copies of each shard beside the first) divide and copy the index. `refresh` is its refresh
     interval, as "30s"; with it, searches see written documents after this time, or when the command ends. `bulk` is the
-    number of documents of a request, `workers` the number of requests at a time.
+    number of documents of a request, `workers` the number of requests at a time. `dense` is "hnsw" for
+    dense vectors in a graph, whose search is approximate.
     """
 
     shards: Count | None = None
@@ -57,6 +58,7 @@ class LuceneOptions:
     refresh: str | None = None
     bulk: Count | None = None
     workers: Count = 1
+    dense: Literal["exact", "hnsw"] = "exact"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -82,7 +84,7 @@ def about(engine: str) -> About:
         max_terms=1_024,  # clauses of a query: indices.query.bool.max_clause_count is at least this
         durable=True,
         filters=True,
-        spaces=("sparse", "bm25"),
+        spaces=("sparse", "bm25", "dense"),
         part=2048,
         options=LuceneOptions,
         opening=OpeningOptions,
@@ -123,6 +125,23 @@ class LuceneStore(ServerStore):
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
         """Return the query that scores by the dot product with these weights."""
 
+    @abstractmethod
+    def _dense_field(self, dimensions: int) -> Mapping[str, object]:
+        """Return the mapping of the field of dense vectors, for the option `dense`."""
+
+    def _dense_settings(self) -> dict[str, object]:
+        """Return the settings of an index with that field."""
+        return {}
+
+    @abstractmethod
+    def _dense_query(
+        self, vector: Sequence[float], k: int, conditions: Sequence[Mapping[str, object]]
+    ) -> Mapping[str, object]:
+        """Return the query that scores documents by the inner product with a vector, plus `DENSE_ZERO`.
+
+        Of products below 0 it may make any scores below `DENSE_ZERO`.
+        """
+
     def _make(self, record: Mapping[str, object]) -> None:
         keyword = {"type": "keyword", "doc_values": False}
         properties = {
@@ -133,10 +152,15 @@ class LuceneStore(ServerStore):
             "stored": {"type": "object", "enabled": False},
             "equal": keyword,
             "order": keyword,
-        } | {space: {"type": self.feature} for space in self.spaces}
+        } | {space: {"type": self.feature} for space in self.spaces if space != "dense"}
         mappings = {"dynamic": False, "_meta": {"vocable": record}, "properties": properties}
         names = {"shards": "number_of_shards", "replicas": "number_of_replicas", "refresh": "refresh_interval"}
         given = {known: value for name, known in names.items() if (value := getattr(self.options, name)) is not None}
+        if dimensions := self.spaces.get("dense"):
+            properties["dense"] = self._dense_field(dimensions)
+            given |= self._dense_settings()
+        elif self.options.dense != "exact":
+            raise ArgumentError(f"dense={self.options.dense}: the collection has no dense vectors")
         self._send("PUT", "", {"mappings": mappings} | ({"settings": {"index": given}} if given else {}))
 
     def _read_record(self) -> Mapping[str, Any]:
@@ -185,10 +209,9 @@ class LuceneStore(ServerStore):
             equal, order = filter_keys(document.fields)
             source = document._asdict() | {"fields": dict(document.fields), "equal": equal, "stored": {}}
             source["order"] = [f"{key}{_sortable(number)}" for key, number in order.items()]
-            for space, (columns, weights) in zip(self.spaces, some, strict=True):
-                source[space] = _features(columns, weights)
-                content = columns.astype("<i4").tobytes() + weights.astype("<f4").tobytes()
-                source["stored"][space] = base64.b64encode(content).decode()
+            for space, row in zip(self.spaces, some, strict=True):
+                source[space] = row.tolist() if isinstance(row, np.ndarray) else features(*row)
+                source["stored"][space] = packed(row)
             actions[document.id] = [{"index": {"_id": key_of(document.id)}}, source]
         self._bulk(actions)
 
@@ -200,12 +223,8 @@ class LuceneStore(ServerStore):
         return {name: Document(**source) for name, source in self._found(ids, Document._fields).items()}
 
     def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
-        found = {}
-        for name, source in self._found(ids, ["id", f"stored.{space}"]).items():
-            content = base64.b64decode(source["stored"][space])
-            half = len(content) // 2
-            found[name] = np.frombuffer(content[:half], "<i4"), np.frombuffer(content[half:], "<f4")
-        return found
+        found = self._found(ids, ["id", f"stored.{space}"])
+        return {name: unpacked(source["stored"][space], space) for name, source in found.items()}
 
     def ids(self) -> Iterator[str]:
         body: dict[str, object] = {"size": self.max_hits, "sort": [{"id": "asc"}], "_source": ["id"]}
@@ -215,21 +234,26 @@ class LuceneStore(ServerStore):
 
     def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
         conditions = [] if filter is None else [_condition(filter)]
-        for columns, weights in rows:
-            # A linear query takes no weight above 64; a power of two changes only the exponent of a score.
-            scale = 2.0 ** max(0, math.ceil(math.log2(weights.max(initial=1) / MAX_QUERY_WEIGHT)))
-            query = {"must": [self._query_of(space, _features(columns, weights / scale))], "filter": conditions}
+        for row in rows:
+            if isinstance(row, np.ndarray):
+                scale, lowest = dense_scale(row), DENSE_ZERO
+                query = self._dense_query((row / scale).tolist(), k, conditions)
+            else:
+                # A linear query takes no weight above 64; a power of two changes only the exponent of a score.
+                scale, lowest = 2.0 ** max(0, math.ceil(math.log2(row[1].max(initial=1) / MAX_QUERY_WEIGHT))), 0.0
+                weighted = self._query_of(space, features(row[0], row[1] / scale))
+                query = {"bool": {"must": [weighted], "filter": conditions}}
             body = {
                 "size": k,
-                "query": {"bool": query},
+                "query": query,
                 "sort": [{"_score": "desc"}, {"id": "asc"}],
                 "track_scores": True,
                 "track_total_hits": False,
                 "_source": ["id"],
             }
-            answer = self._searched(body) if len(columns) else {"hits": {"hits": []}}
-            found = answer["hits"]["hits"]
-            yield [(hit["_source"]["id"], hit["_score"] * scale) for hit in found]
+            empty = not (row.any() if isinstance(row, np.ndarray) else len(row[0]))
+            hits = [] if empty else self._searched(body)["hits"]["hits"]
+            yield [(hit["_source"]["id"], (hit["_score"] - lowest) * scale) for hit in hits]
 
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
         counts, documents = dict[int, int](), 0
@@ -344,7 +368,7 @@ class LuceneStore(ServerStore):
         return self._refused(*self._answered(error))
 
     def _refused(self, status: int | None, error: Mapping[str, Any]) -> VectorsError | None:
-        return refusal_of(status, error, f"{self.place}: ", self.name, self.feature)
+        return refusal_of(status, error, f"{self.place}: ", self.name)
 
     @abstractmethod
     def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
@@ -363,10 +387,6 @@ class LuceneStore(ServerStore):
 
         sources = [one["_source"] for one in self._ask(send) if one.get("found")]
         return {source["id"]: source for source in sources}
-
-
-def _features(columns: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    return dict(zip(map(str, columns.tolist()), weights.tolist(), strict=True))
 
 
 def _sortable(number: float) -> str:

@@ -61,20 +61,22 @@ def passes(status: int) -> bool:
     return status in BUSY_STATUSES or status == 500
 
 
-def refusal_of(
-    status: int | None, error: Mapping[str, Any], where: str, name: str, feature: str
-) -> VectorsError | None:
+def refusal_of(status: int | None, error: Mapping[str, Any], where: str, name: str) -> VectorsError | None:
     """Return the error of a request that is of no use to repeat, in our words; None for any other.
 
-    The message begins with `where`; `name` is the index, `feature` the type of its fields of weighted terms.
+    The message begins with `where`; `name` is the index.
     """
     kind, reason = str(error.get("type")), str(error.get("reason"))
     if kind == "cluster_block_exception" and "SERVICE_UNAVAILABLE" not in reason:
         if "flood-stage" in reason:
             return NoSpaceError(f"{where}the index {name} is read-only, the disk of a node is full: free space there")
         return VectorsError(f"{where}the index {name} is blocked: {reason}")
-    if "No handler for type" in reason:
-        return VectorsError(f"{where}the server has no fields of the type {feature}: install the module that has them")
+    if lacking := re.search(r"No handler for type \[(\w+)\]|unknown setting \[index\.knn\]", reason):
+        type_ = lacking[1] or "knn_vector"
+        less = ", or index without dense vectors (--no-dense)" if "field [dense]" in reason or not lacking[1] else ""
+        return VectorsError(
+            f"{where}the server has no fields of the type {type_}: install the module that has them{less}"
+        )
     if status in LOGINS:
         return VectorsError(f"{where}{LOGINS[status]} (the server answers {status})")
     return None

@@ -1,4 +1,4 @@
-"""OpenSearch: `rank_features` fields, queried with linear functions.
+"""OpenSearch: `rank_features` fields, queried with linear functions, and `knn_vector` fields, scored by a script.
 
 The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with several HOST:PORT of one cluster between commas; user and
 password can also be in OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is
@@ -15,6 +15,7 @@ from vocable.errors import require_extra
 from vocable.retrieval.engines.addresses import Server
 from vocable.retrieval.engines.lucene import LuceneStore, about
 from vocable.retrieval.engines.lucene_answers import error_in, reason_of
+from vocable.retrieval.engines.lucene_vectors import CANDIDATES
 from vocable.retrieval.engines.server import BUSY_STATUSES, SHARD_SECONDS, BusyError, seconds_left, seconds_of
 from vocable.retrieval.protocols import Space
 
@@ -92,6 +93,26 @@ class OpenSearch(LuceneStore):
             for column, weight in weights.items()
         ]
         return {"bool": {"should": products, "minimum_should_match": 1}}
+
+    def _dense_field(self, dimensions: int) -> Mapping[str, object]:
+        field: dict[str, object] = {"type": "knn_vector", "dimension": dimensions}
+        if self.options.dense == "hnsw":
+            field["method"] = {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}
+        return field
+
+    def _dense_settings(self) -> dict[str, object]:
+        return {"knn": True} if self.options.dense == "hnsw" else {}
+
+    def _dense_query(
+        self, vector: Sequence[float], k: int, conditions: Sequence[Mapping[str, object]]
+    ) -> Mapping[str, object]:
+        candidates: dict[str, object] = {"bool": {"filter": conditions}}
+        if self.options.dense == "hnsw":
+            near: dict[str, object] = {"vector": vector, "k": max(k, CANDIDATES)}
+            candidates = {"knn": {"dense": near | ({"filter": candidates} if conditions else {})}}
+        given = {"field": "dense", "query_value": vector, "space_type": "innerproduct"}
+        script = {"lang": "knn", "source": "knn_score", "params": given}
+        return {"script_score": {"query": candidates, "script": script}}
 
 
 ENGINE = OpenSearch

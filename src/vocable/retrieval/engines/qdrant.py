@@ -1,14 +1,17 @@
 """A Qdrant server: exact search, payloads and filters, over the official client.
 
 The address is http(s)://HOST:PORT/COLLECTION; an API key is the variable QDRANT_API_KEY, or the password in the
-address. A point's id is derived from the document's id; its payload has id, text, title, fields, and the keys for
-filters (`equal`, `order`). The settings are in the collection's metadata.
+address. A point's id is derived from the document's id; its payload has id, text, title, fields (as JSON, since the
+server keeps no order of keys), and the keys for filters (`equal`, `order`). The settings are in the collection's
+metadata.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +28,8 @@ from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, 
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
+
+logger = logging.getLogger(__name__)
 
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 PASSING_STATUSES = (500, *BUSY_STATUSES)  # a cluster answers 500 while a node is away
@@ -75,7 +80,13 @@ class Qdrant(ServerStore):
         self.place, self.name = masked(address), server.name
         exhausted = require_extra("qdrant_client.common.client_exceptions", "qdrant").QdrantException
         self.driver_errors = (errors.ApiException, exhausted)
-        self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
+        if key and server.url.startswith("http:"):
+            logger.warning(
+                "%s: the API key is sent without encryption: use https outside of a safe network", self.place
+            )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Api key is used with an insecure connection")  # said above
+            self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
 
     def _wait(self, error: Exception) -> float | None:
         found: Any = error
@@ -168,7 +179,7 @@ class Qdrant(ServerStore):
                 id=key_of(document.id),
                 vector={space: self._vector(row) for space, row in zip(self.spaces, some, strict=True)},
                 payload=document._asdict()
-                | {"fields": dict(document.fields)}
+                | {"fields": json.dumps(dict(document.fields))}
                 | filter_keys(document.fields)._asdict()
                 | {
                     _terms(space): row[0].tolist()
@@ -188,7 +199,10 @@ class Qdrant(ServerStore):
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
         found = self._found(ids, Document._fields)
-        return {name: Document(**point.payload) for name, point in found.items()}
+        return {
+            name: Document(**point.payload | {"fields": json.loads(point.payload["fields"])})
+            for name, point in found.items()
+        }
 
     def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
         stored = {name: point.vector[space] for name, point in self._found(ids, ["id"], [space]).items()}
