@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
@@ -347,3 +348,26 @@ def equal_after(stores: list[Any], documents: int) -> None:
 
 def corpus_index(corpus: Path, place: str, **options: Any) -> None:
     index(corpus, place, bulk=None, **options).close()
+
+
+def test_several_writers_of_the_same_documents_leave_right_counts(one: Server) -> None:
+    """Four writers replace and delete each other's documents at the same time."""
+    engine, address = engine_of(one.table("contested"))
+    stores: list[Any] = [engine.create(address, {"sparse": V}, {}), *(engine.open(address) for _ in range(3))]
+
+    def work(number: int) -> None:
+        rng = np.random.default_rng(number)
+        for _ in range(12):
+            rows = rng.permutation(N)[:10].tolist()
+            documents = [Document(f"d{row}", "x") for row in rows]
+            stores[number].upsert(documents, {"sparse": csr_array(VECTORS[rng.permutation(N)[:10]])})
+            stores[number].delete([f"d{row}" for row in rows[:3]])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    counts, documents = stores[0].count_terms(np.arange(V))
+    assert (counts.tolist(), documents) == (stores[0].document_frequencies().tolist(), len(stores[0]))
+    assert documents > 0
+    stores[0].drop()
+    for store in stores:
+        store.close()
