@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 Answer = Callable[[str, str, bytes, str], tuple[int, Any]]  # of a method, a path, a content and a fault in the engine
 BEFORE = ("429", "503")  # instead of carrying the request out; a second word is the header Retry-After
@@ -110,6 +112,21 @@ def serving_http(answer: Answer, headers: dict[str, str], faults: Faults | None 
     finally:
         server.shutdown()
         server.server_close()
+
+
+def forwarding(url: str) -> Answer:
+    """The answers of a real server; its own, so that no fault is inside."""
+
+    def answer(method: str, path: str, content: bytes, fault: str) -> tuple[int, Any]:
+        kind = "application/x-ndjson" if "/_bulk" in path else "application/json"
+        request = Request(url + path, content or None, {"Content-Type": kind}, method=method)
+        try:
+            with urlopen(request, timeout=60) as given:
+                return given.status, json.load(given)
+        except HTTPError as error:
+            return error.code, json.load(error)
+
+    return answer
 
 
 class Proxy:

@@ -1,13 +1,18 @@
-"""Print the table of faults for docs/scale.md: `python -m tests.retrieval.fault_table`."""
+"""Print the table of faults for docs/engines.md: `python -m tests.retrieval.fault_table`.
+
+With VOCABLE_OPENSEARCH, the address of a node, there is a column of it, behind a server that makes the same faults.
+"""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.retrieval.cluster import Faults, forwarding, serving_http
 from tests.retrieval.test_cluster import ANY, DRIVERS, LUCENE, Cluster, assert_whole, cluster, index, write_corpus
 from vocable.errors import UnavailableError, VectorsError
 from vocable.retrieval.engines import server
@@ -30,8 +35,8 @@ NAMES = {
 
 def outcome(failing: Cluster, corpus: Path, fault: str) -> str:
     """Index with the fault in two requests of three, and say what happened."""
-    if failing.engine == "qdrant" and fault in ("partly busy", "reordered", "partly refused"):
-        return "no such answer"
+    if failing.lucene is None and fault in ("partly busy", "reordered", "partly refused"):
+        return "no such answer" if failing.engine == "qdrant" else "not made here"
     place, began = failing.place(), time.monotonic()
     failing.faults.plan([fault, "", fault] if fault != "away" else ["", *["503"] * 1000])
     end = ""
@@ -49,6 +54,18 @@ def outcome(failing: Cluster, corpus: Path, fault: str) -> str:
     return f"{end}; repeated: whole" if end else f"whole after {sent} requests"
 
 
+def outcomes_of(url: str, corpus: Path) -> list[str]:
+    """The outcomes of a real OpenSearch behind a server that fails; it needs longer than one of tests."""
+    faults, headers = Faults(), {"Content-Type": "application/json; charset=UTF-8"}
+    with pytest.MonkeyPatch.context() as patched, serving_http(forwarding(url), headers, faults) as failing:
+        for name, value in {"WRITE_PATIENCE": 12.0, "FIRST_PAUSE": 0.01, "LONGEST_PAUSE": 0.5, "TIMEOUT": 5.0}.items():
+            patched.setattr(server, name, value)
+        patched.setattr("tests.retrieval.cluster.SLOW", 6.0)
+        patched.setattr(server, "LEAST_SECONDS", (5.0, 5.0))
+        behind = Cluster("opensearch", failing, faults, made=int(time.time()))
+        return [outcome(behind, corpus, fault) for fault in NAMES]
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         write_corpus(Path(folder))
@@ -57,6 +74,8 @@ def main() -> None:
             with cluster(engine) as failing:
                 patched.setattr(server, "WRITE_PATIENCE", 2.0)
                 columns[engine] = [outcome(failing, Path(folder), fault) for fault in NAMES]
+        if real := os.environ.get("VOCABLE_OPENSEARCH"):
+            columns["OpenSearch at VOCABLE_OPENSEARCH"] = outcomes_of(real, Path(folder))
         print("| fault |", " | ".join(columns), "|")
         print("|:--" * (1 + len(columns)) + "|")
         for row, name in enumerate(NAMES.values()):

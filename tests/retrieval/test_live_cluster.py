@@ -1,34 +1,43 @@
 """Faults of a real OpenSearch of three nodes.
 
 VOCABLE_OPENSEARCH_CLUSTER is a command that takes these words: `start --nodes 3 --port PORT`, which returns when all
-nodes are there, `kill N`, `restart N` and `stop`; node N answers on port PORT + N - 1. Without it, tests are skipped.
+nodes are there, also with `--set SETTING=VALUE`, `stop`, and `kill N`, `pause N`, `resume N`, `stop N` and `restart N`;
+node N answers on port PORT + N - 1. Without it, tests are skipped.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Timer
+from threading import Thread, Timer
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import vocable as vo
 from tests.retrieval.test_cluster import IDS, VECTORS, N, V, assert_whole, index, write_corpus
 from vocable.data import Document
-from vocable.errors import UnavailableError
+from vocable.errors import NoSpaceError, UnavailableError, VectorsError
 from vocable.retrieval.engines import server
 from vocable.retrieval.protocols import engine_of
+from vocable.vectors import VectorsMeta, write_vectors
 
 COMMAND = shlex.split(os.environ.get("VOCABLE_OPENSEARCH_CLUSTER", ""))
 PORT = 9470
 HOSTS = ",".join(f"localhost:{PORT + node}" for node in range(3))
 QUERY = csr_array(np.ones((1, V), np.float32))
+M = 3_000  # documents that are written while nodes go
+MANY_IDS = [f"d{row:04}" for row in range(M)]
+MANY = np.where(np.arange(V) % 7 == np.arange(M)[:, None] % 7, np.float32(1.5), np.float32(0))
+ASKED = csr_array(np.float32(np.arange(V) + 1)[None])
 
 pytest.importorskip("opensearchpy")
 pytestmark = pytest.mark.skipif(not COMMAND, reason="no command that starts nodes")
@@ -90,11 +99,149 @@ def test_a_lost_shard_is_said_until_it_is_back(gone: list[int], corpus: Path, mo
     assert_whole(place)
 
 
-def test_the_addressed_node_is_killed_while_documents_are_written(corpus: Path) -> None:
-    place = f"opensearch+http://{HOSTS}/written"
-    killing = Timer(0.3, nodes, ("kill", 1))
-    killing.start()
-    index(corpus, place, shards=3, replicas=1, bulk=1, workers=2).close()
-    killing.join()
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many")
+    meta = VectorsMeta("v", "model", "max", "document", 8, V)
+    write_vectors(folder / "all.parquet", MANY_IDS, csr_array(MANY), meta)
+    for file in ("corpus", "again"):
+        lines = [json.dumps({"_id": name, "text": f"{file} of {name}"}) for name in MANY_IDS]
+        (folder / f"{file}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def index_many(many: Path, place: str, *, file: str = "corpus", replace: bool = False, **options: object) -> None:
+    given: Any = {"shards": 3, "bulk": 4, "workers": 2, **options}
+    vo.index(
+        str(many / "all.parquet"), str(many / f"{file}.jsonl"), place, engine_options=given, replace=replace
+    ).close()
+
+
+def assert_all_once(place: str, file: str = "corpus") -> None:
+    store = opened(place)
+    assert store.settings["whole"]
+    assert (len(store), sorted(store.ids())) == (M, MANY_IDS)
+    assert [one.text for one in store.documents(MANY_IDS)] == [f"{file} of {name}" for name in MANY_IDS]
+    np.testing.assert_array_equal(csr_array(store.vectors(MANY_IDS)).toarray(), MANY)
+    counts, documents = store.count_terms(np.arange(V))
+    assert (counts.tolist(), documents) == ((MANY > 0).sum(axis=0).tolist(), M)
+    store.close()
+
+
+def asked(method: str, path: str, body: object) -> Any:
+    """Send a request to the third node."""
+    request = Request(f"http://localhost:{PORT + 2}{path}", json.dumps(body).encode(), method=method)
+    request.add_header("Content-Type", "application/json")
+    with urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def wait_for_green() -> None:
+    asked("GET", "/_cluster/health?wait_for_nodes=3&wait_for_no_relocating_shards=true&timeout=30s", {})
+
+
+def same_hits_while(place: str, change: Callable[[], None]) -> int:
+    """Search until a change is carried out, and once more; return the number of searches."""
+    store, thread, searches = opened(place), Thread(target=change), 0
+    wanted = store.search(ASKED, 50).hits(0)
+    thread.start()
+    while alive := thread.is_alive() or searches == 0:
+        assert store.search(ASKED, 50).hits(0) == wanted
+        searches += 1
+    assert not alive
+    assert store.search(ASKED, 50).hits(0) == wanted
+    store.close()
+    return searches
+
+
+@pytest.mark.parametrize(
+    ("fault", "node", "replicas"), [("kill", 1, 1), ("kill", 2, 1), ("kill", 2, 0), ("pause", 2, 1)]
+)
+def test_a_node_that_goes_while_documents_are_written_loses_none(
+    many: Path, fault: str, node: int, replicas: int
+) -> None:
+    place, times = f"opensearch+http://{HOSTS}/{fault}-{node}-{replicas}", list[float]()
+
+    def go_and_return() -> None:
+        nodes(fault, node)
+        times.append(time.monotonic())
+        time.sleep(4)
+        nodes("restart" if fault == "kill" else "resume", node)
+
+    going = Timer(0.5, go_and_return)
+    going.start()
+    index_many(many, place, replicas=replicas)
+    ended = time.monotonic()
+    going.join()
+    assert times[0] < ended
+    wait_for_green()
+    assert_all_once(place)
+
+
+def test_searches_answer_whole_while_a_node_with_copies_is_killed_and_comes_back(many: Path) -> None:
+    place = f"opensearch+http://{HOSTS}/searched"
+    index_many(many, place, replicas=1, bulk=512)
+    wait_for_green()
+    for node in (1, 2):
+        assert same_hits_while(place, lambda node=node: (nodes("kill", node), nodes("restart", node))) > 1
+        wait_for_green()
+
+
+def test_searches_answer_whole_while_shards_move(many: Path) -> None:
+    place, setting = f"opensearch+http://{HOSTS}/moved", "cluster.routing.allocation.exclude._name"
+    index_many(many, place, replicas=0, bulk=512)
+
+    def move() -> None:
+        asked("PUT", "/_cluster/settings", {"transient": {setting: "node2"}})
+        while any(shard["node"] != "node1" and "node2" in shard["node"] for shard in asked("GET", shards, {})):
+            time.sleep(0.1)
+
+    shards = "/_cat/shards/moved?format=json"
+    assert "node2" in {shard["node"] for shard in asked("GET", shards, {})}
+    assert same_hits_while(place, move) > 0
+    asked("PUT", "/_cluster/settings", {"transient": {setting: None}})
+    wait_for_green()
+    assert_all_once(place)
+
+
+def test_a_paused_node_ends_a_search_within_its_patience(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = f"opensearch+http://{HOSTS}/paused"
+    index_many(many, place, replicas=0, bulk=512)
+    store = opened(place)
+    monkeypatch.setattr(server, "SEARCH_PATIENCE", 6.0)
+    nodes("pause", 2)
+    try:
+        began = time.monotonic()
+        with pytest.raises(UnavailableError, match=r"does not answer in time|shards of paused"):
+            store.search(QUERY, 5)
+        assert time.monotonic() - began < 15
+    finally:
+        nodes("resume", 2)
+    monkeypatch.undo()
+    wait_for_green()
+    assert len(store.search(QUERY, 5).hits(0)) == 5
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("block", "error", "said"),
+    [
+        ("read_only_allow_delete", NoSpaceError, "the disk of a node is full"),
+        ("read_only", VectorsError, "is blocked"),
+        ("write", VectorsError, "is blocked"),
+    ],
+)
+def test_an_index_that_is_read_only_ends_a_write_at_once(
+    corpus: Path, block: str, error: type[Exception], said: str
+) -> None:
+    name = f"only-{block.replace('_', '-')}"
+    place = f"opensearch+http://{HOSTS}/{name}"
+    index(corpus, place).close()
+    asked("PUT", f"/{name}/_settings", {f"index.blocks.{block}": True})
+    store, began = opened(place), time.monotonic()
+    with pytest.raises(error, match=said):
+        store.upsert([Document("d1", "new")], {"sparse": csr_array(VECTORS[:1])})
+    assert time.monotonic() - began < 10
+    asked("PUT", f"/{name}/_settings", {f"index.blocks.{block}": None})
+    store.close()
     assert_whole(place)
-    nodes("restart", 1)
