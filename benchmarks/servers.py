@@ -84,7 +84,7 @@ def quality(source: str, folder: Path, stack: ExitStack, given: argparse.Namespa
     vectors, corpus = folder / f"{name}-vectors", folder / f"{name}.jsonl"
     lines = ({"id": one.id, "title": one.title, "text": one.text} for one in dataset.documents)
     corpus.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    vo.encode(vo.load(given.model, device="cpu"), str(corpus), output=vectors)
+    vo.encode(given.model, str(corpus), output=vectors)
     texts, rows, wanted = [query.text for query in dataset.queries], [], dict[str, Any]()
     for place in places(folder, name, stack, given.place):
         started = time.perf_counter()
