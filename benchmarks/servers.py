@@ -112,10 +112,12 @@ def cold(folder: Path, stack: ExitStack, given: argparse.Namespace) -> Table:
     searched, times = dict[str, str](), dict[tuple[str, str], list[float]]()
     for place in places(folder, "cold", stack, given.place):
         if (engine := engine_of(place)[0].about.engine) not in TRIALS:
-            vo.index(str(vectors), str(corpus), place, bm25=True).close()
+            vo.index(str(vectors), str(corpus), place, bm25=not given.no_bm25).close()
             searched[engine] = place
     query = source.queries[0].text
     ways: dict[str, list[str]] = {"sparse": ["--query-idf", "1"], "hybrid": ["--query-idf", "1", "--hybrid"]}
+    if given.no_bm25:
+        del ways["hybrid"]
     for number in range(1 + ROUNDS):  # the first is not counted
         for engine, place in searched.items():
             for way, options in ways.items():
@@ -134,6 +136,7 @@ def main() -> None:
     parser.add_argument("--model", default="vocable-mini")
     parser.add_argument("--place", action="append", default=[], help="a further one; may be repeated")
     parser.add_argument("--cold", type=int, default=0, help="documents of a collection that cold processes search")
+    parser.add_argument("--no-bm25", action="store_true", help="of the cold searches")
     given = parser.parse_args()
     local: Any = qdrant_client.QdrantClient(":memory:")
     local.close = local.create_payload_index = lambda *given, **named: None
