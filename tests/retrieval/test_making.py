@@ -19,11 +19,14 @@ import vocable as vo
 from tests.retrieval import test_stores as stores
 from tests.retrieval.cluster import serving_http
 from tests.retrieval.lucene_server import serving
+from vocable.data import Document
+from vocable.encoder.load import load_encoder
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.retrieval.engines import server
 from vocable.retrieval.engines.server import ServerStore
 from vocable.retrieval.protocols import engine_of, engines
 from vocable.retrieval.stored_documents import StoredDocuments
+from vocable.retrieval.verbs import build, open_index
 from vocable.vectors import VectorsMeta, write_vectors
 
 V = 20
@@ -236,3 +239,19 @@ def test_a_corpus_that_cannot_be_read_leaves_nothing_on_a_server(place: Callable
         engine_of(there)[0].open(engine_of(there)[1])
     corpus.write_text('{"_id": "a", "text": "fox"}\n')
     vo.index("vocable-mini", corpus, there, device="cpu").close()
+
+
+def test_a_misspelt_field_is_said_and_a_field_of_another_writer_is_known(
+    place: Callable[[], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    there = place()
+    model = load_encoder("vocable-mini")
+    build(model, [Document("a", "old fox", "", {"lang": "en"})], there, name="vocable-mini").close()
+    with open_index(there) as reader, open_index(there) as writer:
+        assert [name for name, _ in reader.search(["fox"], filter="lang=en").hits(0)] == ["a"]
+        assert not reader.search(["fox"], filter="lnag=en").hits(0)
+        assert "did you mean lang" in caplog.text
+        caplog.clear()
+        writer.add([Document("b", "old fox", "", {"year": 7})])
+        assert [name for name, _ in reader.search(["fox"], filter="year=7").hits(0)] == ["b"]
+        assert not caplog.text

@@ -105,11 +105,27 @@ class Collection(StoredDocuments):
         return list(documents)
 
     def check_filter(self, filter: Filter) -> None:
-        """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters."""
+        """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters.
+
+        On a server, where several writers may add fields at once, the former is a warning.
+        """
         if not self.store.about.filters:
             raise ArgumentError(f"filter: the {self.store.about.engine} engine has no filters")
-        if (known := self.known_fields) is not None:
-            check_fields(filter, known)
+        self._check_names(partial(check_fields, filter))
+
+    def _check_names(self, check_known: Callable[[frozenset[str]], object]) -> None:
+        """Check names of fields against those that documents have."""
+        try:
+            if (known := self.known_fields) is not None:
+                check_known(known)
+        except ArgumentError:
+            if self.store.about.in_folder:
+                raise
+            if (names := self.store.settings_now().get("fields")) is not None:
+                try:
+                    check_known(frozenset(names))
+                except ArgumentError as error:
+                    logger.warning("%s: %s", self.place, error)
 
     @checked
     def search(
@@ -209,9 +225,9 @@ class Collection(StoredDocuments):
         return ScoreParts({kind: hits.get(document.id, 0.0) for kind, hits in found.items()}, words)
 
     def check_sort(self, options: SortOptions) -> None:
-        """Raise `ArgumentError` for an order by a field that no document has."""
-        if (field := options.get("sort")) and (known := self.known_fields) is not None:
-            check_field(field.removeprefix("-"), known, "sort")
+        """Raise `ArgumentError` for an order by a field that no document has; on a server, warn."""
+        if field := options.get("sort"):
+            self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
 
     def _fields(self, ids: Sequence[str]) -> list[Mapping[str, object]]:
         return [{} if document is None else document.fields for document in self.documents(ids)]

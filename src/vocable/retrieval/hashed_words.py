@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -108,8 +107,7 @@ class HashedWords:
 
     def mean_now(self) -> float:
         """Return the mean length of the documents as they are now, roughly if several writers added at once."""
-        store: Any = self._store
-        return float(store.settings_now().get("words", 0) / max(1, len(store)))
+        return float(self._store.settings_now().get("words", 0) / max(1, len(self._store)))
 
     def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
         """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""

@@ -129,8 +129,7 @@ class Making:
         return spaces
 
     def _fresh(self) -> dict[str, object]:
-        fresh = self.settings | {"progress": asdict(StreamProgress()), "whole": False}
-        return fresh | ({"fields": []} if self.engine.about.in_folder else {})  # only one process changes a folder
+        return self.settings | {"progress": asdict(StreamProgress()), "whole": False, "fields": []}
 
     def _begun(self, address: str) -> bool:
         """Return whether the same call has begun or made the store; `ArgumentError` if another call has."""

@@ -51,7 +51,7 @@ class CollectionSettings:
     words: int = 0  # of all documents on a server with BM25, repeats counted; roughly, if several writers add at once
     documents: int | None = None  # of a collection of passages; None while they change
     statistics: int | None = None  # identity of the file of statistics
-    fields: list[str] | None = None  # names of the documents' fields; None if there are too many, and on a server
+    fields: list[str] | None = None  # names of the documents' fields; None if there are too many
 
 
 def check_settings(settings: dict[str, object], place: str) -> CollectionSettings:

@@ -185,7 +185,7 @@ class StoredDocuments:
 
     @property
     def known_fields(self) -> frozenset[str] | None:
-        """Names of fields for filters, deleted documents' included; None if unknown, as on a server."""
+        """Names of fields for filters, deleted documents' included; None if there are too many."""
         names = self.store.settings.get("fields")
         return None if names is None else frozenset(names)
 
@@ -413,8 +413,9 @@ class StoredDocuments:
         """Record the names of the fields of documents before they are written."""
         known = self.known_fields
         if known is not None and (found := names_of((document.fields for document in documents), known)) != known:
-            names = None if found is None else sorted(found)
-            self.store.configure(self.store.settings | {"fields": names})
+            now = self.store.settings_now()  # with names of other writers
+            names = None if found is None or now["fields"] is None else sorted(found.union(now["fields"]))
+            self.store.configure({**now, "fields": names})
 
     def _settle(self, drift: float) -> None:
         """Weigh the words of all documents again if the mean length has drifted further, and let the engine tidy up."""

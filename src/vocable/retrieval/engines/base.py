@@ -133,6 +133,10 @@ class Store(ABC):
     def nbytes(self) -> int | None:
         """Size in bytes, None if the engine does not report it."""
 
+    def settings_now(self) -> Mapping[str, Any]:
+        """Return the settings as they are stored, which on a server another process may have changed."""
+        return self.settings
+
     def version(self) -> object:
         """Return a token of the documents, which differs after each change by any process.
 

@@ -218,7 +218,6 @@ class ServerStore(RowStore):
         self._write_record({**record, "settings": settings, "version": version})
 
     def settings_now(self) -> Mapping[str, Any]:
-        """Return the settings that the server has, which another process may have changed since the opening."""
         settings: Mapping[str, Any] = self._read_record()["settings"]
         return settings
 
