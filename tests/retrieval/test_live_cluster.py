@@ -245,3 +245,31 @@ def test_an_index_that_is_read_only_ends_a_write_at_once(
     asked("PUT", f"/{name}/_settings", {f"index.blocks.{block}": None})
     store.close()
     assert_whole(place)
+
+
+def test_a_rolling_restart_while_an_index_is_replaced(many: Path) -> None:
+    place = f"opensearch+http://{HOSTS}/rolled"
+    index_many(many, place, replicas=1, bulk=512)
+
+    def roll() -> None:
+        for node in (1, 2):
+            nodes("stop", node)
+            nodes("restart", node)
+            wait_for_green()
+
+    rolling = Timer(0.5, roll)
+    rolling.start()
+    index_many(many, place, file="again", replace=True, replicas=1)
+    rolling.join()
+    assert_all_once(place, "again")
+    assert set(asked("GET", "/rolled*/_mapping", {})) == {"rolled-1"}
+
+
+def test_a_write_queue_of_one_loses_no_document(many: Path) -> None:
+    nodes("stop")
+    nodes("start", "--nodes", 3, "--port", PORT, "--set", "thread_pool.write.queue_size=1")
+    place = f"opensearch+http://{HOSTS}/queued"
+    index_many(many, place, replicas=0, bulk=16, workers=16)
+    rejected = sum(int(pool["rejected"]) for pool in asked("GET", "/_cat/thread_pool/write?format=json", {}))
+    assert rejected > 0
+    assert_all_once(place)
