@@ -203,7 +203,7 @@ def test_a_model_trained_further_is_noticed(encoder: TextEncoder, documents: lis
         encode_stream(encoder, broken_off(documents, 6), tmp_path / "out", model="toy")
     with torch.no_grad():
         next(encoder.model.sparse_encoder.parameters()).view(-1)[0] += 1
-    with pytest.raises(ArgumentError, match=r"was made with other settings \(weights\)"):
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(fingerprint.weights\)"):
         encode_stream(encoder, documents, tmp_path / "out", model="toy")
 
 

@@ -55,6 +55,7 @@ class QdrantEngine:
             ("POST", "points/query/batch"): lambda: local.query_batch_points(
                 name, QueryRequestBatch.model_validate(body).searches
             ),
+            ("POST", "facet"): lambda: local.facet(name, body["key"], limit=body["limit"], exact=body["exact"]),
             ("POST", "points/count"): lambda: local.count(name, **given(models.CountRequest, body)),
         }
         return answers[method, action]()

@@ -28,7 +28,7 @@ from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.addresses import server_of
 from vocable.retrieval.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import ServerStore, patience, patiently
+from vocable.retrieval.engines.server import SEPARATE_COUNTS, ServerStore, patience, patiently
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
@@ -256,7 +256,7 @@ class Milvus(ServerStore):
 
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
         """Count by an array of the terms' columns: a sparse vector has no filter."""
-        if "://" not in self.place:
+        if "://" not in self.place or len(columns) > SEPARATE_COUNTS:
             return self._all_counts(space), len(self)
         counts, fields = dict[int, int](), ["count(*)"]
         for column in columns:
@@ -266,7 +266,10 @@ class Milvus(ServerStore):
         return counts, len(self)
 
     def _all_counts(self, space: Space) -> Mapping[int, int]:
-        """Count all terms by reading all arrays, once for each version: Milvus Lite would scan them for each term."""
+        """Count all terms by reading all arrays, once for each version.
+
+        Milvus Lite would scan them for each term; of a server, this is for more terms than a query has.
+        """
         version, known = self.version(), self._read.get(space)
         if known is None or version is None or known[0] != version:
             counts, ids = Counter[int](), self.ids()

@@ -22,9 +22,9 @@ from vocable.data import Document
 from vocable.errors import VectorsError, require_extra
 from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.addresses import server_of
-from vocable.retrieval.engines.base import Hits, Row, key_of
+from vocable.retrieval.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, ServerStore, seconds_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, SEPARATE_COUNTS, TIMEOUT, BusyError, ServerStore, seconds_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
@@ -236,6 +236,9 @@ class Qdrant(ServerStore):
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
         """Count by an index of the terms' columns in the payload: a sparse vector has no filter."""
         models, counts = self._models, dict[int, int]()
+        if len(columns) > SEPARATE_COUNTS:
+            facets = self._ask(self._client.facet, self.name, _terms(space), limit=UNBOUNDED, exact=True).hits
+            return {int(facet.value): int(facet.count) for facet in facets}, len(self)
         for column in columns:
             condition = models.FieldCondition(key=_terms(space), match=models.MatchValue(value=column))
             one_term = models.Filter(must=[condition])
