@@ -37,6 +37,7 @@ from vocable.vectors import VectorsMeta, write_vectors
 
 FILES = 4
 CLIENTS = (1, 8)
+STATS_SECONDS = 12  # after which OpenSearch measures the size of shards anew
 
 
 def write(folder: Path, vectors: csr_array) -> list[str]:
@@ -127,6 +128,7 @@ def main() -> None:
             place = f"{given.place}-{workers}"
             seconds = index(few, place, workers=workers, **options)
             print(f"{workers} at a time: {given.rated / seconds:,.0f} documents/s", flush=True)
+            time.sleep(STATS_SECONDS)
             store = opened(place)
             size = store.nbytes
             store.drop()

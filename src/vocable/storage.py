@@ -363,12 +363,12 @@ def _begun(folder: Path, settings: Mapping[str, object], name: str, anew: bool =
     return True
 
 
-def _differing(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
+def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
     """Yield the keys whose values differ, nested ones as a.b."""
     for key in before.keys() | now.keys():
         one, other = before.get(key), now.get(key)
         if isinstance(one, dict) and isinstance(other, dict):
-            yield from (f"{key}.{inner}" for inner in _differing(one, other))
+            yield from (f"{key}.{inner}" for inner in differing(one, other))
         elif one != other:
             yield key
 
@@ -376,7 +376,7 @@ def _differing(before: Mapping[str, object], now: Mapping[str, object]) -> Itera
 def _compare(place: Path, before: dict[str, object], settings: Mapping[str, object]) -> None:
     """Raise `ArgumentError` if the settings `before` of a place are others."""
     settings = json.loads(json.dumps(dict(settings)))  # with lists for tuples, as they are read back
-    others = set(_differing(before, settings))
+    others = set(differing(before, settings))
     if others == {INPUTS_KEY}:
         raise ArgumentError(f"{place} was made from inputs that have changed since then: {ANOTHER}")
     if others:

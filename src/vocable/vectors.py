@@ -53,7 +53,7 @@ class VectorsMeta:
     """Origin of vectors; two sets of vectors are comparable if `vocabulary` and `size` are equal.
 
     `vocabulary` is a fingerprint of the term list, `size` its length v, `max_length` a number of tokens, `runtime` the
-    library that computed them, `fingerprint` that of the model (`vocable.encoder.model_fingerprint`), {} if unknown.
+    library that computed them; {} is the `fingerprint` of an unknown model (`vocable.encoder.model_fingerprint`).
     """
 
     vocabulary: str

@@ -206,3 +206,19 @@ def test_numbers_fit_every_engine_and_seldom_meet() -> None:
     numbers = {number_of(f"word{number}") for number in range(100_000)}
     assert 0 <= min(numbers) <= max(numbers) < NUMBERS
     assert 100_000 - len(numbers) <= 15  # 5 are expected
+
+
+def test_a_writer_that_was_open_during_a_replacement_weighs_with_the_new_mean_length(
+    named: Callable[[str], str], tmp_path: Path
+) -> None:
+    place, files = named("taken"), {0: texts(20), 4: texts(20, seed=4, longest=90)}
+    for seed, documents in files.items():
+        lines = (json.dumps({"_id": one.id, "text": one.text}) for one in documents)
+        (tmp_path / f"{seed}.jsonl").write_text("\n".join(lines) + "\n")
+    index("vocable-mini", tmp_path / "0.jsonl", place, bm25=True, replace=True, device="cpu").close()
+    with open_index(place) as writer:
+        index("vocable-mini", tmp_path / "4.jsonl", place, bm25=True, replace=True, device="cpu").close()
+        writer.add([Document("new", "old rivers and a fox")])
+    words = sum(map(len, stemmed([one.full for one in files[4]], "english")))
+    kept = {one.id: one for one in [*files[4], Document("new", "old rivers and a fox")]}
+    assert_scores(place, kept, words / 20, precision(place))

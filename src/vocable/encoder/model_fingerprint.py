@@ -3,7 +3,7 @@
 It has a value or a digest for each part: weights or graph, tokenizers, prompts, lengths, limits, pooling, and the
 configuration that changes a number. It is stored with the vectors that the model made (`VectorsMeta.fingerprint`), and
 compared by all that encode for them. A part that only one of two fingerprints has is not compared: another runtime has
-a graph in place of weights, and a later release of transformers adds settings with their defaults.
+a graph and no weights, and a later release of transformers adds settings with their defaults.
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ def number_type(stored: Parts) -> str | None:
 def differences(stored: Parts, now: Parts) -> list[str]:
     """Return what differs from a stored fingerprint, as "tokenizer" or "max_length: 512, now 256".
 
-    A difference of both roles is one, without the role.
+    A part that differs alike for both roles is named once, without the role.
 
     >>> differences({"graph": "1f", "query.prompt": "Q: ", "runs": 1}, {"graph": "2e", "query.prompt": None, "new": 2})
     ['graph', 'query.prompt: "Q: ", now null']
     """
-    other = [name for name, value in stored.items() if name in now and now[name] != value]
-    named = {name: _named(name, stored, now) for name in other}
-    roles, found = get_args(Role), dict[str, None]()
-    for name, words in named.items():
-        role, _, part = name.partition(".")
-        both = role in roles and len({named.get(f"{one}.{part}", "").partition(".")[2] for one in roles}) == 1
-        found[words.partition(".")[2] if both else words] = None
-    return [*found]
+    changed = [name for name, value in stored.items() if name in now and now[name] != value]
+    lines, roles = {name: _line(name, stored, now) for name in changed}, get_args(Role)
+    distinct = dict[str, None]()
+    for name, line in lines.items():
+        first, _, part = name.partition(".")
+        alike = {lines.get(f"{role}.{part}", "").partition(".")[2] for role in roles}
+        distinct[line.partition(".")[2] if first in roles and len(alike) == 1 else line] = None
+    return [*distinct]
 
 
 def refuse_differences(stored: Parts, now: Parts, model: str, advice: str) -> None:
@@ -101,11 +101,11 @@ def refuse_differences(stored: Parts, now: Parts, model: str, advice: str) -> No
         raise VectorsError(f"{model} has changed since it was made ({'; '.join(changed)}): {advice}")
 
 
-def _named(name: str, stored: Parts, now: Parts) -> str:
+def _line(name: str, stored: Parts, now: Parts) -> str:
     if name.rpartition(".")[2] in DIGESTS:
         return name
-    before, after = (json.dumps(one[name], ensure_ascii=False) for one in (stored, now))
-    return f"{name}: {before}, now {after}"
+    stored_value, value = (json.dumps(parts[name], ensure_ascii=False) for parts in (stored, now))
+    return f"{name}: {stored_value}, now {value}"
 
 
 def digest(fingerprint: Parts) -> str:

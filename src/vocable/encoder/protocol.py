@@ -207,7 +207,7 @@ class EncodingModel(ABC):
     def fingerprint(self, number_type: str | None = None) -> Parts:
         """Return all that its vectors depend on (`vocable.encoder.model_fingerprint`).
 
-        `number_type`, as "bfloat16", is that in which the weights are digested; by default their own.
+        The weights are digested in `number_type`, such as "bfloat16", by default in their own.
         """
 
     @abstractmethod

@@ -5,7 +5,7 @@ words some 5 pairs, of a million some 500 (n (n - 1) / 2 pairs of n words, over 
 
 A document's vector has tf / (tf + k1 (1 - b + b length / mean)) for each word, a query's vector the count of each word
 times its inverse document frequency, so that a score is a dot product, as in `vocable.retrieval.statistics`. The mean
-length is that of the making, and stays in use: a weight changes by at most 0.75 of what the mean does.
+length of the making stays in use: a weight changes by at most 0.75 of what the mean length does.
 
 Letters: m documents, q queries.
 """
@@ -59,17 +59,18 @@ class HashedWords:
     @contextmanager
     def changing(self, added: Sequence[str], removed: Sequence[str]) -> Iterator[csr_array | None]:
         """Count texts that the block adds to and removes from the store; yields the vectors of the added ones."""
-        before = self.words
-        weights = self.weights(added) if added else None
+        counted = self.words
         if self._store.settings["whole"]:  # a making writes a part again only if it was not counted
+            self.mean = self._store.settings_now()["mean_length"]  # of a collection that may have taken the name
             self.words -= sum(map(len, stemmed(removed, self._language)))
-        with self._store.changing(self.words - before):
+        weights = self.weights(added) if added else None
+        with self._store.changing(self.words - counted):
             yield weights
 
     def weights(self, texts: Sequence[str]) -> csr_array:
         """Return the vectors of m texts as documents, csr_array [m, columns], and count their words.
 
-        Without a mean length so far, that of these texts is taken into use.
+        Without a mean length so far, the mean length of these texts is taken into use.
         """
         words = stemmed(texts, self._language)
         lengths = np.array([len(some) for some in words], dtype=np.float64)
@@ -99,7 +100,7 @@ class HashedWords:
         self._store.configure(self._store.settings | self.settings())
 
     def warn_of_drift(self) -> None:
-        """Log that the documents' mean length has left that of their weights, which stay as they are."""
+        """Log that the mean length of the documents has left the length that their weights were made with."""
         now = self.mean_now()
         if self.mean and abs(now / self.mean - 1) > DRIFT:
             lengths = f"BM25's weights are for documents of {self.mean:.0f} words on average, now they have {now:.0f}"

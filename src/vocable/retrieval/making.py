@@ -20,7 +20,7 @@ from vocable.retrieval.engines.base import Store
 from vocable.retrieval.engines.server import patiently
 from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.protocols import STORE, Space
-from vocable.storage import ANOTHER, finish, finished, resumable
+from vocable.storage import ANOTHER, differing, finish, finished, resumable
 from vocable.tables import masked
 
 if TYPE_CHECKING:
@@ -147,4 +147,4 @@ class Making:
         except VectorsError:
             return None
         store.close()
-        return [name for name, value in self.settings.items() if store.settings.get(name) != value]
+        return sorted(differing({name: store.settings.get(name) for name in self.settings}, self.settings))

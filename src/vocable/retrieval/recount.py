@@ -29,9 +29,7 @@ class Recount(Tabular):
     documents: int  # that have vectors
     terms: int  # different ones in all sparse vectors
     words: int | None  # different ones in all vectors of BM25
-    wrong: (
-        int  # terms and words whose frequency is another than that of a search, and 1 for another number of documents
-    )
+    wrong: int  # terms and words that a search counts otherwise, and 1 if it counts the documents otherwise
     weighed_length: float | None  # mean length in words that BM25's weights were made with
     mean_length: float | None  # of the documents as they are now
 
@@ -65,12 +63,12 @@ def recount(collection: Collection) -> Recount:
     weighed = mean = None
     if collection.hashed_words is not None:
         weighed, mean = collection.hashed_words.mean, collection.hashed_words.mean_now()
-    terms, words = (len(frequencies[space]) if space in frequencies else None for space in ("sparse", "bm25"))
-    return Recount(collection.place, store.about.engine, documents, terms or 0, words, wrong, weighed, mean)
+    terms, words = len(frequencies["sparse"]), len(frequencies["bm25"]) if "bm25" in frequencies else None
+    return Recount(collection.place, store.about.engine, documents, terms, words, wrong, weighed, mean)
 
 
 def _wrong(collection: Collection, space: Space, counted: Counter[int], documents: int) -> int:
-    """Count the terms of a space whose frequency in a search is another than the counted one."""
+    """Count the terms of a space that a search counts otherwise."""
     if collection.store.about.in_folder:
         known, total = collection.term_counts.frequencies, collection.term_counts.documents
         wanted = np.zeros_like(known)

@@ -114,7 +114,7 @@ def measure_wackiness(
     others = {
         **asdict(settings),
         "models": places,
-        "digests": ["" if one is None else model_digest(one) for one in opened],
+        "digests": ["" if encoder is None else model_digest(encoder) for encoder in opened],
     }
     others |= {"dtype": options.get("dtype", "auto"), "max_length": options.get("max_length")}
     run = settings_of(measure_wackiness, arguments, others, without=("card",))

@@ -28,12 +28,13 @@ from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.addresses import server_of
 from vocable.retrieval.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import SEPARATE_COUNTS, ServerStore, patience, patiently
+from vocable.retrieval.engines.server import ServerStore, patience, patiently
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
 
 LONGEST_TEXT = 65_535  # bytes of a text or of fields
+MOST_ASKED = 500  # terms that are counted one by one, more than a query has; a recount has more
 MOST_VALUES = 4_096  # values in the fields of a document, and terms
 
 
@@ -256,7 +257,7 @@ class Milvus(ServerStore):
 
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
         """Count by an array of the terms' columns: a sparse vector has no filter."""
-        if "://" not in self.place or len(columns) > SEPARATE_COUNTS:
+        if "://" not in self.place or len(columns) > MOST_ASKED:
             return self._all_counts(space), len(self)
         counts, fields = dict[int, int](), ["count(*)"]
         for column in columns:

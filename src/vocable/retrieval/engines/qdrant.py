@@ -24,13 +24,14 @@ from vocable.options import Count, CountOrZero, check_fields
 from vocable.retrieval.engines.addresses import server_of
 from vocable.retrieval.engines.base import UNBOUNDED, Hits, Row, key_of
 from vocable.retrieval.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
-from vocable.retrieval.engines.server import BUSY_STATUSES, SEPARATE_COUNTS, TIMEOUT, BusyError, ServerStore, seconds_of
+from vocable.retrieval.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, ServerStore, seconds_of
 from vocable.retrieval.filters import Comparison, Filter
 from vocable.retrieval.protocols import About, Space
 from vocable.tables import masked
 
 logger = logging.getLogger(__name__)
 
+SEPARATE_COUNTS = 100  # terms that are counted in a request each; of more, all are counted in one
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 PASSING_STATUSES = (500, *BUSY_STATUSES)  # a cluster answers 500 while a node is away
 

@@ -46,7 +46,6 @@ TIMEOUT = 60  # seconds of one attempt
 SHARD_SECONDS = 5  # in which a server waits for a lost shard in a write; without this, a minute
 LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # of one attempt, to read and to write
 MODEL_SECONDS = 5.0  # between looks at the model of a collection that is searched, which another may replace
-SEPARATE_COUNTS = 100  # terms that are counted in a request each, where an engine does so; more are counted at once
 KEPT_SECONDS = 5.0  # in which document frequencies are not asked for again
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice as long as the last
 
