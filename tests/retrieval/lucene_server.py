@@ -89,6 +89,7 @@ class Engine:
             ("POST", "_mget"): lambda: {"docs": [self.get(name, one) for one in body["docs"]]},
             ("POST", "_search"): lambda: self.search(name, body) | {"timed_out": False} | self.shards(),
             ("GET", "_count"): lambda: {"count": len(self.there(name))} | self.shards(),
+            ("POST", "_count"): lambda: {"count": self.matching(name, body["query"])} | self.shards(),
             ("GET", "_stats/store"): lambda: (
                 {"_all": {"primaries": {"store": {"size_in_bytes": 1 + len(content)}}}} | self.shards()
             ),
@@ -215,12 +216,13 @@ class Engine:
         assert body["track_total_hits"] is True
         there = self.there(name).values()
         filters = body.get("aggs", {"terms": {"filters": {"filters": {}}}})["terms"]["filters"]["filters"]
-        buckets = {
-            label: {"doc_count": sum(self.score(query, source) is not None for source in there)}
-            for label, query in filters.items()
-        }
+        buckets = {label: {"doc_count": self.matching(name, query)} for label, query in filters.items()}
         found = {"aggregations": {"terms": {"buckets": buckets}}} if "aggs" in body else {}
         return {"hits": {"total": {"value": len(there), "relation": "eq"}, "hits": []}, **found}
+
+    def matching(self, name: str, query: dict[str, Any]) -> int:
+        """The number of documents that match a query."""
+        return sum(self.score(query, source) is not None for source in self.there(name).values())
 
     def score(self, query: dict[str, Any], source: dict[str, Any]) -> np.float32 | None:
         """The score of a document; None if it does not match."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,6 +56,10 @@ def served(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
             yield lambda name: f"qdrant+{url}/{name}"
     else:
         pytest.importorskip({"opensearch": "opensearchpy"}.get(engine, engine))
+        if (variable := f"VOCABLE_{engine.upper()}") in os.environ:
+            begin = f"{os.environ[variable]}/test{secrets.token_hex(4)}"
+            yield lambda name: f"{engine}+{begin}{name}"
+            return
         with serving(engine) as url:
             yield lambda name: f"{engine}+{url}/{name}"
 

@@ -468,6 +468,7 @@ some_filters = st.recursive(
 def test_a_filter_lets_through_what_matches(shared: Store, filter: Filter) -> None:
     wanted = sorted(document.id for document in DOCUMENTS[1:] if matches(filter, document.fields))
     assert [name for name, _ in hits(shared, ALL, N, filter=filter)[0]] == wanted
+    assert shared.count(filter) == sum(matches(filter, document.fields) for document in DOCUMENTS)
 
 
 def test_a_filter_of_many_parts(shared: Store) -> None:

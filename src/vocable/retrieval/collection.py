@@ -35,7 +35,7 @@ from vocable.options import (
 )
 from vocable.pruning import prune
 from vocable.retrieval.dense_models import normalized
-from vocable.retrieval.engines.base import Vectors
+from vocable.retrieval.engines.base import UNBOUNDED, Vectors
 from vocable.retrieval.filters import Filter, check_field, check_fields, parse_filter
 from vocable.retrieval.fusion import MIN_DEPTH, ScoreParts, aligned, fused_with_parts, fusion_depth, parse_weights
 from vocable.retrieval.highlights import MARKED_CHARACTERS
@@ -357,7 +357,8 @@ class Collection(StoredDocuments):
         self, query: csr_array, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
     ) -> list[tuple[str, float]]:
         """Return the k best hits of one query [1, columns] that have at least `needed` of its terms."""
-        depth = 4 * k
+        most = getattr(self.store, "max_hits", None) or UNBOUNDED
+        depth = min(4 * k, max(k, most))
         while True:
             hits = enough = self.store.search(query, depth, space=space, filter=filter, **matching).hits(0)
             if needed and hits:
@@ -365,9 +366,9 @@ class Collection(StoredDocuments):
                 shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)
                 enough = [hit for hit, count in zip(hits, shared, strict=True) if count >= needed]
             enough = self._documents_of(enough)
-            if len(enough) >= k or len(hits) < depth:
+            if len(enough) >= k or len(hits) < depth or depth >= most:
                 return enough
-            depth *= 4
+            depth = min(4 * depth, most)
 
     def _documents_of(self, hits: list[tuple[str, float]]) -> list[tuple[str, float]]:
         """Return the documents of hits of the store, best first, each once."""

@@ -51,7 +51,7 @@ def recount(collection: Collection) -> Recount:
     store, on_server = collection.store, not collection.store.about.in_folder
     counted: list[Space] = ["sparse", *["bm25"] * (on_server and "bm25" in collection.spaces)]
     frequencies = {space: Counter[int]() for space in counted}
-    documents, ids = 0, collection.searched()
+    documents, ids = 0, store.ids()
     with progress("count", len(store)) as advance:
         while names := list(islice(ids, store.about.part)):
             documents += len(names)

@@ -14,6 +14,8 @@ from vocable.options import DType, LongDocuments
 from vocable.retrieval.languages import ENGLISH
 from vocable.vectors import Parts, VectorsMeta, vocabulary_fingerprint
 
+SPAN_FIELD = "place in the text"  # field of each stored passage: start, end, number of passages
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -49,7 +51,6 @@ class CollectionSettings:
     whole: bool = False  # the making is complete
     mean_length: float | None = None  # in words, that BM25's weights on a server were made with
     words: int = 0  # of all documents on a server with BM25, repeats counted; roughly, if several writers add at once
-    documents: int | None = None  # of a collection of passages; None while they change
     statistics: int | None = None  # identity of the file of statistics
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many
 
@@ -57,14 +58,15 @@ class CollectionSettings:
 def check_settings(settings: dict[str, object], place: str) -> CollectionSettings:
     """Return the settings of a store as a record; `VectorsError` if they are not the settings of a collection."""
     try:
-        found = TypeAdapter(CollectionSettings).validate_python(settings, extra="forbid")
+        checked = TypeAdapter(CollectionSettings).validate_python(settings, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         raise VectorsError(f"{place}: the index is damaged: its settings: {name}: {first['msg']}") from error
-    if found.whole and ("documents" in settings) != (found.limits.long_documents == "passages"):
+    in_passages = checked.limits.long_documents == "passages"
+    if checked.whole and checked.fields is not None and (SPAN_FIELD in checked.fields) != in_passages:
         raise VectorsError(f"{place}: the index is damaged: its settings: limits.long_documents: not of its documents")
-    return found
+    return checked
 
 
 def of_vocabulary(encoder: TextEncoder, meta: VectorsMeta, model: str) -> TextEncoder:

@@ -83,7 +83,7 @@ class StoredDocuments:
         self.dense_inside = self.dense is not None and settings.dense_fingerprint is None
         self.spaces: tuple[Space, ...] = tuple(space for space, present in has.items() if present)
         if store.folder is not None and store.about.changes:
-            counts = self._searched_count(), settings.statistics
+            counts = len(store), settings.statistics
             words = self.language if settings.bm25 and not store.about.weighs_words else None
             self.statistics = Statistics(store.folder / STATISTICS_FILE, *counts, size=self.meta.size, language=words)
             if self.statistics.recover:
@@ -179,7 +179,7 @@ class StoredDocuments:
 
     def stored(self) -> Iterator[csr_array]:
         """Iterate over all stored sparse vectors, in parts [m, v]."""
-        ids = self.searched()
+        ids = self.store.ids()
         while some := list(islice(ids, self.store.about.part)):
             yield self.vectors(some)
 
@@ -189,12 +189,9 @@ class StoredDocuments:
         names = self.store.settings.get("fields")
         return None if names is None else frozenset(names)
 
-    def searched(self) -> Iterator[str]:
-        """Iterate over the ids in the store that have vectors."""
+    def ids(self) -> Iterator[str]:
+        """Iterate over the ids of all documents, in any order."""
         return self.store.ids()
-
-    def _searched_count(self) -> int:
-        return len(self.store)
 
     def check_changes(self) -> None:
         """Raise `ArgumentError` for a collection that cannot change."""
@@ -230,7 +227,7 @@ class StoredDocuments:
             advance(done.texts)
             for part, stored in parts:
                 started = time.perf_counter()
-                found = self.store.documents([document.id for document in part]) if done.parts == resumed else []
+                found = self.documents([document.id for document in part]) if done.parts == resumed else []
                 counts = self._put(part, [one for one in found if one is not None], stored, advance)
                 done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(part), part[-1].id
                 done.truncated, done.windows = done.truncated + counts.truncated, done.windows + counts.windows
@@ -321,7 +318,7 @@ class StoredDocuments:
 
     def others(self, ids: Collection[str]) -> Iterator[str]:
         """Iterate over the ids of documents that are not among `ids`, in any order."""
-        return (name for name in self.store.ids() if "\t" not in name and name not in ids)
+        return (name for name in self.ids() if name not in ids)
 
     def _settle_written(self) -> None:
         """Settle after a successful change; on a full disk this waits until the collection is opened again."""
@@ -442,6 +439,6 @@ class StoredDocuments:
         self.store.configure(self.store.settings | {"statistics": self.statistics.identity})
 
     def _parts(self) -> Iterator[list[Document]]:
-        ids = self.searched()
+        ids = self.store.ids()
         while some := list(islice(ids, self.store.about.part)):
             yield [document for document in self.store.documents(some) if document is not None]

@@ -322,8 +322,8 @@ def _opened(index: str | PathLike[str] | Collection, device: str | None = None) 
 def _check_engine(engine: type[Store], limits: Limits, *, bm25: bool, dense: bool) -> None:
     """Raise `ArgumentError` for vectors that the engine does not hold."""
     about = engine.about
-    if limits.long_documents == "passages" and not (about.in_folder and about.changes):
-        message = f"passages need a plain folder, not the {about.engine} engine: name a folder, or use maxpool"
+    if limits.long_documents == "passages" and not about.changes:
+        message = f"passages need a plain folder or a server, not the {about.engine} engine: name one, or use maxpool"
         raise ArgumentError(f"long_documents: {message}")
     for space, needed in (("bm25", bm25), ("dense", dense)):
         if needed and space not in about.spaces:

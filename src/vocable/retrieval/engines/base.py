@@ -169,6 +169,10 @@ class Store(ABC):
         """Count the documents that have each term, int64 [t], and all documents; of an engine on a server."""
         raise NotImplementedError
 
+    def count(self, filter: Filter) -> int:
+        """Count the documents that pass the filter; of an engine with filters that changes."""
+        raise NotImplementedError
+
     @classmethod
     def parse_options(cls, options: str | Mapping[str, object] | None, *, opening: bool = False) -> dict[str, object]:
         """Return the engine's own options, checked, from a mapping or text such as "weight_bits=8".

@@ -177,6 +177,9 @@ class EdgeStore(RowStore, FolderStore):
     def __len__(self) -> int:
         return self._shard.count()
 
+    def count(self, filter: Filter) -> int:
+        return self._shard.count(qdrant.Filter(must=[_condition(filter)]))
+
     def _found(self, ids: Sequence[str], payload: list[str], vectors: bool | list[str] = False) -> dict[str, Any]:
         """Return the points of documents by id."""
         with self._shard.reading() as shard:

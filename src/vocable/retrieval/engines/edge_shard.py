@@ -107,10 +107,10 @@ class OpenShard:
             self._sealed, self._written = False, True
             yield shard
 
-    def count(self) -> int:
-        """Return the number of documents."""
+    def count(self, filter: qdrant.Filter | None = None) -> int:
+        """Return the number of documents, or of the documents that pass a filter."""
         with self.reading() as shard:
-            return _count(shard)
+            return _count(shard, filter)
 
     def close(self) -> None:
         """Write everything to disk, seal the folder, and only then let other processes open it.
@@ -135,8 +135,8 @@ class OpenShard:
         unlock_file(self._lock)
 
 
-def _count(shard: qdrant.EdgeShard) -> int:
-    return int(shard.count(qdrant.CountRequest(exact=True)))
+def _count(shard: qdrant.EdgeShard, filter: qdrant.Filter | None = None) -> int:
+    return int(shard.count(qdrant.CountRequest(exact=True, filter=filter)))
 
 
 @contextmanager

@@ -294,6 +294,9 @@ class LuceneStore(ServerStore):
     def __len__(self) -> int:
         return int(self._whole("GET", "/_count")["count"])
 
+    def count(self, filter: Filter) -> int:
+        return int(self._whole("POST", "/_count", {"query": _condition(filter)})["count"])
+
     @property
     def nbytes(self) -> int:
         """Size of the index on disk, without its copies on other nodes."""

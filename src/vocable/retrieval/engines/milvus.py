@@ -259,12 +259,8 @@ class Milvus(ServerStore):
         """Count by an array of the terms' columns: a sparse vector has no filter."""
         if "://" not in self.place or len(columns) > MOST_ASKED:
             return self._all_counts(space), len(self)
-        counts, fields = dict[int, int](), ["count(*)"]
-        for column in columns:
-            condition = f"array_contains({space}_terms, {column})"
-            [entry] = self._ask(self._client.query, self.name, filter=condition, output_fields=fields)
-            counts[column] = entry["count(*)"]
-        return counts, len(self)
+        conditions = {column: f"array_contains({space}_terms, {column})" for column in columns}
+        return {column: self._count_where(condition) for column, condition in conditions.items()}, len(self)
 
     def _all_counts(self, space: Space) -> Mapping[int, int]:
         """Count all terms by reading all arrays, once for each version.
@@ -295,7 +291,14 @@ class Milvus(ServerStore):
             shutil.rmtree(self.place)
 
     def __len__(self) -> int:
-        return int(self._ask(self._client.query, self.name, output_fields=["count(*)"])[0]["count(*)"])
+        return self._count_where("")
+
+    def count(self, filter: Filter) -> int:
+        return self._count_where(_condition(filter))
+
+    def _count_where(self, condition: str) -> int:
+        [entry] = self._ask(self._client.query, self.name, filter=condition, output_fields=["count(*)"])
+        return int(entry["count(*)"])
 
     @property
     def nbytes(self) -> int | None:

@@ -305,6 +305,10 @@ class PostgreSQL(ServerStore):
     def __len__(self) -> int:
         return int(self._execute("SELECT count(*) FROM {table}")[0][0])
 
+    def count(self, filter: Filter) -> int:
+        condition, values = _condition(filter)
+        return int(self._execute(f"SELECT count(*) FROM {{table}} WHERE {condition}", values)[0][0])
+
     @property
     def nbytes(self) -> int:
         """Size of the table with its indexes and long values."""

@@ -258,6 +258,10 @@ class Qdrant(ServerStore):
     def __len__(self) -> int:
         return int(self._ask(self._client.count, self.name, exact=True).count)
 
+    def count(self, filter: Filter) -> int:
+        passing = self._models.Filter(must=[self._condition(filter)])
+        return int(self._ask(self._client.count, self.name, count_filter=passing, exact=True).count)
+
     @property
     def nbytes(self) -> None:
         return None
