@@ -6,8 +6,10 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +120,7 @@ def test_scores_are_right_after_every_change(named: Callable[[str], str], tmp_pa
         delete(beside, gone)
     documents = {name: one for name, one in documents.items() if name not in gone}
     assert_scores(place, documents, mean, precision(place))
-    with open_index(place) as opened:
-        store: Any = opened.store
-        now = sum(map(len, stemmed([one.full for one in documents.values()], "english")))
-        assert store.settings_now()["words"] == now
+    now = sum(map(len, stemmed([one.full for one in documents.values()], "english")))
     counted: Any = check_engine(place)
     words = {word for some in stemmed([one.full for one in documents.values()], "english") for word in some}
     assert (counted.documents, counted.words, counted.wrong) == (len(documents), len(words), 0)
@@ -222,3 +221,24 @@ def test_a_writer_that_was_open_during_a_replacement_weighs_with_the_new_mean_le
     words = sum(map(len, stemmed([one.full for one in files[4]], "english")))
     kept = {one.id: one for one in [*files[4], Document("new", "old rivers and a fox")]}
     assert_scores(place, kept, words / 20, precision(place))
+
+
+def test_writers_at_once_leave_the_true_counts(named: Callable[[str], str]) -> None:
+    if "milvus" in named("atonce"):
+        pytest.skip("Milvus Lite has one writer at a time")
+    place, lots = named("atonce"), [texts(10, seed=seed, longest=20 + 20 * seed) for seed in range(4)]
+    lots = [[one._replace(id=f"{number}{one.id}") for one in some] for number, some in enumerate(lots)]
+    make(place, texts(20, seed=9))
+
+    def write(documents: list[Document]) -> None:
+        with open_index(place) as opened:
+            opened.loaded_model = MODEL("vocable-mini")
+            opened.add(documents)
+
+    with ThreadPoolExecutor(len(lots)) as pool:
+        list(pool.map(write, lots))
+    stored = [*texts(20, seed=9), *chain.from_iterable(lots)]
+    counted: Any = check_engine(place)
+    length = sum(map(len, stemmed([one.full for one in stored], "english"))) / len(stored)
+    assert (counted.documents, counted.wrong) == (len(stored), 0)
+    assert counted.mean_length == pytest.approx(length)

@@ -7,6 +7,9 @@ A document's vector has tf / (tf + k1 (1 - b + b length / mean)) for each word, 
 times its inverse document frequency, so that a score is a dot product, as in `vocable.retrieval.statistics`. The mean
 length of the making stays in use: a weight changes by at most 0.75 of what the mean length does.
 
+The vector also has an entry for each binary digit of the document's length, in columns that no query has. The number of
+all words follows from the document frequencies of these columns, so it is right whoever writes, and after a kill.
+
 Letters: m documents, q queries.
 """
 
@@ -30,7 +33,8 @@ from vocable.retrieval.statistics import DRIFT
 from vocable.retrieval.words import stemmed
 
 logger = logging.getLogger(__name__)
-NUMBERS = 1_000_000_000  # columns; the sparse vectors of PostgreSQL have no more
+DIGITS = 32  # binary ones of a length in words
+NUMBERS = 1_000_000_000 - DIGITS  # of words, before the columns of digits; PostgreSQL has no more than 1e9 columns
 
 
 @lru_cache(maxsize=1 << 17)
@@ -38,7 +42,7 @@ def number_of(word: str) -> int:
     """Return the number of a stemmed word.
 
     >>> number_of("cat"), number_of("cat") == number_of("cats")
-    (148265519, False)
+    (105325391, False)
     """
     return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "big") % NUMBERS
 
@@ -46,40 +50,34 @@ def number_of(word: str) -> int:
 class HashedWords:
     """The words of a collection in the space bm25 of a store on a server.
 
-    `mean` is the mean length in use, None before the first documents, and `words` the number of words of all documents.
+    `mean` is the mean length in use, None before the first documents.
     """
 
-    def __init__(self, store: Store, language: str, mean: float | None, words: int) -> None:
-        self._store, self._language, self.mean, self.words = store, language, mean, words
-
-    def settings(self) -> dict[str, object]:
-        """Return the figures that the store keeps."""
-        return {"mean_length": self.mean, "words": self.words}
+    def __init__(self, store: Store, language: str, mean: float | None) -> None:
+        self._store, self._language, self.mean = store, language, mean
 
     @contextmanager
-    def changing(self, added: Sequence[str], removed: Sequence[str]) -> Iterator[csr_array | None]:
-        """Count texts that the block adds to and removes from the store; yields the vectors of the added ones."""
-        counted = self.words
-        if self._store.settings["whole"]:  # a making writes a part again only if it was not counted
-            self.mean = self._store.settings_now()["mean_length"]  # of a collection that may have taken the name
-            self.words -= sum(map(len, stemmed(removed, self._language)))
+    def changing(self, added: Sequence[str]) -> Iterator[csr_array | None]:
+        """Give the documents another version at the end of the block; yields the vectors of the added texts."""
+        if self._store.settings["whole"]:  # of a collection that may have taken the name
+            self.mean = self._store.settings_now()["mean_length"]
         weights = self.weights(added) if added else None
-        with self._store.changing(self.words - counted):
+        with self._store.changing():
             yield weights
 
     def weights(self, texts: Sequence[str]) -> csr_array:
-        """Return the vectors of m texts as documents, csr_array [m, columns], and count their words.
+        """Return the vectors of m texts as documents, csr_array [m, columns].
 
         Without a mean length so far, the mean length of these texts is taken into use.
         """
         words = stemmed(texts, self._language)
-        lengths = np.array([len(some) for some in words], dtype=np.float64)
-        self.words += int(lengths.sum())
+        lengths = np.array([len(some) for some in words], dtype=np.int64)
         if self.mean is None and lengths.any():
             self.mean = float(lengths.mean())
         counts = _counted(words)
-        weights = term_frequency_weights(counts, lengths, self.mean or 1.0)
-        return csr_array((weights.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+        weights = term_frequency_weights(counts, lengths.astype(np.float64), self.mean or 1.0)
+        matrix = csr_array((weights.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+        return matrix + _digits(lengths)
 
     def weigh_all(
         self, parts: Iterable[Sequence[Document]], texts_of: Callable[[Sequence[Document]], Sequence[str]]
@@ -88,16 +86,15 @@ class HashedWords:
 
         A killed call begins again when repeated.
         """
-        words, documents = self.words, len(self._store)
-        if (mean := words / max(1, documents)) == self.mean:
+        self._store.optimize()  # counts see what is written
+        if (mean := self.mean_now()) == self.mean:
             return
         self.mean = mean
-        with progress("weigh words", documents) as advance:
+        with progress("weigh words", len(self._store)) as advance:
             for part in parts:
                 self._store.replace_vectors([document.id for document in part], "bm25", self.weights(texts_of(part)))
                 advance(len(part))
-        self.words = words
-        self._store.configure(self._store.settings | self.settings())
+        self._store.configure(self._store.settings | {"mean_length": mean})
 
     def warn_of_drift(self) -> None:
         """Log that the mean length of the documents has left the length that their weights were made with."""
@@ -107,8 +104,9 @@ class HashedWords:
             logger.warning("%s: %s: index again, with --replace", self._store.place, lengths)
 
     def mean_now(self) -> float:
-        """Return the mean length of the documents as they are now, roughly if several writers added at once."""
-        return float(self._store.settings_now().get("words", 0) / max(1, len(self._store)))
+        """Return the mean length of the documents as they are now."""
+        frequencies, documents = self._store.count_terms(NUMBERS + np.arange(DIGITS), "bm25")
+        return int(frequencies @ (1 << np.arange(DIGITS))) / max(1, documents)
 
     def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
         """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""
@@ -127,3 +125,14 @@ def _counted(texts: Sequence[Sequence[str]]) -> csr_array:
     counts = count_words(texts, {word: number_of(word) for word in chain.from_iterable(texts)}, UNBOUNDED)
     counts.sum_duplicates()  # of two words with one number
     return counts
+
+
+def _digits(lengths: np.ndarray) -> csr_array:
+    """Return the binary digits [m, columns] of m lengths, in the columns from `NUMBERS` on.
+
+    >>> (_digits(np.array([5, 0])).indices - NUMBERS).tolist()
+    [0, 2]
+    """
+    rows, digits = np.nonzero(lengths[:, None] >> np.arange(DIGITS) & 1)
+    ones = np.ones(len(rows), dtype=np.float32)
+    return csr_array((ones, (rows, NUMBERS + digits)), shape=(len(lengths), UNBOUNDED))

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from vocable.progress import progress
 from vocable.retrieval.collection import Collection
+from vocable.retrieval.hashed_words import NUMBERS
 from vocable.retrieval.protocols import Space
 from vocable.tables import NONE, Table, Tabular
 
@@ -63,7 +64,8 @@ def recount(collection: Collection) -> Recount:
     weighed = mean = None
     if collection.hashed_words is not None:
         weighed, mean = collection.hashed_words.mean, collection.hashed_words.mean_now()
-    terms, words = len(frequencies["sparse"]), len(frequencies["bm25"]) if "bm25" in frequencies else None
+    words = sum(column < NUMBERS for column in frequencies["bm25"]) if "bm25" in frequencies else None
+    terms = len(frequencies["sparse"])
     return Recount(collection.place, store.about.engine, documents, terms, words, wrong, weighed, mean)
 
 

@@ -50,7 +50,6 @@ class CollectionSettings:
     progress: StreamProgress = field(default_factory=StreamProgress)  # of the making
     whole: bool = False  # the making is complete
     mean_length: float | None = None  # in words, that BM25's weights on a server were made with
-    words: int = 0  # of all documents on a server with BM25, repeats counted; roughly, if several writers add at once
     statistics: int | None = None  # identity of the file of statistics
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many
 

@@ -91,7 +91,7 @@ class StoredDocuments:
             elif settings.whole and self.statistics.drifted > DRIFT:
                 self._settle(DRIFT)  # a kill came between a change and this
         if settings.bm25 and not store.about.in_folder:
-            self.hashed_words = HashedWords(store, self.language, settings.mean_length, settings.words)
+            self.hashed_words = HashedWords(store, self.language, settings.mean_length)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -236,8 +236,8 @@ class StoredDocuments:
                 if stored is None:
                     read = [document.full for document in part], self.document_encoder.tokenization
                     done.coverage = Coverage(*done.coverage).with_sample(*read)
-                counted = {} if self.hashed_words is None else self.hashed_words.settings()
-                self.store.configure(self.store.settings | counted | {"progress": asdict(done)})
+                lengths = {} if self.hashed_words is None else {"mean_length": self.hashed_words.mean}
+                self.store.configure(self.store.settings | lengths | {"progress": asdict(done)})
 
     def counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""
@@ -389,9 +389,8 @@ class StoredDocuments:
     @contextmanager
     def _counting(self, added: Content, replaced: Sequence[Document]) -> Iterator[csr_array | None]:
         """Count a change of the documents in the block; yields the vectors for BM25."""
-        texts = self._counted_texts(replaced)
         if self.hashed_words is not None:
-            with self.hashed_words.changing(added.texts, texts) as weights:
+            with self.hashed_words.changing(added.texts) as weights:
                 yield weights
             return
         with self.store.changing():
@@ -399,7 +398,8 @@ class StoredDocuments:
                 yield None
                 return
             vectors = self.vectors([document.id for document in replaced])
-            with self.statistics.changing(added, Content(vectors, texts)) as weights:
+            removed = Content(vectors, self._counted_texts(replaced))
+            with self.statistics.changing(added, removed) as weights:
                 yield weights
 
     def _counted_texts(self, documents: Sequence[Document]) -> list[str]:

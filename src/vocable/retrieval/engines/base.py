@@ -145,8 +145,8 @@ class Store(ABC):
         return self._changes  # no other process changes a folder that is open
 
     @contextmanager
-    def changing(self, words: int = 0) -> Iterator[None]:
-        """Give the documents another version at the end of the block; a server counts `words` more in them."""
+    def changing(self) -> Iterator[None]:
+        """Give the documents another version at the end of the block."""
         try:
             yield
         finally:

@@ -183,7 +183,7 @@ class ServerStore(RowStore):
         return self._read_record().get("version")
 
     @contextmanager
-    def changing(self, words: int = 0) -> Iterator[None]:
+    def changing(self) -> Iterator[None]:
         if not self.settings.get("whole"):  # nobody searches it yet, and `configure` gives it a version
             yield
             return
@@ -193,7 +193,7 @@ class ServerStore(RowStore):
         except (ArgumentError, DataError):  # raised before anything was written
             self._set_version(_new_version())
             raise
-        self._set_version(_new_version(), words)
+        self._set_version(_new_version())
 
     def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
         """Count the documents that have each term, int64 [t], and all documents, as they are now.
@@ -211,11 +211,9 @@ class ServerStore(RowStore):
             self._total = Counted(documents, now)
         return np.array([kept[column].documents for column in wanted], dtype=np.int64), self._total.documents
 
-    def _set_version(self, version: str | None, words: int = 0) -> None:
+    def _set_version(self, version: str | None) -> None:
         """Write a version into the record, which may be that of a replacement of this collection."""
-        record = self._read_record()
-        settings = {**record["settings"], "words": record["settings"].get("words", 0) + words}
-        self._write_record({**record, "settings": settings, "version": version})
+        self._write_record({**self._read_record(), "version": version})
 
     def settings_now(self) -> Mapping[str, Any]:
         settings: Mapping[str, Any] = self._read_record()["settings"]
