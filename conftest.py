@@ -7,7 +7,7 @@ from pathlib import Path
 SOURCES = Path(__file__).with_name("src")
 
 # Scripts: their tests run them as processes; imports for processes of their own.
-collect_ignore_glob = ["tests/torture/[!t]*.py", "tests/preload.py"]
+collect_ignore_glob = ["tests/slow/[!t]*.py", "tests/preload.py"]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

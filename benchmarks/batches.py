@@ -16,9 +16,9 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array, vstack
 
 from vocable.data import read_corpus
-from vocable.encoder.idf import idf
-from vocable.encoder.load import load_encoder
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.idf import idf
+from vocable.encoding.load import load_encoder
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.options import DType, Runtime
 
 TOGETHER = 10  # documents of one addition

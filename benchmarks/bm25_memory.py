@@ -23,10 +23,10 @@ import torch
 from machine import machine, peak_memory, print_machine
 
 from studies.beir import MSMARCO_SIZE
+from vocable.core.tables import Table
 from vocable.data import read_texts
-from vocable.retrieval.bm25 import RM3, BM25Index
-from vocable.retrieval.exact_kernels import windows_of
-from vocable.tables import Table
+from vocable.indexes.bm25 import RM3, BM25Index
+from vocable.indexes.exact_kernels import windows_of
 
 CPU = torch.device("cpu")
 WORDS = 56  # of a passage

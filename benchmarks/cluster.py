@@ -30,10 +30,10 @@ from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
 import vocable as vo
-from vocable.retrieval.engines.server import patiently
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.protocols import engine_of
-from vocable.vectors import VectorsMeta, write_vectors
+from vocable.encoding.vectors import VectorsMeta, write_vectors
+from vocable.engines.protocols import engine_of
+from vocable.engines.server import patiently
+from vocable.indexes.exact_index import ExactIndex
 
 FILES = 4
 CLIENTS = (1, 8)

@@ -33,15 +33,15 @@ from scipy.sparse.linalg import norm
 from sentence_transformers import SparseEncoder
 
 from vocable.data import read_texts
-from vocable.encoder.cpu import native_bfloat16
-from vocable.encoder.encode import encode
-from vocable.encoder.export import export_model
-from vocable.encoder.graph import GRAPHS, GraphEncoder, GraphModel
-from vocable.encoder.hub import locate
-from vocable.encoder.load import load_encoder
-from vocable.encoder.sparse_encoder import load_sparse_encoder as load
-from vocable.encoder.terms import special_terms, terms
-from vocable.encoder.torch_model import BATCH_TOKENS
+from vocable.encoding.encode import encode
+from vocable.encoding.graph import GRAPHS, GraphEncoder, GraphModel
+from vocable.encoding.hub import locate
+from vocable.encoding.load import load_encoder
+from vocable.encoding.terms import special_terms, terms
+from vocable.torch_models.cpu import native_bfloat16
+from vocable.torch_models.export import export_model
+from vocable.torch_models.sparse_encoder import load_sparse_encoder as load
+from vocable.torch_models.torch_model import BATCH_TOKENS
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
 THEIR_BATCHES = {"cpu": (4, 8, 16, 32), "cuda": (32, 128, 512)}  # texts

@@ -37,16 +37,16 @@ from machine import machine
 from scipy.sparse import csr_array, vstack
 from search import mixtures
 
+from vocable.collection.check import EngineCheck, compare_with_exact
+from vocable.core.tables import NONE, Table
 from vocable.data import Document, read_corpus, read_queries
-from vocable.encoder.load import load
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.load import load
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.vectors import read_vectors
+from vocable.engines.protocols import engine_of
+from vocable.engines.seismic import SeismicIndex
 from vocable.errors import MissingExtraError
-from vocable.retrieval.check import EngineCheck, compare_with_exact
-from vocable.retrieval.engines.seismic import SeismicIndex
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.protocols import engine_of
-from vocable.tables import NONE, Table
-from vocable.vectors import read_vectors
+from vocable.indexes.exact_index import ExactIndex
 
 DEPTHS = (10, 100)
 

@@ -29,11 +29,11 @@ import torch
 from machine import machine, medians, peak_memory, print_machine
 from search import random_vectors
 
+from vocable.core.figures import empty_panels, save_figure
 from vocable.data import read_texts
-from vocable.encoder.encode import encode
-from vocable.encoder.load import load
-from vocable.figures import empty_panels, save_figure
-from vocable.retrieval.exact_index import ExactIndex
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
+from vocable.indexes.exact_index import ExactIndex
 
 CPU = torch.device("cpu")
 DOCUMENTS = (10_000, 30_000, 100_000, 300_000, 1_000_000)

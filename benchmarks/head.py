@@ -25,9 +25,9 @@ from machine import NOT_NATIVE, figure, machine, medians, peak_memory, print_mac
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 
-from vocable.encoder import head
-from vocable.encoder.cpu import native_bfloat16
-from vocable.encoder.head import max_logits, sparse_head
+from vocable.torch_models import head
+from vocable.torch_models.cpu import native_bfloat16
+from vocable.torch_models.head import max_logits, sparse_head
 
 OURS, THEIRS = "vocable", "sentence-transformers"
 

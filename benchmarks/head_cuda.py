@@ -25,8 +25,8 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM, PreTrainedModel
 
-from vocable.encoder.fuse import without_logits
-from vocable.encoder.head import max_logits, sparse_head
+from vocable.torch_models.fuse import without_logits
+from vocable.torch_models.head import max_logits, sparse_head
 
 Shape = tuple[int, int, int, int]  # b, s, d, v
 

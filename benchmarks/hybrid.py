@@ -22,11 +22,11 @@ from scipy.stats import t as student_t
 
 import vocable as vo
 from vocable.cli.demo import known_items
+from vocable.collection.collection import Collection
+from vocable.core.tables import Table, p_value
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.significance import ComparedEvaluations
-from vocable.retrieval.collection import Collection
-from vocable.tables import Table, p_value
 
 MEASURE = "nDCG@10"
 

@@ -21,14 +21,14 @@ from random import Random
 from ir_measures import Qrel
 
 import vocable as vo
+from vocable.core.tables import Table
 from vocable.data import Document, Query
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import retrieve_lexically
 from vocable.evaluation.significance import mean_interval
-from vocable.retrieval.languages import ENGLISH, ICU, NO_LANGUAGE, UNSPACED_LANGUAGES, language_of
-from vocable.retrieval.words import words
-from vocable.tables import Table
+from vocable.language.languages import ENGLISH, ICU, NO_LANGUAGE, UNSPACED_LANGUAGES, language_of
+from vocable.language.words import words
 from vocable.tuning.questions import Kind, Rarity, question
 
 MEASURES = ("nDCG@10", "RR")

@@ -26,9 +26,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from search import SIZE, machine, mixtures, random_vectors, some
 
-from vocable.retrieval.exact_shards import SHARD_POSTINGS, Exact, load_exact, save_exact
-from vocable.retrieval.ranking import Ranking
-from vocable.vectors import StoredVectors, VectorsMeta, read_file, read_vectors, write_vectors
+from vocable.encoding.vectors import StoredVectors, VectorsMeta, read_file, read_vectors, write_vectors
+from vocable.indexes.exact_shards import SHARD_POSTINGS, Exact, load_exact, save_exact
+from vocable.indexes.ranking import Ranking
 
 PART = 32_768  # documents of a file of vectors
 META = VectorsMeta("random", "random", "max", "document", 0, SIZE)

@@ -34,7 +34,7 @@ from random_model import ACTIVE, HIDDEN, LAYERS, write_random_model
 from sentence_transformers import SparseEncoder
 
 from vocable.data import read_texts
-from vocable.encoder.fuse import fuse
+from vocable.torch_models.fuse import fuse
 
 VOCABULARIES = (30_522, 100_000, 250_000)
 SHAPES = ((12, 32), (12, 128), (12, 256), (48, 32))  # b texts of s tokens; the last has the tokens of the second

@@ -38,7 +38,7 @@ from machine import machine, print_machine, ratio
 from served import Served
 
 import vocable
-from vocable.encoder.sparse_encoder import load_sparse_encoder
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
 
 PEER = """
 import sys

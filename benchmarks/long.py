@@ -30,20 +30,20 @@ import torch
 from machine import machine
 from scipy.sparse import csr_array, vstack
 
+from vocable.collection.verbs import index
+from vocable.core.tables import Table, p_value
 from vocable.data import Document, Qrel, Query, read_examples
-from vocable.encoder.load import load
-from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import TextEncoder
-from vocable.encoder.windows import maximum
+from vocable.encoding.load import load
+from vocable.encoding.pruning import prune
+from vocable.encoding.terms import terms
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.windows import maximum
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.significance import paired_t_test
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.ranking import Ranking
 from vocable.options import LongDocuments
-from vocable.pruning import prune
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.verbs import index
-from vocable.tables import Table, p_value
 
 MEASURES = ("nDCG@10", "R@100")
 SEED, K = 0, 100

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from vocable.encoder.cpu import native_bfloat16
+from vocable.torch_models.cpu import native_bfloat16
 
 PROC = Path("/proc/self")
 NOT_NATIVE = "bfloat16: not native here, not measured"

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from vocable.adapt.alignment import Alignment, align
-from vocable.encoder.tokens import CLASSES
+from vocable.encoding.tokens import CLASSES
 
 # Which tokens are special is not in a bare tokenizer.json: these are, where the vocabulary has them.
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}

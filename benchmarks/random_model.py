@@ -15,8 +15,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from vocable.adapt.calibrate import calibrate
-from vocable.encoder.fuse import parts
-from vocable.encoder.sparse_encoder import sparse_encoder
+from vocable.torch_models.fuse import parts
+from vocable.torch_models.sparse_encoder import sparse_encoder
 
 LAYERS, HIDDEN, VOCABULARY = 6, 384, 30_522
 ACTIVE = 0.01  # share of the vocabulary that is active in a text

@@ -21,9 +21,9 @@ from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
 from vocable.data import Document, Qrel, Query
+from vocable.encoding.vectors import selected
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
-from vocable.vectors import selected
 from vocable.wackiness.ablate import ABLATION_MEASURES, RANDOM_DRAWS, Ablation, remove_wackiest
 
 THRESHOLDS = (10, 100, 1000, 3000, 10_000)

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from machine import machine
 
-from vocable.encoder.load import load_encoder
+from vocable.core.tables import Table, p_value
+from vocable.encoding.load import load_encoder
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, rerank_dataset, retrieve, retrieve_lexically
 from vocable.evaluation.significance import compare
-from vocable.retrieval.fusion import fused
-from vocable.retrieval.ranking import Ranking, ranking_of
-from vocable.tables import Table, p_value
+from vocable.indexes.fusion import fused
+from vocable.indexes.ranking import Ranking, ranking_of
 
 MEASURE, RESULTS = "nDCG@10", 100
 

@@ -20,11 +20,11 @@ import torch
 from machine import machine, print_machine
 
 import vocable as vo
+from vocable.collection.collection import Collection
 from vocable.data import read_corpus
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.significance import ComparedEvaluations
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.ranking import Ranking
+from vocable.indexes.ranking import Ranking
 
 MEASURE, K = "nDCG@10", 10
 

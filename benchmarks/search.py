@@ -25,9 +25,9 @@ import numpy as np
 import qdrant_edge as edge
 from scipy.sparse import csr_array
 
-from vocable.retrieval.bm25_weights import inverse_document_frequency
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.vectors import read_vectors
+from vocable.encoding.vectors import read_vectors
+from vocable.indexes.bm25_weights import inverse_document_frequency
+from vocable.indexes.exact_index import ExactIndex
 
 SIZE = 30_522  # terms of the output vocabulary
 BLOCK = 50_000  # documents that are mixed at once

@@ -36,10 +36,10 @@ from scipy.sparse import csr_array, vstack
 from search import mixtures
 
 import vocable as vo
+from vocable.core.tables import Table
+from vocable.encoding.vectors import read_vectors, write_vectors
+from vocable.engines.protocols import engine_of
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.retrieval.protocols import engine_of
-from vocable.tables import Table
-from vocable.vectors import read_vectors, write_vectors
 
 MEASURE = "nDCG@10"
 WEIGHTS = {"sparse": "sparse=1", "BM25": "bm25=1"}

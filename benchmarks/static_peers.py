@@ -21,7 +21,7 @@ from typing import Any
 from bm25s.stopwords import STOPWORDS_EN
 
 import vocable as vo
-from vocable.encoder.hub import BY_LOOKUP
+from vocable.encoding.hub import BY_LOOKUP
 
 BARE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Search</title><ol></ol>

@@ -33,10 +33,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from static_peers import PEERS, Peer
 from static_server import Served
 
+from vocable.core.progress import track
+from vocable.core.tables import NONE, Table
 from vocable.data import Document, Qrel, Query, read_corpus, read_judgments, read_queries
 from vocable.errors import VocableError
-from vocable.progress import track
-from vocable.tables import NONE, Table
 
 MEASURE = ir_measures.parse_measure("nDCG@10")
 SHOWN = 10  # hits of a query

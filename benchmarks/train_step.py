@@ -38,9 +38,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import PrinterCallback
 
 from vocable.data import read_texts
-from vocable.encoder.cpu import float32_attention, native_bfloat16, use_few_shapes
-from vocable.encoder.fuse import fuse
-from vocable.encoder.hub import locate
+from vocable.encoding.hub import locate
+from vocable.torch_models.cpu import float32_attention, native_bfloat16, use_few_shapes
+from vocable.torch_models.fuse import fuse
 from vocable.training.callbacks import ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import make_objective

@@ -28,10 +28,10 @@ from machine import machine
 from scipy.sparse import csr_array, vstack
 from search import mixtures, random_vectors, some
 
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.export import export
-from vocable.tables import Table
-from vocable.vectors import VectorsMeta, read_vectors, write_vectors
+from vocable.core.tables import Table
+from vocable.encoding.vectors import VectorsMeta, read_vectors, write_vectors
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.export import export
 
 BLOCK = 32  # documents of BMP's blocks
 

@@ -23,13 +23,13 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.encoder.load import load
-from vocable.encoder.terms import input_terms
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.vectors import selected
-from vocable.wackiness.expansions import ExpansionData, word_surfaces
+from vocable.encoding.load import load
+from vocable.encoding.terms import input_terms
+from vocable.encoding.vectors import selected
+from vocable.indexes.exact_index import ExactIndex
+from vocable.wackiness.expansions import ExpansionData, without_itself, word_surfaces
 from vocable.wackiness.measure import wackiness_of
-from vocable.wackiness.score import WackinessSettings, expansions, lexical_importance, without_itself
+from vocable.wackiness.score import WackinessSettings, expansions, lexical_importance
 
 OWN = 0.3  # share of a vector's entries that stand in the text itself
 

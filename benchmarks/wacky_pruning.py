@@ -17,17 +17,18 @@ import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.load import load
-from vocable.encoder.terms import input_terms, remove_expansions, terms
+from vocable.encoding.load import load
+from vocable.encoding.term_scores import read_wackiest
+from vocable.encoding.terms import input_terms, remove_expansions, terms
+from vocable.encoding.vectors import selected
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.quality import JudgedMeasures, parse_measures
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.evaluation.significance import paired_t_test
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.vectors import selected
+from vocable.indexes.exact_index import ExactIndex
 from vocable.wackiness.expansions import expansion_data
-from vocable.wackiness.measure import read_wackiest, wackiness_of
+from vocable.wackiness.measure import wackiness_of
 from vocable.wackiness.score import WackinessSettings
 
 MEASURE, DEPTH = "nDCG@10", 100

@@ -19,8 +19,8 @@ from vocable import options
 ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 GROUPS = {
-    "search": ("retrieval", "vectors", "evaluation"),
-    "encode": ("encoder", "data"),
+    "search": ("collection", "engines", "explanation", "indexes", "evaluation"),
+    "encode": ("encoding", "torch_models", "data"),
     "train": ("training", "objectives"),
     "adapt": ("adapt",),
     "analyze": ("analysis", "wackiness"),

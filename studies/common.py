@@ -24,9 +24,9 @@ from studies.results import Reproduction, reproduction
 from studies.runs import RunError
 from studies.toys import Toys
 from vocable.cli import silence
+from vocable.core.progress import progress
 from vocable.data import tolerating
 from vocable.errors import ArgumentError, DataError, LostProcessError, VocableError, require_extra
-from vocable.progress import progress
 from vocable.training import distributed
 
 logger = logging.getLogger("vocable.studies")

@@ -23,12 +23,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csc_array, csr_array, hstack, vstack
 
-from vocable.encoder.terms import without_accents
+from vocable.encoding.terms import without_accents
+from vocable.encoding.vectors import as_vectors
 from vocable.errors import ArgumentError, VectorsError
-from vocable.vectors import as_vectors
 
 if TYPE_CHECKING:
-    from vocable.encoder.tokens import Surface
+    from vocable.encoding.tokens import Surface
 
     Normalizer = Callable[[Surface], Surface]
 
@@ -40,7 +40,7 @@ PORTER = Stemmer.Stemmer("porter")
 def case_folding(surface: Surface) -> Surface:
     """Return the surface in lower case.
 
-    >>> from vocable.encoder.tokens import Surface
+    >>> from vocable.encoding.tokens import Surface
     >>> case_folding(Surface("Naïve", True, "word")).text
     'naïve'
     """
@@ -50,7 +50,7 @@ def case_folding(surface: Surface) -> Surface:
 def accent_stripping(surface: Surface) -> Surface:
     """Return the surface without accents.
 
-    >>> from vocable.encoder.tokens import Surface
+    >>> from vocable.encoding.tokens import Surface
     >>> accent_stripping(Surface("Naïve", True, "word")).text
     'Naive'
     """
@@ -60,7 +60,7 @@ def accent_stripping(surface: Surface) -> Surface:
 def porter_stem(surface: Surface) -> Surface:
     """Return the Porter stem of a token that begins a word, in lower case; other tokens stay.
 
-    >>> from vocable.encoder.tokens import Surface
+    >>> from vocable.encoding.tokens import Surface
     >>> porter_stem(Surface("connections", True, "word")).text
     'connect'
     """
@@ -76,12 +76,12 @@ def coarse_graining(
     single bytes, unused ids) are classes of their own.
 
     Args:
-        surfaces: of the v tokens, from `vocable.encoder.tokens.token_surfaces`.
+        surfaces: of the v tokens, from `vocable.encoding.tokens.token_surfaces`.
         normalizers: `case_folding`, `accent_stripping`, `porter_stem`, or any function from surface to surface, applied
             in this order.
         size: v, if the vectors have more terms than the tokenizer has tokens; each of these is its own class.
 
-    >>> from vocable.encoder.tokens import Surface
+    >>> from vocable.encoding.tokens import Surface
     >>> words = [Surface(text, True, "word") for text in ("Café", "cafe", "cat")]
     >>> coarse_graining(words, case_folding, accent_stripping).tolist()
     [0, 0, 1]

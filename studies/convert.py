@@ -18,9 +18,9 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from vocable.encoder.hub import first_line
+from vocable.core.storage import replacing_folder
+from vocable.encoding.hub import first_line
 from vocable.errors import ModelError, VocableError
-from vocable.storage import replacing_folder
 
 PICKLED, CONVERTED = "pytorch_model.bin", "model.safetensors"
 TEXTS = ["*.json", "*.txt", "*.model", "*/config.json"]  # all but weights

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vocable.errors import ArgumentError
-from vocable.retrieval.exact_shards import MAKING_BYTES, SHARD_POSTINGS
+from vocable.indexes.exact_shards import MAKING_BYTES, SHARD_POSTINGS
 from vocable.training.recipe import Recipe
 
 CONTAINER = (  # files of a container's limit and of what it takes, of both versions of control groups

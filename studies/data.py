@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from datasets import load_dataset
 
-from vocable.encoder.hub import first_line
+from vocable.core.progress import progress
+from vocable.core.storage import replacing, replacing_folder
+from vocable.core.tables import Table
+from vocable.encoding.hub import first_line
 from vocable.errors import ArgumentError, DataError, VocableError
-from vocable.progress import progress
-from vocable.storage import replacing, replacing_folder
-from vocable.tables import Table
 
 Row = Mapping[str, Any]
 

@@ -13,9 +13,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import load_file_path
 
-from vocable.encoder.hub import locate
-from vocable.encoder.opening import open_model
-from vocable.retrieval.ranking import Ranking
+from vocable.encoding.hub import locate
+from vocable.indexes.ranking import Ranking
+from vocable.torch_models.opening import open_model
 
 # Beginnings of a dense model's name, and the pooling of a checkpoint that is not of sentence-transformers.
 POOLINGS = {"dense:": "mean", "dense-cls:": "cls", "dense-dot:": "mean"}

@@ -21,19 +21,19 @@ from vocable.adapt.inspect import head_of
 from vocable.adapt.train_vocabulary import fragmentation as fragmentation_of
 from vocable.analysis.logits import logit_statistics
 from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
-from vocable.encoder.fuse import parts
-from vocable.encoder.load import load
-from vocable.encoder.protocol import Role
-from vocable.encoder.terms import expansion_entries, input_terms, terms
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.core.storage import read_record, write_record
+from vocable.encoding.load import load
+from vocable.encoding.protocol import Role
+from vocable.encoding.pruning import prune
+from vocable.encoding.terms import expansion_entries, input_terms, terms
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import DataError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.quality import Evaluation, Retrieval, evaluate_run
 from vocable.evaluation.retrieval import retrieve_lexically
-from vocable.pruning import prune
-from vocable.retrieval.exact_shards import Exact
-from vocable.storage import read_record, write_record
+from vocable.indexes.exact_shards import Exact
+from vocable.torch_models.fuse import parts
 from vocable.training.callbacks import LOG
 from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.wackiness.ablate import THRESHOLDS, Control, ablate

@@ -19,8 +19,8 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 
+from vocable.core.progress import track
 from vocable.errors import DataError
-from vocable.progress import track
 
 PIECE = 1 << 20  # bytes read at once
 MOST = 1 << 21  # values between two instructions that put them into a dictionary

@@ -21,10 +21,10 @@ from studies.prepared import PREPARED
 from studies.runs import BEFORE_TRAINING, Change, Request, Run
 from studies.toys import Toys
 from studies.vectors import Place
+from vocable.core.tables import Table, Tabled, counted
 from vocable.data.sources import parse_source
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Convention
-from vocable.tables import Table, Tabled, counted
 from vocable.training.prepared import prepared_folder
 from vocable.training.recipe import Recipe
 from vocable.training.variants import plan_runs

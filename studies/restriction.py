@@ -14,8 +14,8 @@ from bm25s.stopwords import STOPWORDS_EN
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.terms import expansion_entries, input_terms, terms
-from vocable.vectors import selected
+from vocable.encoding.terms import expansion_entries, input_terms, terms
+from vocable.encoding.vectors import selected
 
 Restriction = Literal["own terms", "stop words", "half of the terms"]
 MARKS = "▁Ġ "  # that tokenizers put before a word

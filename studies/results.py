@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from studies.measurements import Column, Value, Values, per_query
 from studies.plan import Figure, Plan, Row, Study
 from studies.runs import Request
+from vocable.core.figures import ACROSS, MARKERS, add_legend, empty_panels
+from vocable.core.html import Drawing, Section, drawing, write_page
+from vocable.core.storage import write_record
+from vocable.core.tables import NONE, Table, Tabled
 from vocable.evaluation.significance import paired_t_test
-from vocable.figures import ACROSS, MARKERS, add_legend, empty_panels
-from vocable.html import Drawing, Section, drawing, write_page
-from vocable.storage import write_record
-from vocable.tables import NONE, Table, Tabled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,12 +28,12 @@ from studies.measurements import Column, Function, Values
 from studies.prepared import PREPARED, with_prepared_examples
 from studies.vectors import Encoders, Place
 from vocable.adapt.stages import stage, stages
-from vocable.encoder.hub import first_line, trusting
-from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.load import load
-from vocable.encoder.sparse_encoder import save_model
+from vocable.core.storage import finish, finished, read_record, replacing_folder, resumable, write_record
+from vocable.encoding.hub import first_line, trusting
+from vocable.encoding.load import load
 from vocable.errors import RecipeError, VocableError
-from vocable.storage import finish, finished, read_record, replacing_folder, resumable, write_record
+from vocable.torch_models.inference_free import make_inference_free
+from vocable.torch_models.sparse_encoder import save_model
 from vocable.training import distributed
 from vocable.training.callbacks import LOG, last_checkpoint
 from vocable.training.pretraining.pretrain import KEPT_LOG

@@ -26,8 +26,8 @@ from transformers import (
 )
 
 from vocable.adapt.calibrate import calibrate
-from vocable.encoder.fuse import parts
-from vocable.encoder.sparse_encoder import sparse_encoder
+from vocable.torch_models.fuse import parts
+from vocable.torch_models.sparse_encoder import sparse_encoder
 
 ACTIVE = 0.1  # share of the vocabulary that a toy backbone makes active after max pooling
 PADDED_COLUMNS = 5  # ModernBERT's head is wider than its tokenizer, as the real one's is

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from studies.toy_models import make_backbone, make_tokenizer
+from vocable.core.storage import replacing, replacing_folder
 from vocable.data import Document, pydocs
-from vocable.storage import replacing, replacing_folder
 from vocable.training.recipe import HardNegatives, Recipe, Source
 
 TEXTS = 240

@@ -19,20 +19,20 @@ from scipy.sparse import csr_array
 from studies.cost import Resources, check_room, free_memory
 from studies.dense import load_retriever, rank
 from studies.restriction import Restriction, restricted
+from vocable.core.storage import partial_of, replacing_folder
 from vocable.data import Document, read_corpus
-from vocable.encoder.load import load
-from vocable.encoder.protocol import Role
-from vocable.encoder.stream import encode_stream
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.load import load
+from vocable.encoding.protocol import Role
+from vocable.encoding.pruning import prune
+from vocable.encoding.stream import encode_stream
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.vectors import StoredVectors, read_shards, read_vectors
 from vocable.errors import VectorsError
 from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
-from vocable.pruning import prune
-from vocable.retrieval.exact_shards import SHARD_POSTINGS, Exact, load_exact, save_exact
-from vocable.retrieval.ranking import Ranking
-from vocable.storage import partial_of, replacing_folder
+from vocable.indexes.exact_shards import SHARD_POSTINGS, Exact, load_exact, save_exact
+from vocable.indexes.ranking import Ranking
 from vocable.training.teachers import embed
-from vocable.vectors import StoredVectors, read_shards, read_vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer, SparseEncoder

@@ -18,11 +18,11 @@ import vocable as vo
 from vocable.adapt.alignment import Alignment, align
 from vocable.adapt.transfer import Move, Neighbours
 from vocable.adapt.transfer import neighbours as made_of
-from vocable.encoder.fuse import parts
-from vocable.encoder.load import load
-from vocable.encoder.opening import Target
-from vocable.encoder.output_vocabulary import pass_on
-from vocable.encoder.sparse_encoder import save_model, sparse_encoder
+from vocable.encoding.load import load
+from vocable.torch_models.fuse import parts
+from vocable.torch_models.opening import Target
+from vocable.torch_models.output_vocabulary import pass_on
+from vocable.torch_models.sparse_encoder import save_model, sparse_encoder
 from vocable.training.pretraining.mlm import Predictions
 from vocable.training.pretraining.windows import WordCounts
 from vocable.training.recipe import PretrainSettings

@@ -107,7 +107,7 @@ def _as_on_every_machine() -> Iterator[None]:
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("vocable.encoder.cpu.native_bfloat16", lambda device: False)
+        patched.setattr("vocable.torch_models.cpu.native_bfloat16", lambda device: False)
         patched.setenv("COLUMNS", "80")
         patched.setattr(jinja2, "Template", lru_cache(jinja2.Template))
         patched.setattr(os, "fsync", lambda file: None)
@@ -145,10 +145,10 @@ def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers of `vocable.processes` are forks of a process that has imported the libraries."""
+    """The workers of `vocable.core.processes` are forks of a process that has imported the libraries."""
     from tests import forks
 
-    monkeypatch.setattr("vocable.processes.get_context", lambda method: forks.context())
+    monkeypatch.setattr("vocable.core.processes.get_context", lambda method: forks.context())
 
 
 @pytest.fixture(scope="session")
@@ -233,7 +233,7 @@ def toy_model(backbones: dict[str, Path]) -> SparseEncoder:
     """A small fused SparseEncoder (BERT, max pooling) on the processor, the test's own."""
     from sentence_transformers import SparseEncoder
 
-    from vocable.encoder.fuse import fuse
+    from vocable.torch_models.fuse import fuse
 
     return fuse(SparseEncoder(str(backbones["bert"]), device="cpu")).eval()
 

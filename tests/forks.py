@@ -1,7 +1,7 @@
 """Processes that start at once: forks of a process that has imported the libraries, one for each process of pytest.
 
 A fork is a fresh process but for that: no thread runs, no model was read, the generators are untouched (`preload` in
-`tests/torture/preloaded.py` has more). Its hashes have another seed than those of the process of pytest.
+`tests/slow/preloaded.py` has more). Its hashes have another seed than those of the process of pytest.
 """
 
 from __future__ import annotations

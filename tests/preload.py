@@ -1,5 +1,5 @@
 """Imported by the process that `forks` forks."""
 
-from tests.torture.preloaded import preload
+from tests.slow.preloaded import preload
 
 preload()

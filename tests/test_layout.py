@@ -19,47 +19,30 @@ TREES = {
     )
     for path in sorted(ROOT.rglob("*.py"))
 }
-# A part imports from the levels below it and from its own.
-LEVELS = [
-    {
-        "errors",
-        "hints",
-        "options",
-        "threads",
-        "processes",
-        "tables",
-        "html",
-        "figures",
-        "progress",
-        "storage",
-        "fingerprint",
-        "folders",
-        "gitignore",
-        "links",
-        "locks",
-        "seal",
-        "arrays",
-    },
-    {"data", "vectors", "pruning"},
-    {"encoder", "objectives"},
-    {"retrieval"},
+# A room imports from the levels below it and from itself.
+SEARCH = [
+    {"errors", "options", "core"},
+    {"data"},
+    {"encoding"},
+    {"language"},
+    {"indexes"},
+    {"engines"},
+    {"explanation"},
+    {"collection"},
     {"evaluation"},
-    {"adapt"},
-    {"wackiness"},
-    {"training"},
-    {"tuning"},
-    {"analysis"},
-    {"service", "publishing", "integrations"},
-    {"__init__"},
-    {"cli", "__main__"},
 ]
-LEVEL = {part: number for number, parts in enumerate(LEVELS) for part in parts}
+TRAINING = [{"torch_models", "objectives"}, {"adapt"}, {"wackiness"}, {"training"}, {"tuning"}, {"analysis"}]
+SERVING = [{"service", "publishing", "integrations"}]  # on the search side, too
+DOORS = [{"__init__"}, {"cli", "__main__"}]  # open both sides, on demand
+LEVELS = [*SEARCH, *TRAINING, *SERVING, *DOORS]
+LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 
 
-def imports(module: str) -> set[str]:
-    """The modules of vocable that a module imports, in its functions too, but for type checkers."""
+def imports(module: str, *, for_types: bool = False) -> set[str]:
+    """The modules of vocable that a module imports, in its functions too; `for_types` also those for type checkers."""
     tree, found = TREES[module], set()
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    blocks = [] if for_types else blocks
     unread = {id(node) for block in blocks for node in ast.walk(block)}
     for node in ast.walk(tree):
         if id(node) in unread:
@@ -72,19 +55,27 @@ def imports(module: str) -> set[str]:
     return found - {module}
 
 
-def part(module: str) -> str:
-    """The part of the package that a module belongs to."""
+def room(module: str) -> str:
+    """The room of the package that a module belongs to."""
     return "__init__" if module == "vocable" else module.split(".")[1]
 
 
 @pytest.mark.parametrize("module", TREES)
 def test_imports_run_one_way(module: str) -> None:
-    above = {one for one in imports(module) if LEVEL[part(one)] > LEVEL[part(module)]}
-    assert not above, f"{module} imports from parts above it"
+    above = {other for other in imports(module) if LEVEL[room(other)] > LEVEL[room(module)]}
+    assert not above, f"{module} imports from rooms above it"
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_what_searches_does_not_import_what_trains(module: str) -> None:
+    """Models in PyTorch are reached by the module that `vocable.encoding.runtimes` names."""
+    search, training = ({name for rooms in side for name in rooms} for side in ([*SEARCH, *SERVING], TRAINING))
+    across = {other for other in imports(module, for_types=True) if room(other) in training}
+    assert room(module) not in search or not across
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {module: imports(module) for module in TREES}
+    graph = {module: imports(module, for_types=True) for module in TREES}
     reached = {module: set(targets) for module, targets in graph.items()}
     for between in TREES:  # Warshall's algorithm
         for module in TREES:

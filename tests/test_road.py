@@ -11,7 +11,7 @@ from sentence_transformers import SparseEncoder
 from transformers import AutoModelForMaskedLM
 
 import vocable as vo
-from vocable.encoder.sparse_encoder import save_model
+from vocable.torch_models.sparse_encoder import save_model
 from vocable.training.recipe_files import make_recipe
 
 # Architecture -> the backbone whose vocabulary it moves to: every family of tokenizers is left and reached.

@@ -22,28 +22,28 @@ from vocable.adapt.statistics import measure_start, probe_texts
 from vocable.adapt.train_vocabulary import count_words, fragmentation, train_tokenizer, train_vocabulary
 from vocable.adapt.transfer import neighbours, transfer
 from vocable.analysis.logits import analyze_logits, logit_statistics, recoverability
+from vocable.collection.answers import search
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import delete, index
 from vocable.data import Document, Example, Query
 from vocable.data.texts import as_queries
-from vocable.encoder.encode import encode
-from vocable.encoder.export import export_model
-from vocable.encoder.fuse import main_transformer
-from vocable.encoder.idf import document_frequencies
-from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.terms import input_terms
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.encode import encode
+from vocable.encoding.idf import document_frequencies
+from vocable.encoding.pruning import prune
+from vocable.encoding.terms import input_terms
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.evaluation.clusters import text_embeddings
 from vocable.evaluation.expanders import Query2Doc, open_expander
 from vocable.evaluation.grid import parse_grid
+from vocable.explanation.explain import expand_vector, explain_texts
+from vocable.indexes.bm25 import RM3, BM25Index
+from vocable.indexes.exact_index import ExactIndex
 from vocable.integrations.searcher import Searcher
-from vocable.pruning import prune
-from vocable.retrieval.answers import search
-from vocable.retrieval.bm25 import RM3, BM25Index
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.explain import expand_vector, explain_texts
-from vocable.retrieval.verbs import delete, index
-from vocable.retrieval.words import stemmed
+from vocable.language.words import stemmed
+from vocable.torch_models.export import export_model
+from vocable.torch_models.fuse import main_transformer
+from vocable.torch_models.inference_free import make_inference_free
 from vocable.training.pretraining.pretrain import pretrain
 from vocable.wackiness.expansions import expansion_data, proper_names
 

@@ -21,39 +21,39 @@ if TYPE_CHECKING:
     from vocable.analysis.stored_vectors import analyze_postings as analyze_postings
     from vocable.analysis.stored_vectors import analyze_weights as analyze_weights
     from vocable.cli.demo import demo as demo
+    from vocable.collection.answers import search as search
+    from vocable.collection.check import check_engine as check_engine
+    from vocable.collection.standing import explain as explain
+    from vocable.collection.verbs import add as add
+    from vocable.collection.verbs import delete as delete
+    from vocable.collection.verbs import index as index
+    from vocable.collection.verbs import open_index as open_index
+    from vocable.core.threads import tune_threads as tune_threads
     from vocable.data import read_corpus as read_corpus
     from vocable.data import read_examples as read_examples
     from vocable.data import read_judgments as read_judgments
     from vocable.data import read_queries as read_queries
     from vocable.data import read_texts as read_texts
-    from vocable.encoder.encode import encode as encode
-    from vocable.encoder.export import export_model as export_model
-    from vocable.encoder.fuse import fuse as fuse
-    from vocable.encoder.fuse import unfuse as unfuse
-    from vocable.encoder.inference_free import make_inference_free as make_inference_free
-    from vocable.encoder.load import load as load
-    from vocable.encoder.provenance import new_tokens as new_tokens
-    from vocable.encoder.terms import terms as terms
+    from vocable.encoding.encode import encode as encode
+    from vocable.encoding.load import load as load
+    from vocable.encoding.pruning import prune as prune
+    from vocable.encoding.terms import terms as terms
     from vocable.evaluation.evaluate import evaluate as evaluate
     from vocable.evaluation.select import select as select
     from vocable.evaluation.significance import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
-    from vocable.pruning import prune as prune
+    from vocable.indexes.bm25 import BM25Index as BM25Index
+    from vocable.indexes.exact_index import ExactIndex as ExactIndex
+    from vocable.indexes.export import export as export
+    from vocable.indexes.fusion import reciprocal_rank as reciprocal_rank
+    from vocable.indexes.fusion import weighted as weighted
     from vocable.publishing.publication import publish as publish
-    from vocable.retrieval.answers import search as search
-    from vocable.retrieval.bm25 import BM25Index as BM25Index
-    from vocable.retrieval.check import check_engine as check_engine
-    from vocable.retrieval.exact_index import ExactIndex as ExactIndex
-    from vocable.retrieval.export import export as export
-    from vocable.retrieval.fusion import reciprocal_rank as reciprocal_rank
-    from vocable.retrieval.fusion import weighted as weighted
-    from vocable.retrieval.standing import explain as explain
-    from vocable.retrieval.verbs import add as add
-    from vocable.retrieval.verbs import delete as delete
-    from vocable.retrieval.verbs import index as index
-    from vocable.retrieval.verbs import open_index as open_index
     from vocable.service.server import serve as serve
-    from vocable.threads import tune_threads as tune_threads
+    from vocable.torch_models.export import export_model as export_model
+    from vocable.torch_models.fuse import fuse as fuse
+    from vocable.torch_models.fuse import unfuse as unfuse
+    from vocable.torch_models.inference_free import make_inference_free as make_inference_free
+    from vocable.torch_models.provenance import new_tokens as new_tokens
     from vocable.training.mine import mine as mine
     from vocable.training.mine import teacher_scores as teacher_scores
     from vocable.training.pretraining.pretrain import pretrain as pretrain
@@ -79,30 +79,30 @@ _NAMES = {
     "analysis.logits": "analyze_logits",
     "analysis.stored_vectors": "analyze_postings analyze_weights",
     "cli.demo": "demo",
+    "collection.answers": "search",
+    "collection.check": "check_engine",
+    "collection.standing": "explain",
+    "collection.verbs": "add delete index open_index",
+    "core.threads": "tune_threads",
     "data": "read_corpus read_examples read_judgments read_queries read_texts",
-    "encoder.encode": "encode",
-    "encoder.export": "export_model",
-    "encoder.fuse": "fuse unfuse",
-    "encoder.inference_free": "make_inference_free",
-    "encoder.load": "load",
-    "encoder.provenance": "new_tokens",
-    "encoder.terms": "terms",
+    "encoding.encode": "encode",
+    "encoding.load": "load",
+    "encoding.pruning": "prune",
+    "encoding.terms": "terms",
     "evaluation.evaluate": "evaluate",
     "evaluation.select": "select",
     "evaluation.significance": "compare",
     "evaluation.testsets": "make_testset",
-    "pruning": "prune",
+    "indexes.bm25": "BM25Index",
+    "indexes.exact_index": "ExactIndex",
+    "indexes.export": "export",
+    "indexes.fusion": "reciprocal_rank weighted",
     "publishing.publication": "publish",
-    "retrieval.answers": "search",
-    "retrieval.bm25": "BM25Index",
-    "retrieval.check": "check_engine",
-    "retrieval.exact_index": "ExactIndex",
-    "retrieval.export": "export",
-    "retrieval.fusion": "reciprocal_rank weighted",
-    "retrieval.standing": "explain",
-    "retrieval.verbs": "add delete index open_index",
     "service.server": "serve",
-    "threads": "tune_threads",
+    "torch_models.export": "export_model",
+    "torch_models.fuse": "fuse unfuse",
+    "torch_models.inference_free": "make_inference_free",
+    "torch_models.provenance": "new_tokens",
     "training.mine": "mine teacher_scores",
     "training.pretraining.pretrain": "pretrain",
     "training.recipe_files": "read_recipe recipes",

@@ -34,8 +34,8 @@ import typing_extensions
 from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc, TypedDict
 
+from vocable.core.hints import Values
 from vocable.errors import ArgumentError, naming_extra
-from vocable.hints import Values
 
 P = ParamSpec("P")
 T = TypeVar("T")

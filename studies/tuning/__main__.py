@@ -30,16 +30,16 @@ from studies.common import silence_libraries
 from studies.toy_models import make_backbone, make_tokenizer
 from studies.tuning.gathered import Gathered, write
 from studies.tuning.results import Measured, StudyResults, draw
+from vocable.core.fingerprint import fingerprint
+from vocable.core.html import Section, drawing, write_page
+from vocable.core.storage import finished, read_record, replacing_folder, write_record
 from vocable.data import Document, pydocs
-from vocable.encoder.sparse_encoder import load_sparse_encoder
 from vocable.errors import ArgumentError, DataError, VocableError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Retrieval, evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
-from vocable.fingerprint import fingerprint
-from vocable.html import Section, drawing, write_page
-from vocable.retrieval.fusion import weighted
-from vocable.storage import finished, read_record, replacing_folder, write_record
+from vocable.indexes.fusion import weighted
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
 from vocable.training.train import train
 from vocable.tuning.exam import EXAM_DEPTH, EXAM_MEASURE, EXAM_RECALL, ExamAnswers, change
 from vocable.tuning.plan import Plan

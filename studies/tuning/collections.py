@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from studies.tuning import commands, faqs, scripture, tasks, terms
 from studies.tuning.gathered import Gathered, finished, write
+from vocable.core.storage import refuse_taken
+from vocable.core.tables import Table
 from vocable.errors import ArgumentError, DataError, VocableError
-from vocable.storage import refuse_taken
-from vocable.tables import Table
 
 
 class Package(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vocable.storage import replacing_folder
+from vocable.core.storage import replacing_folder
 
 WORDS = 400  # of a document, with its title
 MOST_DOCUMENTS = 6000

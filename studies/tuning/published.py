@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from studies.tuning.results import SIDES, Mean, Measured, StudyResults, draw, mean_of
-from vocable.figures import save_figure
-from vocable.storage import read_record
-from vocable.tables import Table
+from vocable.core.figures import save_figure
+from vocable.core.storage import read_record
+from vocable.core.tables import Table
 
 PUBLISHED = Path(__file__).parent / "published.json"
 VARIANTS = {  # of the ablation

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+from vocable.core.figures import empty_panels
+from vocable.core.tables import NONE, Table, Tabled
 from vocable.evaluation.significance import mean_interval
-from vocable.figures import empty_panels
-from vocable.tables import NONE, Table, Tabled
 from vocable.tuning.exam import EXAM_MEASURE, Change
 from vocable.tuning.report import Verdict, interval
 

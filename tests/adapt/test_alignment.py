@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.adapt.alignment import align, role_id
 from vocable.data import pydocs
-from vocable.encoder.tokens import Surface, token_surfaces
+from vocable.encoding.tokens import Surface, token_surfaces
 
 SIZE = 1200
 BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}

@@ -16,9 +16,9 @@ from tests.by_parts import calibrate
 from tests.conftest import some_pairs
 from vocable.adapt import calibrate as calibration
 from vocable.adapt.calibrate import Logits, logit_blocks
-from vocable.encoder.load import load
-from vocable.encoder.special_terms import special_tokens
+from vocable.encoding.load import load
 from vocable.errors import ArgumentError, ModelError
+from vocable.torch_models.special_terms import special_tokens
 
 
 @pytest.fixture

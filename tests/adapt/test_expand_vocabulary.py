@@ -20,11 +20,11 @@ from tests.by_parts import expand, load_checkpoint, save_checkpoint
 from vocable.adapt.alignment import align
 from vocable.adapt.expand_vocabulary import check_words, frequent_words, read_words
 from vocable.adapt.initialization import semantic_weights
-from vocable.encoder.opening import Target
-from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.special_terms import special_tokens
-from vocable.encoder.terms import Splitter, Word, normal_form, splitter
+from vocable.encoding.terms import Splitter, Word, normal_form, splitter
 from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.torch_models.opening import Target
+from vocable.torch_models.output_vocabulary import output_vocabulary
+from vocable.torch_models.special_terms import special_tokens
 
 FAMILY = {"bert": "wordpiece", "roberta": "byte-level", "modernbert": "byte-level", "albert": "unigram"}
 ODD = ["u.s.", "it's", '"fox"', "the\x07fox", "read\nbooks", "a\u200bb", "\x1bthe", "naïve", "å"]

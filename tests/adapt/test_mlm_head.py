@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, CLIPTextConfig, CLIPTextModel, PreTrainedModel
 
-from vocable.encoder.fuse import parts
-from vocable.encoder.load import load
-from vocable.encoder.special_terms import NEVER
+from vocable.encoding.load import load
 from vocable.errors import ModelError
+from vocable.torch_models.fuse import parts
+from vocable.torch_models.special_terms import NEVER
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tests.by_parts import load_checkpoint, rescale
 from vocable.adapt import rescale as rescaling
 from vocable.adapt.rescale import FACTORS, best_factor, choose_factor
 from vocable.adapt.statistics import PAIRS, RULES, Start, measure_start
-from vocable.encoder.special_terms import NEVER
 from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.torch_models.special_terms import NEVER
 
 LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
 

@@ -17,9 +17,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tests.by_parts import load_checkpoint
 from vocable.adapt.statistics import anisotropy, halves, measure_start, row_norms
-from vocable.encoder.load import load
-from vocable.encoder.pooling import POOLINGS, Activation
+from vocable.encoding.load import load
 from vocable.errors import ArgumentError, ModelError
+from vocable.torch_models.pooling import POOLINGS, Activation
 
 
 @torch.no_grad()

@@ -25,8 +25,8 @@ from vocable.adapt.train_vocabulary import (
     tells_apart,
     train_tokenizer,
 )
-from vocable.encoder.terms import without_accents
-from vocable.encoder.tokens import token_surfaces
+from vocable.encoding.terms import without_accents
+from vocable.encoding.tokens import token_surfaces
 from vocable.errors import ArgumentError, DataError
 
 SIZES = {"wordpiece": 150, "bpe": 320}

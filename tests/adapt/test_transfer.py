@@ -22,13 +22,13 @@ from tests.by_parts import Moved, load_checkpoint, neighbours, save_checkpoint, 
 from tests.conftest import some_pairs
 from vocable.adapt.alignment import cut
 from vocable.adapt.transfer import transfer as vo_transfer
-from vocable.encoder.fuse import parts, without_logits
-from vocable.encoder.load import load
-from vocable.encoder.opening import load_target
-from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.special_terms import NEVER, special_tokens
-from vocable.encoder.tokens import token_surfaces
+from vocable.encoding.load import load
+from vocable.encoding.tokens import token_surfaces
 from vocable.errors import ArgumentError, ModelError
+from vocable.torch_models.fuse import parts, without_logits
+from vocable.torch_models.opening import load_target
+from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.special_terms import NEVER, special_tokens
 
 FAMILY_MODELS = {"wordpiece": "bert", "byte-level": "roberta", "unigram": "albert"}
 

@@ -17,10 +17,10 @@ from transformers import AutoModelForMaskedLM, BertForMaskedLM, PreTrainedModel
 import vocable as vo
 from tests.by_parts import Moved, calibrate, load_checkpoint, neighbours, pretrain, rescale, save_checkpoint, transfer
 from vocable.cli import main
-from vocable.encoder.fuse import unfuse, without_logits
-from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.special_terms import NEVER, special_columns, special_tokens
 from vocable.errors import ModelError
+from vocable.torch_models.fuse import unfuse, without_logits
+from vocable.torch_models.output_vocabulary import output_vocabulary
+from vocable.torch_models.special_terms import NEVER, special_columns, special_tokens
 from vocable.training.recipe import PretrainSettings
 from vocable.training.recipe_files import make_recipe
 

@@ -14,10 +14,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import vocable as vo
 from tests.conftest import some_pairs
-from vocable.encoder.fuse import parts
-from vocable.encoder.output_vocabulary import OutputVocabularyTransformer
-from vocable.encoder.sparse_encoder import sparse_encoder
 from vocable.errors import ArgumentError, ModelError
+from vocable.torch_models.fuse import parts
+from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer
+from vocable.torch_models.sparse_encoder import sparse_encoder
 
 # Architecture -> the backbone whose vocabulary it moves to: every family is left and reached.
 TARGETS = {"bert": "albert", "roberta": "bert", "albert": "distilbert", "modernbert": "electra", "deberta": "roberta"}

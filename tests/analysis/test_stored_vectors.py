@@ -12,12 +12,12 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, random_array
 
 from vocable.analysis.stored_vectors import analyze_postings, analyze_weights, gini, stored_parts
-from vocable.encoder.load import load
-from vocable.encoder.terms import terms
+from vocable.encoding.load import load
+from vocable.encoding.pruning import prune
+from vocable.encoding.terms import terms
+from vocable.encoding.vectors import VectorsMeta, vocabulary_fingerprint, write_vectors
 from vocable.errors import ArgumentError, ModelError, VectorsError
-from vocable.pruning import prune
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.vectors import VectorsMeta, vocabulary_fingerprint, write_vectors
+from vocable.indexes.exact_index import ExactIndex
 
 META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=6)
 dense_matrices = arrays(
@@ -117,7 +117,7 @@ def test_terms_have_the_names_of_the_model_that_is_not_loaded(
     columns = np.array([0, 7, last])
     matrix = csr_array((np.ones(3, np.float32), (np.zeros(3, int), columns)), shape=(1, len(names)))
     meta = replace(META, vocabulary=vocabulary_fingerprint(names), model=str(backbone), size=len(names))
-    monkeypatch.setattr("vocable.encoder.sparse_encoder.load_sparse_encoder", refused)
+    monkeypatch.setattr("vocable.torch_models.sparse_encoder.load_sparse_encoder", refused)
     for made_by, expected in (
         (meta, [names[0], names[7], names[last]]),
         (replace(meta, model="moved/away"), [0, 7, last]),  # there is no such model

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vocable.encoder.load import load
-from vocable.encoder.stream import encode_stream
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.load import load
+from vocable.encoding.stream import encode_stream
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.evaluation.dataset import load_dataset
 
 

@@ -21,9 +21,9 @@ from vocable.adapt.inspect import inspect
 from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import probe_texts
 from vocable.cli import main
-from vocable.encoder.asymmetric import static_embedding
-from vocable.encoder.own_terms import read_terms
-from vocable.encoder.special_terms import NEVER
+from vocable.encoding.own_terms import read_terms
+from vocable.torch_models.asymmetric import static_embedding
+from vocable.torch_models.special_terms import NEVER
 
 
 @pytest.fixture(scope="module")

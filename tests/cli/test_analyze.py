@@ -14,16 +14,15 @@ from tests.cli.command_line import done, refused
 from vocable.analysis.logits import logit_statistics
 from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.cli import main
-from vocable.encoder.load import load
-from vocable.encoder.protocol import Role
-from vocable.encoder.terms import input_terms, remove_expansions
+from vocable.encoding.load import load
+from vocable.encoding.protocol import Role
+from vocable.encoding.pruning import prune
+from vocable.encoding.term_scores import ranked, read_scores
+from vocable.encoding.terms import input_terms, remove_expansions
+from vocable.encoding.vectors import read_vectors
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.retrieval import encode_dataset
-from vocable.pruning import prune
-from vocable.vectors import read_vectors
 from vocable.wackiness.ablate import Ablation, remove_wackiest
-from vocable.wackiness.measure import read_scores
-from vocable.wackiness.score import ranked
 
 
 def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, corpus: Path) -> None:

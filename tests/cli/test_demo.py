@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.encoder.test_dense import with_dense
+from tests.torch_models.test_dense import with_dense
 from vocable.cli import demo
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.load import load
+from vocable.encoding.load import load
 from vocable.errors import ArgumentError
 from vocable.evaluation.cost import Cost
 from vocable.evaluation.dataset import Dataset

@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.command_line import done, refused
 from vocable.cli import main
-from vocable.encoder.text_encoder import TextEncoder
-from vocable.retrieval import making
-from vocable.retrieval.verbs import open_index
+from vocable.collection import making
+from vocable.collection.verbs import open_index
+from vocable.encoding.text_encoder import TextEncoder
 
 
 @pytest.fixture

@@ -220,7 +220,7 @@ def test_a_fault_of_ours_is_one_line_and_status_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("VOCABLE_DEBUG", raising=False)
-    monkeypatch.setattr("vocable.encoder.load.load_encoder", raising(RuntimeError("a tensor\nof another shape")))
+    monkeypatch.setattr("vocable.encoding.load.load_encoder", raising(RuntimeError("a tensor\nof another shape")))
     assert main(["explain", "m", "q"]) == 1
     expected = "vocable: internal error: RuntimeError: a tensor; set VOCABLE_DEBUG=1 for the traceback"
     assert error_line(capsys) == expected
@@ -230,7 +230,7 @@ def test_the_traceback_is_there_for_those_who_ask(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOCABLE_DEBUG", "1")
-    monkeypatch.setattr("vocable.encoder.load.load_encoder", raising(RuntimeError("boom")))
+    monkeypatch.setattr("vocable.encoding.load.load_encoder", raising(RuntimeError("boom")))
     assert main(["explain", "m", "q"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -241,8 +241,8 @@ def test_the_traceback_is_there_for_those_who_ask(
 def test_an_interrupt_says_whether_one_can_go_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException
 ) -> None:
-    monkeypatch.setattr("vocable.encoder.load.load_encoder", raising(error))
-    monkeypatch.setattr("vocable.retrieval.verbs.load_encoder", raising(error))
+    monkeypatch.setattr("vocable.encoding.load.load_encoder", raising(error))
+    monkeypatch.setattr("vocable.collection.verbs.load_encoder", raising(error))
     (tmp_path / "corpus.txt").touch()
     assert main(["index", "m", str(tmp_path / "corpus.txt"), "-o", str(tmp_path / "out")]) == 130
     assert error_line(capsys) == "vocable: interrupted; the same command resumes"
@@ -255,7 +255,7 @@ def test_signals_interrupt_as_the_keyboard_does(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
 ) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # it may be ignored here, and then it is by a command, too
-    monkeypatch.setattr("vocable.encoder.load.load_encoder", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr("vocable.encoding.load.load_encoder", lambda *_: os.kill(os.getpid(), number))
     try:
         assert main(["explain", "m", "q"]) == status
         assert error_line(capsys) == "vocable: interrupted"
@@ -275,7 +275,7 @@ def test_an_interrupt_that_python_drops_comes_again(
         Interrupted()  # it is gone at once, and what its end raises is no exception here
         time.sleep(10)
 
-    monkeypatch.setattr("vocable.encoder.load.load_encoder", load)
+    monkeypatch.setattr("vocable.encoding.load.load_encoder", load)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
     try:
         assert main(["explain", "m", "q"]) == 130
@@ -328,7 +328,7 @@ def test_what_vocable_logs_is_a_line_of_the_same_kind(
     assert main(["recipes"]) == 0
     assert main(["recipes"]) == 0  # twice: still one line
     capsys.readouterr()
-    logging.getLogger("vocable.encoder.stream").warning("%d texts were cut", 3)
+    logging.getLogger("vocable.encoding.stream").warning("%d texts were cut", 3)
     logging.getLogger("transformers.of.others").warning("missing keys")
     assert "vocable: 3 texts were cut" in capsys.readouterr().err.splitlines()
 

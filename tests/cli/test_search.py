@@ -17,14 +17,14 @@ from scipy.stats import ttest_rel
 import vocable
 from tests.cli.command_line import done, refused
 from vocable.cli import main
-from vocable.encoder.encode import encode
-from vocable.encoder.load import load
+from vocable.collection.verbs import open_index
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
+from vocable.encoding.pruning import prune
+from vocable.encoding.vectors import read_vectors
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.pruning import prune
-from vocable.retrieval.explain import Explanation, explain_texts
-from vocable.retrieval.verbs import open_index
-from vocable.vectors import read_vectors
+from vocable.explanation.explain import Explanation, explain_texts
 
 NARROW = 80  # columns
 
@@ -187,7 +187,7 @@ def test_a_hit_shows_the_best_part_of_its_text(
     assert shown.endswith(" …")
     assert "An\\x1b[31mOLD fox reads \\x1b[1mbooks." in shown
     assert "\x1b" not in plain
-    monkeypatch.setattr("vocable.tables.has_colours", lambda: True)
+    monkeypatch.setattr("vocable.core.tables.has_colours", lambda: True)
     bold = done(capsys, *command)
     assert re.findall("\x1b\\[1m(.*?)\x1b\\[0m", bold) == ["fox", "fox"]
     assert re.sub("\x1b\\[[01]m", "", bold) == plain

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import done, refused
-from tests.retrieval.lucene_server import serving
+from tests.engines.lucene_server import serving
 
 pytest.importorskip("opensearchpy")
 

@@ -11,8 +11,8 @@ import pytest
 import vocable
 from tests.cli.command_line import done, refused
 from vocable.cli import main
-from vocable.encoder.encode import encode
-from vocable.encoder.load import load
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
 
 
 def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[str], tmp_path: Path) -> None:

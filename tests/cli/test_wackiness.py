@@ -13,13 +13,14 @@ from huggingface_hub import ModelCard
 
 from tests.cli.command_line import done, refused
 from vocable.cli import main
-from vocable.encoder.load import load
-from vocable.encoder.terms import Words, input_terms, terms
+from vocable.encoding.load import load
+from vocable.encoding.term_scores import ranked, read_scores
+from vocable.encoding.terms import Words, input_terms, terms
+from vocable.encoding.vectors import vocabulary_fingerprint
 from vocable.evaluation.expanders import open_expander
-from vocable.vectors import vocabulary_fingerprint
 from vocable.wackiness.expansions import expansion_data
-from vocable.wackiness.measure import area_difference, read_scores, wackiness_of
-from vocable.wackiness.score import WackinessSettings, ranked
+from vocable.wackiness.measure import area_difference, wackiness_of
+from vocable.wackiness.score import WackinessSettings
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
 CARD = ["documents", "weight", "examples", "nearest"]
@@ -182,7 +183,7 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
     assert not (tmp_path / "report").exists()
     assert (tmp_path / "report.partial" / "00" / "document" / "part-00000.parquet").is_file()
     assert "was made with other settings (k)" in unmeasured(capsys, *arguments, "-k", 2)
-    monkeypatch.setattr("vocable.encoder.text_encoder.TextEncoder.encode_both", killed)  # nothing is left to encode
+    monkeypatch.setattr("vocable.encoding.text_encoder.TextEncoder.encode_both", killed)  # nothing is left to encode
     found = json.loads(measured(capsys, *arguments, "--json"))
     assert found == json.loads(expected) | {"output": str(tmp_path / "report")}
     assert not (tmp_path / "report.partial").exists()

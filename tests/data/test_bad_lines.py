@@ -25,7 +25,7 @@ from vocable.data import (
 )
 from vocable.data.bad_lines import tolerance
 from vocable.errors import DataError
-from vocable.retrieval.bm25 import BM25Index
+from vocable.indexes.bm25 import BM25Index
 
 # What is read, a line, one that says the same, one that contradicts it, and what the message names.
 REPEATS: dict[str, tuple[Callable[..., Iterator[Any]], str, str, str, str]] = {

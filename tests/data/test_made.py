@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vocable.core.fingerprint import fingerprint
 from vocable.data import read_corpus, read_examples, read_texts
 from vocable.data.cloze import cloze, crops
 from vocable.data.slices import absolute
 from vocable.errors import DataError
-from vocable.fingerprint import fingerprint
 from vocable.training.recipe_files import make_recipe
 
 WORDS = st.sampled_from(["The", "retrieval", "of", "sparse", "vectors", "is", "terms.", "Postings", "read!", "(again)"])

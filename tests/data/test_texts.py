@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from vocable.data import Document, Query, read_corpus, read_examples
 from vocable.data.texts import as_queries, as_text, as_texts, check_documents
-from vocable.encoder.load import load
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.load import load
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 
 DEEP: Any = []

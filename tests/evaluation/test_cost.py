@@ -25,7 +25,7 @@ from vocable.evaluation.cost import (
     flops,
     spread,
 )
-from vocable.retrieval.exact_index import ExactIndex
+from vocable.indexes.exact_index import ExactIndex
 
 V = 7
 

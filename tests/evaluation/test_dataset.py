@@ -16,13 +16,13 @@ from sentence_transformers import SparseEncoder
 import vocable as vo
 from tests.cli.command_line import done, refused
 from vocable.data import Document, Qrel, Query, ScoredDoc
-from vocable.encoder.encode import encode
+from vocable.encoding.encode import encode
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.retrieval.exact_index import ExactIndex
+from vocable.indexes.exact_index import ExactIndex
 
 NAMES = {"nDCG@10": "ndcg_cut_10", "AP@100": "map_cut_100", "R@5": "recall_5", "P@5": "P_5", "RR": "recip_rank"}
 IDS = [f"d{number}" for number in range(12)]  # of documents; every other one is a query, too

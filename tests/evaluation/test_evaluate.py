@@ -14,16 +14,16 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
+from vocable.collection.verbs import build
 from vocable.data import Document, Qrel, Query, ScoredDoc, read_judgments, read_queries, read_run
-from vocable.encoder.stream import encode_stream
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.stream import encode_stream
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation import retrieval
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve, retrieve_lexically, unexpanded
-from vocable.retrieval.verbs import build
 
 MEASURES = ["nDCG@10", "R@3"]
 
@@ -98,7 +98,7 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
         raise AssertionError(f"{names} was loaded")
 
     for place in (
-        "vocable.encoder.load.load_encoder",
+        "vocable.encoding.load.load_encoder",
         "vocable.evaluation.evaluate.load_encoder",
         "vocable.evaluation.evaluate.check_length",
     ):
@@ -140,7 +140,7 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
     toy_model: SparseEncoder, toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a model, a run and an index alike, whatever else is measured."""
-    monkeypatch.setattr("vocable.retrieval.fusion.MIN_DEPTH", 5)
+    monkeypatch.setattr("vocable.indexes.fusion.MIN_DEPTH", 5)
     documents = [Document(f"d{i}", text) for i, text in enumerate(sorted(set(toy_texts))[:40])]
     queries = [Query(f"q{i}", text) for i, text in enumerate(toy_texts[3:9])]
     judgments = [Qrel(query.id, f"d{7 * i + j}", 1) for i, query in enumerate(queries) for j in range(3)]

@@ -17,7 +17,7 @@ from tests.evaluation.conftest import POSITIONS, UNHEARD_OF
 from vocable.cli import main
 from vocable.data import Document, Qrel, Query
 from vocable.data.records import Example
-from vocable.encoder.protocol import Role
+from vocable.encoding.protocol import Role
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
@@ -37,7 +37,7 @@ from vocable.evaluation.expanders import (
     prompt,
 )
 from vocable.evaluation.retrieval import retrieve_lexically
-from vocable.retrieval.bm25 import RM3, BM25Index
+from vocable.indexes.bm25 import RM3, BM25Index
 from vocable.wackiness.expansions import expansion_data
 from vocable.wackiness.score import wackiness
 

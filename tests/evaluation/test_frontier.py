@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vocable.core.figures import save_figure
 from vocable.errors import ArgumentError
 from vocable.evaluation.cost import Cost
 from vocable.evaluation.frontier import Budget, Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.significance import mean_interval, paired_t_test
-from vocable.figures import save_figure
 
 NOTES = {
     "a": Deployment("models/a", False, "mit", 30522, 1000, 64, 256),

@@ -10,14 +10,14 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
+from vocable.collection.verbs import build
 from vocable.data import Document, Qrel, Query
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import tune_weights
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system, retrieve_lexically
-from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.verbs import build
+from vocable.indexes.ranking import Ranking
 
 MEASURES = ["nDCG@10", "R@3"]
 Q, N = 13, 15

@@ -11,15 +11,15 @@ from ir_measures import ScoredDoc
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.encode import encode
+from vocable.encoding.encode import encode
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import JudgedMeasures, evaluate_run, notes, parse_measures, quality_table
 from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve
 from vocable.evaluation.significance import compare
-from vocable.retrieval.bm25 import BM25Index
-from vocable.retrieval.fusion import reciprocal_rank
+from vocable.indexes.bm25 import BM25Index
+from vocable.indexes.fusion import reciprocal_rank
 
 DOCUMENTS = [
     Document("d1", "The old fox reads books."),

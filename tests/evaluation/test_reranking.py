@@ -12,13 +12,13 @@ from sentence_transformers import CrossEncoder, SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
+from vocable.collection.verbs import build
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import timed_rows
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, retrieve
-from vocable.retrieval.ranking import ranking_of
-from vocable.retrieval.verbs import build
+from vocable.indexes.ranking import ranking_of
 
 MEASURES = ["nDCG@3", "R@3"]
 DEPTH = 5

@@ -8,12 +8,12 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
-from vocable.retrieval.bm25 import RM3, BM25Index
+from vocable.indexes.bm25 import RM3, BM25Index
 
 
 @pytest.fixture

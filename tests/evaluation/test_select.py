@@ -11,7 +11,7 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.evaluation import select as module
 from vocable.evaluation.dataset import Dataset
@@ -104,7 +104,7 @@ def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
 
 def _only_read(encoder: TextEncoder, documents: object, folder: Path, **_: object) -> Any:
     """In place of encoding into a folder: what is there already."""
-    from vocable.encoder.stream import read_progress
+    from vocable.encoding.stream import read_progress
 
     assert folder.is_dir()
     return read_progress(folder)

@@ -21,8 +21,8 @@ from vocable.data import Qrel, Query, ScoredDoc
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset, Identical, load_dataset
 from vocable.evaluation.quality import evaluate_run, parse_measures
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.ranking import Ranking, falling, in_order, read_trec
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.ranking import Ranking, falling, in_order, read_trec
 
 # Measures of four programs: trec_eval, MS MARCO's (RR@k), ir_measures' own (Judged, Compat, Accuracy).
 MEASURES = ["nDCG@10", "nDCG", "AP", "AP@3", "P@1", "P@5", "R@3", "RR", "RR@1", "RR@10", "Success@2", "Rprec"]

@@ -9,8 +9,8 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # before the first import: n
 
 import pytest
 
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.verbs import index
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import index
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from vocable.encoder.encode import encode
-from vocable.encoder.idf import idf
-from vocable.encoder.models import Model
+from vocable.encoding.encode import encode
+from vocable.encoding.idf import idf
+from vocable.encoding.models import Model
 from vocable.errors import ArgumentError, DataError, MissingExtraError, ModelError, VectorsError
 from vocable.integrations.embedder import Embedder, SparseRow
 from vocable.integrations.fastembed import SparseTextEmbedding, register
@@ -44,7 +44,7 @@ class Exact(NamedTuple):
 
 @pytest.fixture(scope="module")
 def exact(backbones: dict[str, Path], toy_texts: list[str]) -> Exact:
-    from vocable.encoder.load import load
+    from vocable.encoding.load import load
 
     model, texts = load(backbones["bert"], device="cpu"), sorted(set(toy_texts))[:40]
     documents = encode(model, texts, dtype="float32").toarray()
@@ -220,7 +220,7 @@ def test_stored_documents_give_queries_their_idf(
     encode(exact.model, str(corpus), output=tmp_path / "vectors", name="toy", dtype="float32")
     [row] = Embedder(exact.model, dtype="float32", documents=tmp_path / "vectors", query_idf=0.5).queries(QUERIES[:1])
     assert not caplog.records
-    from vocable.vectors import read_shards
+    from vocable.encoding.vectors import read_shards
 
     [shard] = read_shards(tmp_path / "vectors")
     weights = idf(np.bincount(shard.matrix.indices, minlength=exact.queries.shape[1]), len(shard.ids)) ** 0.5

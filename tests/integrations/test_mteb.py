@@ -9,7 +9,7 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.encode import encode
+from vocable.encoding.encode import encode
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vocable.retrieval.collection import Collection
+from vocable.collection.collection import Collection
 
 PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
 EXAMPLES = {  # what is imported, and the package that it needs

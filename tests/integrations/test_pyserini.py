@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import encode
+from vocable.encoding.encode import encode
 from vocable.errors import ArgumentError
+from vocable.indexes.export import export
 from vocable.integrations.pyserini import QueryEncoder
-from vocable.retrieval.export import export
 
 TEXTS = ["the old fox reads", "posting lists at night", "every compiler"]
 

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from vocable.collection.answers import search
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import index
 from vocable.data import Document, Query
 from vocable.errors import ArgumentError, DataError, MissingExtraError, VectorsError
 from vocable.integrations.searcher import Searcher, content, metadata
-from vocable.retrieval.answers import search
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.verbs import index
 
 QUERIES = ["the old fox reads", "posting lists at night"]
 WAYS: list[dict[str, Any]] = [

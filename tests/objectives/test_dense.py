@@ -12,9 +12,9 @@ import torch
 from scipy.special import log_softmax, softmax
 from sentence_transformers import SentenceTransformer
 
-from vocable.encoder.load import load
-from vocable.encoder.models import encoding_model
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.load import load
+from vocable.encoding.models import encoding_model
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError, RecipeError
 from vocable.objectives.dense import DenseSettings, dense_loss
 from vocable.training.recipe_files import make_recipe

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import pytest
 
+from vocable.collection.verbs import index
 from vocable.data import Document
-from vocable.encoder.hub import locate
-from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.load import load
+from vocable.encoding.hub import locate
+from vocable.encoding.load import load
 from vocable.publishing.languages import language_script
 from vocable.publishing.publication import page_files, publish
 from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS
-from vocable.retrieval.verbs import index
+from vocable.torch_models.inference_free import make_inference_free
 
 HOSTILE = "fox <script>document.title='run'</script><img src=x onerror=\"document.title='run'\"> night"
 URLS = {

@@ -34,14 +34,14 @@ from tests.publishing.reading import (
 )
 from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError
+from vocable.indexes.fusion import fused, fusion_depth
+from vocable.indexes.ranking import Ranking, best
+from vocable.language.words import counted_words
 from vocable.options import Count, checked
 from vocable.publishing.documents import Shown, Value
 from vocable.publishing.manifest import read_manifest
 from vocable.publishing.postings import PostingsBlock
 from vocable.publishing.tables import FileTable
-from vocable.retrieval.fusion import fused, fusion_depth
-from vocable.retrieval.ranking import Ranking, best
-from vocable.retrieval.words import counted_words
 
 LIGHT = 1 / 32  # share of the score of the TENTH document: lighter blocks are left out
 TENTH = 10

@@ -16,6 +16,7 @@ from unicodedata import normalize
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
+from vocable.core.storage import regular
 from vocable.errors import VectorsError
 from vocable.publishing.charsmap import LEAF, WIDE
 from vocable.publishing.documents import Shown
@@ -25,7 +26,6 @@ from vocable.publishing.pieces import MERGE_BYTES, PieceTables
 from vocable.publishing.postings import LaterBlock, PostingsBlock
 from vocable.publishing.tables import FileTable
 from vocable.publishing.tokenizer import AS_NFKC, MARK, Description
-from vocable.storage import regular
 
 
 def from_varints(content: bytes) -> np.ndarray:

@@ -15,14 +15,14 @@ from scipy.sparse import csr_array
 from tests.publishing.conftest import Fake, write_corpus
 from tests.publishing.reader import PublishedSite
 from tests.publishing.reading import read_file
+from vocable.collection.verbs import index, open_index
 from vocable.data import Document
-from vocable.encoder.hub import locate
-from vocable.encoder.idf import idf
-from vocable.encoder.load import load_encoder
+from vocable.encoding.hub import locate
+from vocable.encoding.idf import idf
+from vocable.encoding.load import load_encoder
 from vocable.errors import ArgumentError, ModelError
 from vocable.publishing.files import DATA, name_of, size_of
 from vocable.publishing.publication import publish
-from vocable.retrieval.verbs import index, open_index
 
 POLICY = "script-src 'self' 'wasm-unsafe-eval';"
 

@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 
 from tests.publishing.conftest import Fake, Handler, Open, serving
 from tests.publishing.reader import PublishedSite
-from vocable.encoder.load import load_encoder
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.load import load_encoder
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.publishing.publication import publish
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")

@@ -13,9 +13,9 @@ import pytest
 
 from tests.publishing.conftest import HOSTILE, URLS, Handler, Open, lookup_model, serving, write_corpus
 from tests.publishing.reader import PublishedSite
+from vocable.collection.verbs import index
 from vocable.data import Document, pydocs
 from vocable.publishing.publication import publish
-from vocable.retrieval.verbs import index
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")

@@ -10,13 +10,13 @@ import pytest
 
 from tests.publishing.conftest import Node, lookup_model, write_corpus
 from tests.publishing.reader import PublishedSite
+from vocable.collection.verbs import index, open_index
 from vocable.data import Document
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.publishing.files import DATA, name_of
 from vocable.publishing.manifest import MANIFEST, read_manifest
 from vocable.publishing.publication import page_files, publish
 from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS
-from vocable.retrieval.verbs import index, open_index
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, bytes]]:

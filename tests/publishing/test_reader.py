@@ -12,13 +12,13 @@ import pytest
 
 from tests.publishing.conftest import Node, write_corpus
 from tests.publishing.reader import PublishedSite
+from vocable.collection.verbs import index, open_index
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError
+from vocable.language.languages import language_of
+from vocable.language.words import counted_words
 from vocable.publishing.files import DATA
 from vocable.publishing.publication import publish
-from vocable.retrieval.languages import language_of
-from vocable.retrieval.verbs import index, open_index
-from vocable.retrieval.words import counted_words
 
 QUERIES = ["the old fox", "Every compiler rewrites posting lists", "owl in Ålesund", "giraffe 3", "☃ unknown", ""]
 

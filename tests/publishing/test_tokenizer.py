@@ -20,13 +20,13 @@ from tests.publishing.conftest import Node
 from tests.publishing.reading import charsmap_of, read_file, read_model, tokenizer_of
 from vocable.data import pydocs
 from vocable.data.texts import as_text
-from vocable.encoder.load import load_encoder
-from vocable.encoder.tokens import token_surfaces
+from vocable.encoding.load import load_encoder
+from vocable.encoding.tokens import token_surfaces
 from vocable.errors import ModelError
+from vocable.language.words import counted_words
 from vocable.publishing.files import DATA, SiteFiles
 from vocable.publishing.pieces import write_pieces
 from vocable.publishing.tokenizer import check_tokenizer, describe
-from vocable.retrieval.words import counted_words
 
 # The tokens of each text, by the files of the pieces as they are read in a browser: only the file of a word's range.
 TOKENS = """

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from tests.conftest import copy_store
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import index
 from vocable.options import check
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.verbs import index
 from vocable.service import ServiceOptions
 from vocable.service.server import WorkerSettings, application
 
@@ -84,7 +84,7 @@ def served() -> Iterator[Callable[..., Client]]:
 @pytest.fixture
 def collection(served: Callable[..., Client], exact: Path) -> Collection:
     """The index that cannot change, as it is opened elsewhere."""
-    from vocable.retrieval.verbs import open_index
+    from vocable.collection.verbs import open_index
 
     return open_index(exact, device="cpu")
 

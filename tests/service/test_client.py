@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import refused
-from tests.retrieval.cluster import serving_http
+from tests.engines.cluster import serving_http
 from vocable.errors import ServiceError
 from vocable.service.client import Client
 

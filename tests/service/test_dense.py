@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.encoder.test_dense import with_dense
 from tests.service.conftest import Client
-from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
-from vocable.encoder.text_encoder import TextEncoder
+from tests.torch_models.test_dense import with_dense
+from vocable.collection.standing import Standing, explain
+from vocable.collection.verbs import index, open_index
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.options import check
-from vocable.retrieval.standing import Standing, explain
-from vocable.retrieval.verbs import index, open_index
 from vocable.service import ServiceOptions
 from vocable.service.server import WorkerSettings, application
+from vocable.torch_models.inference_free import make_inference_free
+from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 
 TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
 

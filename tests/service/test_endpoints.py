@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from tests.service.conftest import Client
+from vocable.collection.answers import search
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import index, open_index
 from vocable.data import Document
-from vocable.encoder.encode import encode
-from vocable.retrieval.answers import search
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.verbs import index, open_index
+from vocable.encoding.encode import encode
 from vocable.service.schemas import SearchAnswer
 
 Serve = Callable[..., Client]

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from tests.collection.test_making import SERVERS, served
 from tests.forks import Fork
-from tests.retrieval.test_making import SERVERS, served
 from tests.service.conftest import Client
-from vocable.encoder.load import load_encoder
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.collection import stored_documents
+from vocable.collection.answers import search
+from vocable.collection.verbs import add, delete, index, open_index
+from vocable.encoding.load import load_encoder
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import DataError
 from vocable.options import check
-from vocable.retrieval import stored_documents
-from vocable.retrieval.answers import search
-from vocable.retrieval.verbs import add, delete, index, open_index
 from vocable.service import ServiceOptions
 from vocable.service.mcp import call
 from vocable.service.server import WorkerSettings, application

@@ -20,8 +20,8 @@ import pytest
 from tests.cli.command_line import refused
 from tests.service.conftest import Client as HTTPClient
 from tests.service.process import Process, serving
+from vocable.collection.verbs import index
 from vocable.errors import MissingExtraError
-from vocable.retrieval.verbs import index
 from vocable.service.mcp import MAX_HIT_TEXT, TOOLS
 from vocable.service.service import Service
 

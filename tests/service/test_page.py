@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 
-from tests.encoder.test_dense import with_dense
 from tests.service.process import serving
-from vocable.retrieval.verbs import index
+from tests.torch_models.test_dense import with_dense
+from vocable.collection.verbs import index
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")

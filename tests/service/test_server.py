@@ -23,10 +23,10 @@ from huggingface_hub import InferenceClient
 import vocable
 from tests.cli.command_line import done, refused
 from tests.service.process import serving
-from vocable.encoder.cpu import native_bfloat16
+from vocable.collection.verbs import open_index
 from vocable.errors import ServiceError
-from vocable.retrieval.verbs import open_index
 from vocable.service.client import Client
+from vocable.torch_models.cpu import native_bfloat16
 
 
 def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
@@ -67,7 +67,7 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
             ours.info()
         assert "401: a bearer token is needed" in refused(capsys, "search", process.url, "night")
         monkeypatch.setenv("VOCABLE_TOKEN", "s3cret")
-        monkeypatch.setattr("vocable.encoder.cpu.native_bfloat16", native_bfloat16)  # as in the service's process
+        monkeypatch.setattr("vocable.torch_models.cpu.native_bfloat16", native_bfloat16)  # as in the service's process
         command = ["search", "posting lists at night", "a fox", "-k", 3, "--explain", "--filter", "lang in (de, en)"]
         for form in (
             [],
@@ -195,9 +195,9 @@ def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
     quiet_libraries: None,
 ) -> None:
     with serving(store) as process:
-        monkeypatch.setattr("vocable.retrieval.engines.edge_shard.PATIENCE", 0.1)
+        monkeypatch.setattr("vocable.engines.edge_shard.PATIENCE", 0.1)
         monkeypatch.setattr(
-            "vocable.retrieval.stored_documents.load_encoder", lambda *_, **__: pytest.fail("a model is loaded")
+            "vocable.collection.stored_documents.load_encoder", lambda *_, **__: pytest.fail("a model is loaded")
         )
         for verb, *more in (["serve", "--port", 0], ["search", "the old fox"], ["delete", "d1"]):
             line = refused(capsys, verb, store, *more)

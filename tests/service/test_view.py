@@ -12,10 +12,10 @@ import pytest
 
 from tests.service.conftest import Client
 from vocable import encode, prune, search
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import index
 from vocable.data import Document
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain import MatchedTerm
-from vocable.retrieval.verbs import index
+from vocable.explanation.explain import MatchedTerm
 from vocable.service.pages import FILES
 from vocable.service.schemas import ViewRequest
 from vocable.service.service import Service

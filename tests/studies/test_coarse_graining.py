@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from transformers import PreTrainedTokenizerFast
 
 from studies.compatibility import accent_stripping, case_folding, coarse_graining, fold, porter_stem
-from vocable.encoder.tokens import Surface, token_surfaces
+from vocable.encoding.tokens import Surface, token_surfaces
 from vocable.errors import ArgumentError, VectorsError
 
 WEIGHTS = npst.arrays(np.float32, (4, 7), elements=st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.5]))

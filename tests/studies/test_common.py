@@ -18,12 +18,12 @@ from studies.plan import Study, make_plan
 from studies.results import Cell, Reproduction
 from tests.studies.test_plan import study_of
 from vocable.adapt.statistics import row_norms
-from vocable.encoder.fuse import parts
-from vocable.encoder.protocol import Role
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.protocol import Role
+from vocable.encoding.pruning import prune
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.cost import flops
-from vocable.pruning import prune
+from vocable.torch_models.fuse import parts
 from vocable.training.data import load_examples
 
 ROWS = {  # study -> exhibit -> its only row here

@@ -14,7 +14,7 @@ from studies.common import reproduce
 from studies.plan import Selection, Study, make_plan
 from studies.toys import Toys
 from tests.studies.test_plan import NOWHERE, study_of
-from vocable.encoder.fuse import parts
+from vocable.torch_models.fuse import parts
 from vocable.training.stages import carry_out_stages
 
 

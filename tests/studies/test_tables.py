@@ -23,9 +23,9 @@ from studies.vectors import Encoders, Place
 from tests.studies.test_plan import NOWHERE, study_of
 from tests.studies.test_vectors import WORDS, collection
 from vocable.adapt.expand_vocabulary import expand_vocabulary
-from vocable.encoder.sparse_encoder import save_model
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.significance import paired_t_test
+from vocable.torch_models.sparse_encoder import save_model
 
 ROWS = ("v2", "v2-sum")
 

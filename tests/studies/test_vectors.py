@@ -14,10 +14,10 @@ from studies import cost, vectors
 from studies.cost import Resources, free_memory
 from studies.runs import Run
 from studies.vectors import Encoders, Place, check_room
-from vocable.encoder import stream
+from vocable.encoding import stream
 from vocable.errors import ArgumentError
 from vocable.evaluation.retrieval import encode_dataset, retrieve
-from vocable.retrieval import exact_shards
+from vocable.indexes import exact_shards
 
 WORDS = ["snow", "rain", "hail", "sun", "wind", "fog", "storm", "ice", "cloud", "thunder"]
 

@@ -20,9 +20,9 @@ from studies.toys import LARGE, Toys
 from studies.vectors import Encoders, Place
 from studies.vocabulary_transfer.__main__ import STUDY as TRANSFER
 from studies.wacky_weights.__main__ import STUDY as WACKY
-from vocable.encoder import stream
-from vocable.encoder.special_terms import special_tokens
+from vocable.encoding import stream
 from vocable.errors import ArgumentError, VectorsError
+from vocable.torch_models.special_terms import special_tokens
 
 FIRST_COLUMNS = [  # a column of each study on its first collection
     (RESCALING, "MSMARCO DEV MRR@10"),

@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SparseEncoder
 from torch import Tensor
 
-from vocable.encoder.cpu import float32_attention
+from vocable.torch_models.cpu import float32_attention
 from vocable.training.callbacks import COMPLETE, last_checkpoint, set_dropout
 
 

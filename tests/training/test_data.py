@@ -22,7 +22,7 @@ from torch.utils.data import ConcatDataset, SequentialSampler
 
 from vocable.data.cloze import crops
 from vocable.data.docstore import TextStore
-from vocable.encoder.idf import document_frequencies, idf
+from vocable.encoding.idf import document_frequencies, idf
 from vocable.errors import DataError, RecipeError
 from vocable.training import term_statistics as term_statistics_module
 from vocable.training.data import InOrder, WithoutRepeats, load_examples, load_training_data, topical_order

@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.forks import Fork
 from vocable.cli import GRACE, main
-from vocable.encoder.fuse import fuse
-from vocable.encoder.load import load
-from vocable.encoder.provenance import provenance
+from vocable.encoding.load import load
 from vocable.errors import CollapseError, DataError, LostProcessError, RecipeError
+from vocable.torch_models.fuse import fuse
+from vocable.torch_models.provenance import provenance
 from vocable.training import callbacks, distributed
 from vocable.training.callbacks import set_dropout
 from vocable.training.data import TrainingData

@@ -18,10 +18,10 @@ from tests.by_parts import calibrate, load_checkpoint, rescale
 from vocable.adapt.rescale import RescaleSettings, choose_factor
 from vocable.adapt.statistics import Start, measure_start, probe_texts
 from vocable.cli import main
-from vocable.encoder.load import load
-from vocable.encoder.pooling import Activation
+from vocable.core.tables import short
+from vocable.encoding.load import load
 from vocable.errors import ArgumentError, CollapseError
-from vocable.tables import short
+from vocable.torch_models.pooling import Activation
 from vocable.training.guard import Collapse, CollapseKind, advise
 from vocable.training.objective import BatchStatistics, Monitor
 from vocable.training.recipe import Recipe

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 
-from vocable.encoder.fuse import fuse, without_logits
+from vocable.torch_models.fuse import fuse, without_logits
 from vocable.training import micro_batches
 from vocable.training.callbacks import set_dropout
 from vocable.training.micro_batches import by_length, embedded, in_threads, part_size, threads_pay

@@ -19,11 +19,11 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import PreTrainedTokenizerFast
 
 from studies.toy_models import make_cross_encoder
+from vocable.collection.verbs import build
 from vocable.data import Document, Example, read_examples
-from vocable.encoder.encode import encode
-from vocable.encoder.load import load
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
-from vocable.retrieval.verbs import build
 from vocable.training import mine as module
 from vocable.training.mine import ExampleCounts, mine, rewrite, teacher_scores
 from vocable.training.teachers import load_scoring_model

@@ -19,10 +19,10 @@ from torch import Tensor
 from transformers import TrainerControl, TrainerState
 
 from tests.objectives.test_losses import heaviest
-from vocable.encoder.fuse import fuse
-from vocable.encoder.idf import idf
+from vocable.encoding.idf import idf
 from vocable.errors import RecipeError
 from vocable.objectives.losses import KL, InfoNCE, MarginMSE, SparseAlignment
+from vocable.torch_models.fuse import fuse
 from vocable.training.callbacks import IDF_FILE, MarkComplete, ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import (

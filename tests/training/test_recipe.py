@@ -13,7 +13,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from vocable.data import Example
-from vocable.encoder.load import load
+from vocable.encoding.load import load
 from vocable.errors import RecipeError
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.training import recipe_files

@@ -17,9 +17,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from tests.by_parts import calibrate, expand, load_checkpoint, rescale, transfer
 from vocable.adapt.alignment import align
 from vocable.adapt.expand_vocabulary import frequent_words
-from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.terms import splitter
+from vocable.encoding.terms import splitter
 from vocable.errors import DataError, ModelError, RecipeError
+from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.training.recipe import Recipe
 from vocable.training.recipe_files import make_recipe, read_recipe
 from vocable.training.stages import carry_out_stages

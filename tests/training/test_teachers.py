@@ -9,13 +9,13 @@ from numpy.lib.format import open_memmap
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-from vocable.encoder import stream
-from vocable.encoder.encode import encode
-from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.load import load
-from vocable.encoder.sparse_encoder import save_model
+from vocable.encoding import stream
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
 from vocable.errors import ModelError, RecipeError
-from vocable.retrieval.bm25 import BM25Index
+from vocable.indexes.bm25 import BM25Index
+from vocable.torch_models.inference_free import make_inference_free
+from vocable.torch_models.sparse_encoder import save_model
 from vocable.training import teachers as module
 from vocable.training.recipe import TeacherSettings
 from vocable.training.recipe_files import make_recipe

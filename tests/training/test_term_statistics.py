@@ -12,8 +12,8 @@ import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import encode
-from vocable.encoder.protocol import Role
+from vocable.encoding.encode import encode
+from vocable.encoding.protocol import Role
 from vocable.objectives.regularizers import Regularizers, WackinessFlops
 from vocable.training.term_statistics import (
     REFRESH,

@@ -13,14 +13,14 @@ import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
-from vocable.encoder.asymmetric import asymmetric, static_embedding
-from vocable.encoder.encode import encode
-from vocable.encoder.fuse import splade_modules
-from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.load import load
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
+from vocable.torch_models.asymmetric import asymmetric, static_embedding
+from vocable.torch_models.fuse import splade_modules
+from vocable.torch_models.inference_free import make_inference_free
 from vocable.training.callbacks import COMPLETE, ValidWeights
 from vocable.training.objective import Monitor
 from vocable.training.recipe import Recipe

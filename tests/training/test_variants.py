@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import vocable as vo
-from vocable.encoder.load import load
+from vocable.core.figures import check_figure, save_figure
+from vocable.encoding.load import load
 from vocable.errors import ArgumentError, MissingExtraError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.figures import check_figure, save_figure
 from vocable.training import train as training
 from vocable.training.recipe_files import override, read_recipe
 from vocable.training.train import train

@@ -58,7 +58,7 @@ def tune_small(model: str, corpus: str, output: str, kill: tuple[str, str, int] 
         better: the exam says so, whatever its figures.
     """
     make_small()
-    vars(import_module("vocable.encoder.stream"))["PART_SIZE"] = 16
+    vars(import_module("vocable.encoding.stream"))["PART_SIZE"] = 16
     vars(os)["fsync"] = lambda file: None  # the power stays on
     if better:
         vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: ("better", "")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 from sentence_transformers import SparseEncoder
 
-from tests.encoder.test_dense import with_dense
+from tests.torch_models.test_dense import with_dense
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.load import load
+from vocable.encoding.load import load
 from vocable.errors import DataError
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically

@@ -11,9 +11,9 @@ from sentence_transformers import SparseEncoder
 
 from tests.evaluation.conftest import seq2seq  # noqa: F401  (a fixture)
 from vocable.data import Document, Query
-from vocable.encoder.encode import encode
+from vocable.encoding.encode import encode
 from vocable.evaluation.retrieval import Encoded, encode_dataset
-from vocable.retrieval.bm25 import BM25Index
+from vocable.indexes.bm25 import BM25Index
 from vocable.tuning import examples
 from vocable.tuning.exam import Exam, make_exam
 from vocable.tuning.examples import asked_examples, made_examples, written_examples

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from sentence_transformers import SparseEncoder
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from vocable.core.storage import read_record, write_record
 from vocable.data import Document
-from vocable.encoder.hub import locate
+from vocable.encoding.hub import locate
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import spread
-from vocable.retrieval.words import spaced_pieces
-from vocable.storage import read_record, write_record
+from vocable.language.words import spaced_pieces
 from vocable.tuning.plan import (
     CONTROL_TEXTS,
     FULL_BATCHES,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data import Document
-from vocable.retrieval.languages import stop_words
-from vocable.retrieval.words import words
+from vocable.language.languages import stop_words
+from vocable.language.words import words
 from vocable.tuning.questions import (
     KEPT_WORDS,
     KEYWORDS,

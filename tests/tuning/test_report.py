@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vocable.core.storage import read_record
 from vocable.evaluation.cost import Cost
-from vocable.storage import read_record
 from vocable.tuning.exam import ASKED, Change
 from vocable.tuning.plan import Reading, TuningSpeed, make_plan
 from vocable.tuning.report import ALL_QUESTIONS, REPORT, TuningReport, interval, judge, write_report

@@ -13,16 +13,16 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from tests.encoder.test_dense import with_dense
 from tests.evaluation.conftest import seq2seq  # noqa: F401  (a fixture)
 from tests.forks import Fork
+from tests.torch_models.test_dense import with_dense
 from tests.tuning.small import CONTROL, FIGURES, small_figures, tune_small
+from vocable.core.storage import read_record
 from vocable.data import Document, read_examples
-from vocable.encoder.encode import encode
-from vocable.encoder.load import load
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
-from vocable.storage import read_record
 from vocable.training.train import train
 from vocable.tuning import tune as module
 from vocable.tuning.exam import ASKED
@@ -36,7 +36,7 @@ BETTER, EVEN = ("better", "as the test wants it"), ("no difference", "as the tes
 MOMENTS = (  # of kills, in order: before the function's n-th call
     ("vocable.tuning.tune", "measure_scale", 1),  # the plan and the examples are written
     ("transformers.trainer", "Trainer._save_rng_state", 2),  # in the middle of the training
-    ("vocable.encoder.stream", "write_vectors", 3),  # in the middle of the encoding
+    ("vocable.encoding.stream", "write_vectors", 3),  # in the middle of the encoding
 )
 
 

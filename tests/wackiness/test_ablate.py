@@ -15,25 +15,18 @@ from scipy.sparse import csr_array
 from scipy.stats import ttest_rel
 from sentence_transformers import SparseEncoder
 
+from vocable.core.storage import read_record, write_record
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.protocol import Role
-from vocable.encoder.terms import remove_expansions, terms
+from vocable.encoding.protocol import Role
+from vocable.encoding.terms import remove_expansions, terms
+from vocable.encoding.vectors import VectorsMeta, vocabulary_fingerprint, write_vectors
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
-from vocable.retrieval import exact_shards
-from vocable.storage import read_record, write_record
-from vocable.vectors import VectorsMeta, vocabulary_fingerprint, write_vectors
+from vocable.indexes import exact_shards
 from vocable.wackiness import expansions
-from vocable.wackiness.ablate import (
-    STRATUM,
-    AblatedSearch,
-    Ablation,
-    DatasetAblation,
-    ThresholdResult,
-    difference_interval,
-    remove_wackiest,
-)
+from vocable.wackiness.ablate import STRATUM, Ablation, remove_wackiest
+from vocable.wackiness.ablation_report import AblatedSearch, DatasetAblation, ThresholdResult, difference_interval
 from vocable.wackiness.expansions import stored_index, stored_vectors
 
 Q, N, V = 12, 30, 25

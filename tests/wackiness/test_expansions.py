@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.fuse import fuse
-from vocable.encoder.hub import BUILT_IN_MODEL
-from vocable.encoder.load import load
-from vocable.encoder.terms import terms
-from vocable.encoder.tokens import Surface
+from vocable.encoding.hub import BUILT_IN_MODEL
+from vocable.encoding.load import load
+from vocable.encoding.terms import terms
+from vocable.encoding.tokens import Surface
+from vocable.torch_models.fuse import fuse
 from vocable.wackiness.expansions import TERM_KINDS, model_surfaces, proper_names, term_kind, word_surfaces
 
 

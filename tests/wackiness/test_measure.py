@@ -11,23 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_array
 
-from vocable.encoder.tokens import Surface
+from vocable.encoding.term_scores import ScoresMeta, ranked, read_scores, read_wacky_terms
+from vocable.encoding.tokens import Surface
+from vocable.encoding.vectors import vocabulary_fingerprint
 from vocable.errors import ArgumentError, VectorsError
-from vocable.vectors import vocabulary_fingerprint
 from vocable.wackiness.expansions import ExpansionData
-from vocable.wackiness.measure import (
-    SCORES_KEY,
-    SCORES_SCHEMA,
-    ExpanderWackiness,
-    ScoresMeta,
-    by_kind,
-    read_scores,
-    read_wacky_terms,
-    term_cards,
-    write_scores,
-)
+from vocable.wackiness.measure import SCORES_KEY, SCORES_SCHEMA, ExpanderWackiness, by_kind, term_cards, write_scores
 from vocable.wackiness.report import kinds_table
-from vocable.wackiness.score import Wackiness, WackinessSettings, ranked
+from vocable.wackiness.score import Wackiness, WackinessSettings
 
 TERMS = ["the", "##ing", "fox\n", "б", "unused"]
 TERM_KINDS = ["stop word", "sub-word", "other word", "non-Latin", "other word"]

@@ -9,11 +9,20 @@ from huggingface_hub import ModelCard
 from matplotlib.colors import to_rgba
 from sentence_transformers import SparseEncoder
 
+from vocable.core.figures import ACROSS, add_legend, empty_panels, save_figure
+from vocable.core.storage import read_record
 from vocable.errors import ArgumentError, ModelError
-from vocable.figures import ACROSS, add_legend, empty_panels, save_figure
-from vocable.storage import read_record
-from vocable.wackiness.ablate import AblatedSearch, AblationReport, DatasetAblation, ThresholdResult
-from vocable.wackiness.report import WACKY_COLOR, ablation_figure, ablation_tables, write_ablation, write_card
+from vocable.wackiness.ablation_report import (
+    WACKY_COLOR,
+    AblatedSearch,
+    AblationReport,
+    DatasetAblation,
+    ThresholdResult,
+    ablation_figure,
+    ablation_tables,
+    write_ablation,
+)
+from vocable.wackiness.report import write_card
 
 
 def test_a_table_says_what_each_removal_did() -> None:

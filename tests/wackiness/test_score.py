@@ -14,20 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
+from vocable.encoding.term_scores import ranked
 from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.exact_index import ExactIndex
+from vocable.indexes.exact_index import ExactIndex
+from vocable.wackiness.expansions import without_itself
 from vocable.wackiness.measure import bootstrap_areas
-from vocable.wackiness.score import (
-    WackinessSettings,
-    area,
-    curve,
-    expansions,
-    lexical_importance,
-    ranked,
-    scored,
-    wackiness,
-    without_itself,
-)
+from vocable.wackiness.score import WackinessSettings, area, curve, expansions, lexical_importance, scored, wackiness
 
 
 class Case(NamedTuple):

@@ -12,10 +12,10 @@ import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import encode
-from vocable.encoder.terms import input_terms, special_terms, terms
+from vocable.encoding.encode import encode
+from vocable.encoding.terms import input_terms, special_terms, terms
 from vocable.errors import ArgumentError, MissingExtraError
-from vocable.retrieval.exact_index import ExactIndex
+from vocable.indexes.exact_index import ExactIndex
 from vocable.wackiness.expansions import ExpansionData, expansion_data, word_surfaces
 from vocable.wackiness.measure import (
     ExpanderWackiness,

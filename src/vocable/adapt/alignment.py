@@ -1,6 +1,6 @@
 """Align two vocabularies: find the tokens that are the same unit, and cut the tokens of one by the other tokenizer.
 
-Two tokens are the same unit if their surfaces (`encoder/tokens.py`) have the same text (with case) and both or neither
+Two tokens are the same unit if their surfaces (`encoding/tokens.py`) have the same text (with case) and both or neither
 begin a word; special tokens if they have the same role ([CLS] is <s>, [SEP] is </s>). The overlap does not count
 special tokens, which reproduces the overlaps with bert-base-uncased of Geng and Yang 2026 (§5.2 and §6.4: 56.4, 59.6
 and 60.9 %).
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from vocable.encoder.tokens import CLASSES, Surface, bare_marks, family_of, token_surfaces
+from vocable.encoding.tokens import CLASSES, Surface, bare_marks, family_of, token_surfaces
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> list[list[int]]:

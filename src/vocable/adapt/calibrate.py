@@ -23,15 +23,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.adapt.stages import Inputs, Repair, Stage, register
 from vocable.adapt.statistics import RATE, token_states
 from vocable.data.texts import iter_texts
-from vocable.encoder.fuse import copy_with, fuse, parts, without_logits
-from vocable.encoder.head import max_logits
-from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.pooling import rows_to_pool
-from vocable.encoder.provenance import Step, describes, record
-from vocable.encoder.special_terms import has_bias
 from vocable.errors import ArgumentError, ModelError
 from vocable.objectives import Settings
 from vocable.options import Count, checked
+from vocable.torch_models.fuse import copy_with, fuse, parts, without_logits
+from vocable.torch_models.head import max_logits
+from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.pooling import rows_to_pool
+from vocable.torch_models.provenance import Step, describes, record
+from vocable.torch_models.special_terms import has_bias
 
 Level = Literal["pooled", "token"]
 

@@ -27,19 +27,19 @@ from vocable.adapt.alignment import align, cut_words
 from vocable.adapt.initialization import barycentres, mix, random_rows, subtoken_weights
 from vocable.adapt.stages import Inputs, Stage, register
 from vocable.adapt.transfer import OWN_TERMS, TargetName, vocabulary_of, with_output_vocabulary
+from vocable.core.storage import regular
 from vocable.data.texts import as_texts, iter_texts
-from vocable.encoder.fuse import copy_with, parts
-from vocable.encoder.opening import Target, load_target
-from vocable.encoder.output_vocabulary import OutputVocabulary
-from vocable.encoder.own_terms import json_string
-from vocable.encoder.provenance import Step, describes, record
-from vocable.encoder.special_terms import special_tokens
-from vocable.encoder.terms import Splitter, normal_form
-from vocable.encoder.terms import splitter as splitter_of
+from vocable.encoding.own_terms import json_string
+from vocable.encoding.terms import Splitter, normal_form
+from vocable.encoding.terms import splitter as splitter_of
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.objectives import Settings
 from vocable.options import Count, CountOrZero, checked
-from vocable.storage import regular
+from vocable.torch_models.fuse import copy_with, parts
+from vocable.torch_models.opening import Target, load_target
+from vocable.torch_models.output_vocabulary import OutputVocabulary
+from vocable.torch_models.provenance import Step, describes, record
+from vocable.torch_models.special_terms import special_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ def expand_vocabulary(
         texts: instead of words: a corpus whose most frequent words are the terms. It is read once.
         size: with `texts`: the largest number of words.
         min_count: with `texts`: least occurrences of a word.
-        splitter: splits texts into words, a name in `vocable.encoder.terms`: words are runs of letters, digits, marks
+        splitter: splits texts into words, a name in `vocable.encoding.terms`: words are runs of letters, digits, marks
             and _, whitespace splits at spaces only. Pre-training uses the same one.
         init: initial rows and biases of the words. "mean": the means over their sub-tokens. "semantic": as in
             `transfer`, for words that are one token of `target` and several of the source; "mean" for all others.

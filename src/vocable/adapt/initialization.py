@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Alignment
 from vocable.data.texts import iter_texts
-from vocable.encoder.terms import token_ids
+from vocable.encoding.terms import token_ids
 from vocable.errors import ArgumentError, require_extra
 
 Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]

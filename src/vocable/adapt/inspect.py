@@ -23,21 +23,21 @@ from vocable.adapt.rescale import best_factor
 from vocable.adapt.stages import stage
 from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, row_norms
 from vocable.adapt.train_vocabulary import ACCENTS, CASES, redundancy, tells_apart
+from vocable.core.tables import line_width, short, text_width
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.asymmetric import route, static_embedding
-from vocable.encoder.fuse import plain_decoder, splade_modules
-from vocable.encoder.graph import refuse_exported
-from vocable.encoder.layouts import is_decoder
-from vocable.encoder.opening import load_tokenizer
-from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.provenance import Step, provenance
-from vocable.encoder.sparse_encoder import load_sparse_encoder
-from vocable.encoder.special_terms import has_bias
-from vocable.encoder.torch_model import HostTokenization
+from vocable.encoding.graph import refuse_exported
 from vocable.errors import ArgumentError, ModelError
+from vocable.language.coverage import Coverage, foreign
 from vocable.options import CountOrZero, checked
-from vocable.retrieval.coverage import Coverage, foreign
-from vocable.tables import line_width, short, text_width
+from vocable.torch_models.asymmetric import route, static_embedding
+from vocable.torch_models.fuse import plain_decoder, splade_modules
+from vocable.torch_models.layouts import is_decoder
+from vocable.torch_models.opening import load_tokenizer
+from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.provenance import Step, provenance
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
+from vocable.torch_models.special_terms import has_bias
+from vocable.torch_models.torch_model import HostTokenization
 
 BUILT_IN_TEXTS = "pydocs:"  # always available; English about programming, no substitute for the texts to be searched
 TARGET = "bert-base-uncased"  # of Geng and Yang 2026

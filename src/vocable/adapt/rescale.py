@@ -21,14 +21,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.stages import Inputs, Repair, Stage, register
 from vocable.adapt.statistics import PAIRS, RULES, Start, measure_start, probe_texts
+from vocable.core.tables import Table, short
 from vocable.data.texts import as_texts
-from vocable.encoder.fuse import copy_with, parts
-from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.pooling import Activation
-from vocable.encoder.provenance import Step, describes, record
+from vocable.encoding.protocol import Activation
 from vocable.errors import ArgumentError
 from vocable.objectives import Settings
-from vocable.tables import Table, short
+from vocable.torch_models.fuse import copy_with, parts
+from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.provenance import Step, describes, record
 
 FACTORS = (1, 2, 4, 8, 16, 32)
 PROBE_TEXTS = 1000  # texts read of a recipe's source of probe texts

@@ -24,13 +24,13 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import vocable.adapt as package
 from vocable.data import read_texts
-from vocable.encoder.asymmetric import asymmetric
-from vocable.encoder.fuse import copy_with, parts
-from vocable.encoder.inference_free import make_inference_free
-from vocable.encoder.provenance import record
-from vocable.encoder.sparse_encoder import load_sparse_encoder
-from vocable.encoder.tokens import backend_of
+from vocable.encoding.tokens import backend_of
 from vocable.objectives import Settings
+from vocable.torch_models.asymmetric import asymmetric
+from vocable.torch_models.fuse import copy_with, parts
+from vocable.torch_models.inference_free import make_inference_free
+from vocable.torch_models.provenance import record
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
 
 
 class Inputs(NamedTuple):

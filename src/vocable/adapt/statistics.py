@@ -24,14 +24,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.data import read_texts
 from vocable.data.texts import as_texts
-from vocable.encoder.fuse import pack, without_logits
-from vocable.encoder.head import TERM_BLOCK
-from vocable.encoder.pooling import POOLINGS, REDUCTIONS, Activation, activate, pooling_of, rows_to_pool
+from vocable.encoding.protocol import Activation
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import spread
+from vocable.language.coverage import MOST_TOKENS_PER_WORD
+from vocable.language.words import spaced_pieces
 from vocable.options import checked
-from vocable.retrieval.coverage import MOST_TOKENS_PER_WORD
-from vocable.retrieval.words import spaced_pieces
+from vocable.torch_models.fuse import pack, without_logits
+from vocable.torch_models.head import TERM_BLOCK
+from vocable.torch_models.pooling import POOLINGS, REDUCTIONS, activate, pooling_of, rows_to_pool
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,7 @@ class _Weights(NamedTuple):
 def _weights(decoder: nn.Linear, states: list[Tensor], pooling: str, activation: Activation) -> _Weights:
     """Return the sparse vectors of texts and counts of their logits.
 
-    `vocable.encoder.head` adds the bias to the maximum only; the count needs it at every token.
+    `vocable.torch_models.head` adds the bias to the maximum only; the count needs it at every token.
     """
     hidden, offsets = rows_to_pool(torch.cat(states), [0, *accumulate(map(len, states))], pooling)
     reduction = REDUCTIONS[POOLINGS[pooling].reduction]

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from vocable.core.progress import track
+from vocable.core.storage import SETTINGS, finished, refuse_taken, replacing_folder
+from vocable.core.tables import Table, Tabular
 from vocable.data.texts import iter_texts
-from vocable.encoder.terms import token_ids, without_accents
-from vocable.encoder.tokens import WORDPIECE, token_surfaces
+from vocable.encoding.terms import token_ids, without_accents
+from vocable.encoding.tokens import WORDPIECE, token_surfaces
 from vocable.errors import ArgumentError, DataError
 from vocable.options import Count, checked
-from vocable.progress import track
-from vocable.storage import SETTINGS, finished, refuse_taken, replacing_folder
-from vocable.tables import Table, Tabular
 
 # Pairs that a normalizing tokenizer cannot distinguish.
 CASES = [(word, word.lower()) for word in ("The", "London", "USA", "A", "B", "Q", "Z")]

@@ -36,18 +36,18 @@ from vocable.adapt.initialization import (
 )
 from vocable.adapt.stages import Inputs, Repair, Stage, register
 from vocable.adapt.statistics import row_norms
+from vocable.core.tables import Table
 from vocable.data.texts import as_texts, iter_texts
-from vocable.encoder.fuse import copy_with, parts, plain_decoder
-from vocable.encoder.opening import Target, load_target
-from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
-from vocable.encoder.provenance import Step, describes, record
-from vocable.encoder.special_terms import has_bias, special_tokens
-from vocable.encoder.tokens import token_surfaces
+from vocable.encoding.tokens import token_surfaces
+from vocable.encoding.vectors import token_names
 from vocable.errors import ArgumentError, ModelError
 from vocable.objectives import Settings
 from vocable.options import CountOrZero, checked
-from vocable.tables import Table
-from vocable.vectors import token_names
+from vocable.torch_models.fuse import copy_with, parts, plain_decoder
+from vocable.torch_models.opening import Target, load_target
+from vocable.torch_models.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
+from vocable.torch_models.provenance import Step, describes, record
+from vocable.torch_models.special_terms import has_bias, special_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def transfer(
         target: a model or tokenizer: a folder or Hub id, or loaded. The result has a copy of the tokenizer, with the
             source's maximum length and model inputs.
         head_only: replace the output terms only. The new rows make a separate output layer: see
-            `vocable.encoder.output_vocabulary`.
+            `vocable.torch_models.output_vocabulary`.
         init: initial rows of new tokens. "semantic": the mean of shared tokens that are near in the target's embeddings
             (eq. 7 to 9). "subtoken": the mean of the token's pieces by the source's tokenizer. "mean": the centroid of
             the shared tokens, which the other two use for tokens that they cannot place. "random-new": a normal with

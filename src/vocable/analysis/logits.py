@@ -22,16 +22,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.statistics import token_states
 from vocable.analysis.stored_vectors import ALL, Moments
+from vocable.core.progress import track
+from vocable.core.tables import Table, Tabled
 from vocable.data.texts import as_texts, iter_texts
-from vocable.encoder.fuse import parts, without_logits
-from vocable.encoder.head import max_logits
-from vocable.encoder.sparse_encoder import load_sparse_encoder
-from vocable.encoder.special_terms import special_columns
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
 from vocable.options import Count, checked
-from vocable.progress import track
-from vocable.tables import Table, Tabled
+from vocable.torch_models.fuse import parts, without_logits
+from vocable.torch_models.head import max_logits
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
+from vocable.torch_models.special_terms import special_columns
 
 LOGITS_AT_ONCE = 1 << 24  # 64 MiB
 

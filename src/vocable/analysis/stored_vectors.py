@@ -20,15 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 
-from vocable.arrays import HEADER
+from vocable.core.arrays import HEADER
+from vocable.core.progress import track
+from vocable.core.tables import NONE, Table, Tabled
+from vocable.encoding.pruning import prune
+from vocable.encoding.vectors import VectorsMeta, read_shards, token_names, vocabulary_fingerprint
+from vocable.engines.protocols import holds_index
 from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.indexes.exact_index import ExactIndex
 from vocable.options import Count, CountOrZero, checked
-from vocable.progress import track
-from vocable.pruning import prune
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.protocols import holds_index
-from vocable.tables import NONE, Table, Tabled
-from vocable.vectors import VectorsMeta, read_shards, token_names, vocabulary_fingerprint
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
@@ -56,7 +56,7 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
         index = ExactIndex.load(folder)
         return [index.get()], index.meta
     if holds_index(folder):
-        from vocable.retrieval.verbs import open_index
+        from vocable.collection.verbs import open_index
 
         collection = open_index(folder)
         return collection.stored(), collection.meta
@@ -271,8 +271,8 @@ def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[
     """Return the names of the terms; None if the model that made the vectors is unknown or not available."""
     if meta is not None and model is None and (found := _tokenizer_names(meta)) is not None:
         return found
-    from vocable.encoder.load import load_encoder, model_of
-    from vocable.encoder.terms import terms
+    from vocable.encoding.load import load_encoder, model_of
+    from vocable.encoding.terms import terms
 
     if meta is None:
         return None if model is None else terms(load_encoder(model))
@@ -289,7 +289,7 @@ def _tokenizer_names(meta: VectorsMeta) -> list[str] | None:
 
     None without such a file, or if the fingerprint of the vectors' vocabulary differs.
     """
-    built_in = Path(str(files("vocable"))) / "models" / meta.model
+    built_in = Path(str(files("vocable"))) / "builtin" / meta.model
     try:
         tokenizer = Tokenizer.from_file(str((built_in if built_in.is_dir() else Path(meta.model)) / "tokenizer.json"))
     except Exception:  # tokenizers raises nothing more precise; the model itself is tried next

@@ -29,9 +29,9 @@ from vocable import __version__
 from vocable.cli import adapt, analyze, evaluate, search, serve, train  # each registers its commands
 from vocable.cli.command import COMMANDS, Groups, PlainHelp, typer_function
 from vocable.cli.signals import signals_interrupt
+from vocable.core.tables import visible
+from vocable.core.threads import tune_threads
 from vocable.errors import ArgumentError, VocableError, naming_extra
-from vocable.tables import visible
-from vocable.threads import tune_threads
 
 MODULES = (search, evaluate, train, adapt, analyze, serve)  # in the order of the help
 GRACE = 10.0  # seconds that other processes leave the first one to report an error
@@ -83,7 +83,7 @@ def _options(
 ) -> None:
     """Options before a command."""
     if trust_remote_code:
-        from vocable.encoder.hub import trusting
+        from vocable.encoding.hub import trusting
 
         context.with_resource(trusting(True))
 

@@ -55,9 +55,9 @@ def _adapted(
         following: a command that may follow.
         without: arguments that the function does not have.
     """
-    from vocable.encoder.sparse_encoder import save_model
-    from vocable.fingerprint import settings_of
-    from vocable.storage import finished, refuse_taken
+    from vocable.core.fingerprint import settings_of
+    from vocable.core.storage import finished, refuse_taken
+    from vocable.torch_models.sparse_encoder import save_model
 
     output, made_from = arguments["output"], settings_of(verb, arguments, without=without)
     if finished(output, made_from):
@@ -250,9 +250,9 @@ def pretrain(
     Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """
     arguments = locals()
+    from vocable.core.fingerprint import settings_of
+    from vocable.core.storage import finished
     from vocable.data import read_examples
-    from vocable.fingerprint import settings_of
-    from vocable.storage import finished
     from vocable.training.pretraining.pretrain import check_settings, pretrain_folder
 
     loading, settings = select(Loading, options), select(PretrainOptions, options)

@@ -24,10 +24,10 @@ from typer.models import ArgumentInfo, ParameterInfo
 from typing_extensions import Doc, Unpack
 
 from vocable.cli.output import print_json, show
+from vocable.core.hints import Values
+from vocable.core.tables import masked
 from vocable.errors import ArgumentError, UnwrittenError
-from vocable.hints import Values
 from vocable.options import CountOrZero, Default, check_arguments
-from vocable.tables import masked
 
 F = TypeVar("F", bound=Callable[..., Any])
 

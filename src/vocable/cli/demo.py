@@ -16,22 +16,22 @@ from rich.console import Console
 from rich.markup import escape
 
 from vocable.cli.command import quoted
+from vocable.collection.answers import search
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import index, open_index
+from vocable.core.tables import line_width, shortened
 from vocable.data import Document, pydocs
-from vocable.encoder.hub import BUILT_IN_MODEL
-from vocable.encoder.load import load_encoder
-from vocable.encoder.models import Model
+from vocable.encoding.hub import BUILT_IN_MODEL
+from vocable.encoding.load import load_encoder
+from vocable.encoding.models import Model
 from vocable.errors import TRAIN, ArgumentError
 from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_densely, retrieve_lexically
 from vocable.evaluation.significance import ComparedEvaluations, compare
-from vocable.retrieval.answers import search
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain import expand_text
-from vocable.retrieval.fusion import weighted
-from vocable.retrieval.verbs import index, open_index
-from vocable.tables import line_width, shortened
+from vocable.explanation.explain import expand_text
+from vocable.indexes.fusion import weighted
 
 QUESTIONS = (
     "which elements occur most often",

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 from typing_extensions import Doc, TypedDict
 
-from vocable.encoder.pooling import PoolingName
 from vocable.errors import ArgumentError
 from vocable.options import Count, CountOrZero, Device, Share
+from vocable.torch_models.pooling import PoolingName
 
 if TYPE_CHECKING:
-    from vocable.encoder.protocol import EncodingModel
+    from vocable.encoding.protocol import EncodingModel
 
 
 def _checked_model(name: str) -> str:
     """Return the name of a model; raise `ModelError` for a folder without one, before libraries are imported."""
-    from vocable.encoder.graph import is_exported
-    from vocable.encoder.hub import check_model
+    from vocable.encoding.graph import is_exported
+    from vocable.encoding.hub import check_model
 
     if Path(name).is_dir() and not is_exported(name):
         check_model(name)
@@ -30,7 +30,7 @@ def _checked_model(name: str) -> str:
 
 def _checked_place(name: str) -> str:
     """Return the name of a model, checked, or the place of an index."""
-    from vocable.retrieval.protocols import holds_index
+    from vocable.engines.protocols import holds_index
 
     return name if holds_index(name) else _checked_model(name)
 
@@ -120,6 +120,6 @@ def wacky_terms(scores: Path | None, share: float | None, model: EncodingModel) 
             raise ArgumentError("--wacky-share goes with --wacky FILE")
         return None
     from vocable import terms
-    from vocable.wackiness.measure import read_wacky_terms
+    from vocable.encoding.term_scores import read_wacky_terms
 
     return read_wacky_terms(scores, terms(model), **({} if share is None else {"share": share}))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from vocable.tables import BOLD, PLAIN, visible
+from vocable.core.tables import BOLD, PLAIN, visible
 
 
 def show(result: object) -> None:

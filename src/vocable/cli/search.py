@@ -29,10 +29,10 @@ from vocable.cli.options import (
     read_text,
     wacky_terms,
 )
+from vocable.core.tables import line_width, shortened
+from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, StandingOptions
-from vocable.retrieval.protocols import OpenedSearchOptions
-from vocable.tables import line_width, shortened
 
 if TYPE_CHECKING:
     from vocable.data import Query
@@ -199,10 +199,10 @@ def search(
         local: dict[str, object] = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
         local |= {"allow_changed_model": allow_changed_model, "engine_options": engine_options}
         return Outcome(_shown(search_service(index, records, k=k, explain=explain, **options, **local), several))
-    from vocable.retrieval.records import Answer
+    from vocable.collection.records import Answer
 
     if run is not None:
-        from vocable.storage import check_file
+        from vocable.core.storage import check_file
 
         check_file(run)
     opened = vo.open_index(index, engine_options=engine_options, allow_changed_model=allow_changed_model, device=device)
@@ -276,8 +276,8 @@ def explain(
 
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
-    from vocable.encoder.load import load_encoder
-    from vocable.retrieval.protocols import holds_index
+    from vocable.encoding.load import load_encoder
+    from vocable.engines.protocols import holds_index
 
     query = read_text(query)
     if holds_index(model):

@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from functools import cache, wraps
 from typing import ParamSpec, TypeVar, cast
 
+from vocable.core.tables import counted
 from vocable.errors import ArgumentError, DataError
-from vocable.tables import counted
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vocable.storage import partial_of
+from vocable.core.storage import partial_of
 
 RECENT = 1 << 16  # ids in a Python set before they move to an array: about 6 MB
 GROWTH = 4  # least ratio of the lengths of two arrays, which keeps their number small

@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
+from vocable.core.folders import ENDINGS, FolderFiles, files_of
+from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
 from vocable.data.lines import BYTE_ORDER_MARK, line_limit
@@ -22,8 +24,6 @@ from vocable.data.pages.sections import BETWEEN, parts
 from vocable.data.pages.webpage import web_page
 from vocable.data.records import Document, MalformedError
 from vocable.errors import ArgumentError, DataError
-from vocable.folders import ENDINGS, FolderFiles, files_of
-from vocable.tables import counted
 
 SHOWN = 5  # endings of files, or names, that are left out
 EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"

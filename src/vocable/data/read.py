@@ -9,6 +9,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
+from vocable.core.fingerprint import DERIVED
+from vocable.core.storage import StrPath, path_name
 from vocable.data.bad_lines import BadLines, tolerance
 from vocable.data.docstore import IdSet
 from vocable.data.kinds import (
@@ -29,8 +31,6 @@ from vocable.data.lines import text_row, typed_row
 from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Query
 from vocable.data.sources import Stream, parse_source, resolve, rows_stream, run_file, standard_input
 from vocable.errors import DataError
-from vocable.fingerprint import DERIVED
-from vocable.storage import StrPath, path_name
 
 if TYPE_CHECKING:
     from ir_measures import Qrel, ScoredDoc

@@ -8,12 +8,12 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from vocable.core.fingerprint import DERIVED, fingerprint
+from vocable.core.storage import StrPath
 from vocable.data.bad_lines import BadLines
 from vocable.data.kinds import Kind
 from vocable.data.read import open_source, records
 from vocable.data.sources import BUFFER, bounded_lines, numbered, parse_source
-from vocable.fingerprint import DERIVED, fingerprint
-from vocable.storage import StrPath
 
 T = TypeVar("T")
 

@@ -14,14 +14,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from vocable.core.fingerprint import DERIVED
+from vocable.core.folders import something_else
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import DOCUMENT, JUDGMENT, PLAIN_TEXT, QUERY, Kind, Row
 from vocable.data.lines import Parser, TableRow, json_row, line_limit, parsers
 from vocable.data.records import MalformedError
 from vocable.data.topics import TOPIC, topic_row, topics
 from vocable.errors import DataError, require_extra
-from vocable.fingerprint import DERIVED
-from vocable.folders import something_else
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 BUFFER = 1 << 18  # bytes

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from vocable.core.storage import regular, replacing
 from vocable.data.records import Document
-from vocable.storage import regular, replacing
 
 TEXT_SCHEMA = pa.schema(  # fields: a JSON object, "" for none
     [("id", pa.string()), *((name, pa.large_string()) for name in ("title", "text", "fields"))]

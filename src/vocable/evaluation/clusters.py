@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data.texts import as_texts
-from vocable.encoder.opening import open_model
+from vocable.encoding.runtimes import torch_library
 from vocable.errors import ArgumentError, DataError
-from vocable.retrieval.words import words
+from vocable.language.words import words
 
 LEXICAL = "lexical"
 FULL_BATCH = 20_000  # more texts are clustered by mini-batch k-means
@@ -40,7 +40,7 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | No
             raise DataError("no text has a word to cluster by") from error
     from sentence_transformers import SentenceTransformer
 
-    encoder = open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
+    encoder = torch_library().open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
     found = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
     return cast(Embeddings, found)
 

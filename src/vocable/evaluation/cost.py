@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from vocable.core.progress import progress, track
+from vocable.core.tables import NONE, short
 from vocable.errors import ArgumentError, VectorsError
-from vocable.progress import progress, track
-from vocable.tables import NONE, short
 
 TIMED_ANSWERS = 200  # of each system: ten of them are slower than the 95th percentile
 TURN = 16  # consecutive queries of one system

@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from vocable.core.storage import StrPath
+from vocable.core.tables import counted
 from vocable.data import Document, Qrel, Query, read_corpus, read_judgments, read_queries
 from vocable.data.read import read_collection
 from vocable.errors import DataError
+from vocable.indexes.ranking import Ties
 from vocable.options import check_fields
-from vocable.retrieval.ranking import Ties
-from vocable.storage import StrPath
-from vocable.tables import counted
 
 Convention: TypeAlias = Literal["trec_eval", "beir"]
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Dataset:
 
     By the `convention` of BEIR a document with the id of its query is no hit: in ArguAna each query is a document of
     the collection, and would find itself first (Thakur et al. 2021). The convention of trec_eval counts every hit.
-    `ties` is the order of hits with equal scores (`vocable.retrieval.ranking.in_order`). `identical` counts the
+    `ties` is the order of hits with equal scores (`vocable.indexes.ranking.in_order`). `identical` counts the
     documents with equal texts, if the documents have been read.
     """
 

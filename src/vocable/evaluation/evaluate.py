@@ -13,10 +13,18 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from typing_extensions import Unpack
 
+from vocable.collection.collection import Collection
+from vocable.collection.rerank import check_reranking, load_cross_encoder
+from vocable.collection.verbs import open_index
+from vocable.core.figures import check_figure, save_figure
+from vocable.core.storage import check_file, replacing
+from vocable.core.tables import masked
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.hub import check_length
-from vocable.encoder.load import load_encoder
-from vocable.encoder.models import Model, is_model, model_name
+from vocable.encoding.hub import check_length
+from vocable.encoding.load import load_encoder
+from vocable.encoding.models import Model, is_model, model_name
+from vocable.encoding.vectors import holds_vectors
+from vocable.engines.protocols import holds_index
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.cost import TIMED_ANSWERS, Cost
 from vocable.evaluation.dataset import Dataset, load_dataset, load_files
@@ -50,16 +58,8 @@ from vocable.evaluation.retrieval import (
     stored_dataset,
 )
 from vocable.evaluation.significance import ComparedEvaluations, compare
-from vocable.figures import check_figure, save_figure
+from vocable.indexes.ranking import Ranking, read_trec
 from vocable.options import CountOrZero, EvaluationOptions, RerankOptions, checked, select
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.protocols import holds_index
-from vocable.retrieval.ranking import Ranking, read_trec
-from vocable.retrieval.rerank import check_reranking, load_cross_encoder
-from vocable.retrieval.verbs import open_index
-from vocable.storage import check_file, replacing
-from vocable.tables import masked
-from vocable.vectors import holds_vectors
 
 ModelOrName: TypeAlias = Model | str | os.PathLike[str]
 System: TypeAlias = ModelOrName | Collection

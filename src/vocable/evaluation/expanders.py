@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self,
 
 from scipy.sparse import csr_array
 
+from vocable.core.progress import track
 from vocable.data.records import Example
 from vocable.data.texts import as_texts
-from vocable.encoder.protocol import Role
+from vocable.encoding.protocol import Role
+from vocable.encoding.runtimes import torch_library
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrieval import QueryWeights, unexpanded
+from vocable.indexes.bm25 import RM3, BM25Index
+from vocable.indexes.bm25_weights import count_words
 from vocable.options import Count, CountOrZero, checked
-from vocable.progress import track
-from vocable.retrieval.bm25 import RM3, BM25Index
-from vocable.retrieval.bm25_weights import count_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -294,13 +295,11 @@ def generator_task(name: str | Path) -> Task:
     """Return the task of a generative model by its configuration; raise `ModelError` without one."""
     from transformers import AutoConfig
 
-    from vocable.encoder.opening import open_model
-
     def open_place(place: str, device: str | None, trust_remote_code: bool) -> Task:
         config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
         return "seq2seq" if config.is_encoder_decoder else "causal"
 
-    return open_model(name, open_place)
+    return torch_library().open_model(name, open_place)
 
 
 def load_generator(name: str | Path, task: Task, device: str | None = None) -> Generator:
@@ -315,8 +314,6 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
 
     from sentence_transformers.util import get_device_name
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-
-    from vocable.encoder.opening import open_model
 
     loader = AutoModelForCausalLM if task == "causal" else AutoModelForSeq2SeqLM
 
@@ -336,7 +333,7 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
             tokenizer.pad_token = tokenizer.eos_token
         return Generator(model.to(device or get_device_name()).eval(), tokenizer)
 
-    return open_model(name, open_place, device)
+    return torch_library().open_model(name, open_place, device)
 
 
 @checked

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vocable.core.figures import MARKERS, add_legend, empty_panels
+from vocable.core.tables import NONE, Table, Tabled, p_value, short, text_width
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.grid import SETTING_COLUMNS, GridPoint, Setting, grid_notes, swept
 from vocable.evaluation.retrieval import TIMED_HITS
 from vocable.evaluation.significance import compare, mean_interval, paired_t_test
-from vocable.figures import MARKERS, add_legend, empty_panels
-from vocable.tables import NONE, Table, Tabled, p_value, short, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

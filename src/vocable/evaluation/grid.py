@@ -16,18 +16,18 @@ import numpy as np
 from annotated_types import Ge, Le
 from scipy.sparse import csr_array
 
+from vocable.core.figures import Panel, Point, draw_panels
+from vocable.core.progress import progress
+from vocable.core.tables import NONE, Table, Tabular
 from vocable.data.texts import as_texts
+from vocable.encoding.pruning import prune
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import Cost, RerankTimes, active_terms, flops, rerank_costs
 from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
 from vocable.evaluation.retrieval import TIMED_HITS, Encoded
-from vocable.figures import Panel, Point, draw_panels
+from vocable.indexes.exact_index import ExactIndex, rescore
+from vocable.indexes.ranking import Ranking
 from vocable.options import CountOrZero, Share, check_fields
-from vocable.progress import progress
-from vocable.pruning import prune
-from vocable.retrieval.exact_index import ExactIndex, rescore
-from vocable.retrieval.ranking import Ranking
-from vocable.tables import NONE, Table, Tabular
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,6 +12,10 @@ from itertools import combinations, product
 
 import numpy as np
 
+from vocable.collection.collection import Collection
+from vocable.collection.rerank import rerank_depth
+from vocable.core.progress import track
+from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, rerank_costs
 from vocable.evaluation.dataset import Dataset
@@ -25,13 +29,9 @@ from vocable.evaluation.quality import (
     evaluate_run,
     parse_measures,
 )
+from vocable.indexes.fusion import fused, fusion_depth, parse_weights
+from vocable.indexes.ranking import Ranking
 from vocable.options import RerankOptions
-from vocable.progress import track
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.fusion import fused, fusion_depth, parse_weights
-from vocable.retrieval.protocols import Space
-from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.rerank import rerank_depth
 
 STEPS = 10  # tuned weights are multiples of 1 / STEPS
 

@@ -15,12 +15,12 @@ import ir_measures
 from ir_measures import Measure, Qrel, ScoredDoc
 from ir_measures.measures import registry
 
+from vocable.core.storage import StrPath
+from vocable.core.tables import NONE, Table, Tabular, counted, p_value
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Convention, Dataset, Identical, load_dataset
-from vocable.retrieval.ranking import Ranking, Ties, in_order, read_trec
-from vocable.storage import StrPath
-from vocable.tables import NONE, Table, Tabular, counted, p_value
+from vocable.indexes.ranking import Ranking, Ties, in_order, read_trec
 
 MOST_CUTOFF = 100_000
 Measures: TypeAlias = Sequence[str | Measure]

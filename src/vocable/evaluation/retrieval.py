@@ -14,12 +14,16 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.collection.rerank import reranked
+from vocable.core.progress import progress
+from vocable.core.storage import StrPath
 from vocable.data import Document
-from vocable.encoder.load import load_encoder
-from vocable.encoder.models import Model, check_unchanged, model_name
-from vocable.encoder.protocol import Role
-from vocable.encoder.stream import encode_stream
-from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
+from vocable.encoding.load import load_encoder
+from vocable.encoding.models import Model, check_unchanged, model_name
+from vocable.encoding.protocol import Role
+from vocable.encoding.stream import encode_stream
+from vocable.encoding.text_encoder import TextEncoder, warn_of_unknown
+from vocable.encoding.vectors import Sources, read_vectors
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import (
     AnswerTimes,
@@ -43,16 +47,12 @@ from vocable.evaluation.quality import (
     evaluate_run,
     parse_measures,
 )
+from vocable.indexes.bm25 import BM25Index
+from vocable.indexes.dense_index import DenseIndex, rounded
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.ranking import Ranking
+from vocable.language.languages import ENGLISH
 from vocable.options import DType, LongDocuments, RerankOptions
-from vocable.progress import progress
-from vocable.retrieval.bm25 import BM25Index
-from vocable.retrieval.dense_index import DenseIndex, rounded
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.languages import ENGLISH
-from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.rerank import reranked
-from vocable.storage import StrPath
-from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
 TIMED_EXPANSIONS = 20  # timed answers, at most, with an expander, which may take seconds

@@ -13,12 +13,18 @@ import numpy as np
 from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
+from vocable.collection.rerank import check_reranking, load_cross_encoder, rerank_depth
+from vocable.core.figures import save_figure
+from vocable.core.fingerprint import settings_of
+from vocable.core.html import RESULTS
+from vocable.core.storage import finish, finished, read_record, resumable, write_record
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.hub import check_length, licence
-from vocable.encoder.load import load_encoder
-from vocable.encoder.models import is_model, model_digest, model_name
-from vocable.encoder.protocol import EncodingModel, Role
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.dense_models import dense_fingerprint
+from vocable.encoding.hub import check_length, licence
+from vocable.encoding.load import load_encoder
+from vocable.encoding.models import is_model, model_digest, model_name
+from vocable.encoding.protocol import EncodingModel, Role
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import (
     TIMED_ANSWERS,
@@ -44,15 +50,9 @@ from vocable.evaluation.retrieval import (
     retrieve_densely,
     retrieve_lexically,
 )
-from vocable.figures import save_figure
-from vocable.fingerprint import settings_of
-from vocable.html import RESULTS
+from vocable.indexes.ranking import Ranking
 from vocable.options import CountOrZero, RerankOptions, SelectionOptions, checked
 from vocable.options import select as select_options
-from vocable.retrieval.dense_models import dense_fingerprint
-from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.rerank import check_reranking, load_cross_encoder, rerank_depth
-from vocable.storage import finish, finished, read_record, resumable, write_record
 
 SELECTION_MEASURES = ("nDCG@10", "R@100")
 SELECTION_GRID = ("document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",)

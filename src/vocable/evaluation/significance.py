@@ -13,10 +13,10 @@ import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from scipy.special import stdtr, stdtrit  # Student's t, without the import time of scipy.stats
 
+from vocable.core.storage import StrPath, regular
+from vocable.core.tables import Table, Tabular, counted
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.quality import Evaluation, quality_table
-from vocable.storage import StrPath, regular
-from vocable.tables import Table, Tabular, counted
 
 # `vocable evaluate` writes a list, `Evaluation.to_json` gives one evaluation.
 STORED = TypeAdapter(

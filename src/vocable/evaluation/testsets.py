@@ -3,7 +3,7 @@
 Queries are clustered by meaning, and a test collection takes its queries evenly from all clusters. Our reading where
 the paper is silent: the overlap of a query and a document is the share of the query's words that the document
 contains; a query's overlap is the highest over its positives; low is below 1/3, high is 2/3 or more. Words are those
-of `vocable.retrieval.words`, single letters included.
+of `vocable.language.words`, single letters included.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Unpack
 
+from vocable.core.fingerprint import settings_of
+from vocable.core.progress import track
+from vocable.core.storage import check_file, finished, refuse_taken, replacing, replacing_folder
 from vocable.data import BadLines, Example, read_examples
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
-from vocable.fingerprint import settings_of
+from vocable.language.words import words as words_in_order
 from vocable.options import CountOrZero, Difficulty, TestsetOptions, checked
-from vocable.progress import track
-from vocable.retrieval.words import words as words_in_order
-from vocable.storage import check_file, finished, refuse_taken, replacing, replacing_folder
 
 LEVELS = ("low", "middle", "high")
 

@@ -13,13 +13,13 @@ from scipy.sparse import csr_array
 from typing_extensions import Doc
 
 from vocable.data.texts import Texts
-from vocable.encoder.load import load_encoder
-from vocable.encoder.models import Model, describe, model_name
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.load import load_encoder
+from vocable.encoding.models import Model, model_name
+from vocable.encoding.text_encoder import TextEncoder, describe
+from vocable.encoding.vectors import Sources
+from vocable.engines.base import rows_of
+from vocable.indexes.export import term_counts
 from vocable.options import Encoding, IdfPower, checked, select
-from vocable.retrieval.engines.base import rows_of
-from vocable.retrieval.export import term_counts
-from vocable.vectors import Sources
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
-from vocable.encoder.hub import BUILT_IN_MODEL
-from vocable.encoder.models import Model
+from vocable.encoding.hub import BUILT_IN_MODEL
+from vocable.encoding.models import Model
 from vocable.errors import ArgumentError, require_extra
 from vocable.integrations.embedder import Embedder, EmbedderOptions, SparseRow
 from vocable.options import check

@@ -19,8 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from vocable.encoder.hub import BUILT_IN_MODEL
-from vocable.encoder.models import Model, model_name
+from vocable.encoding.hub import BUILT_IN_MODEL
+from vocable.encoding.models import Model, model_name
 from vocable.errors import require_extra
 from vocable.integrations.embedder import Embedder, EmbedderOptions, SparseRow
 from vocable.integrations.searcher import Index, Searcher, content, metadata

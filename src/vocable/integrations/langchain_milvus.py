@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Unpack
 
-from vocable.encoder.hub import BUILT_IN_MODEL
-from vocable.encoder.models import Model
+from vocable.encoding.hub import BUILT_IN_MODEL
+from vocable.encoding.models import Model
 from vocable.errors import require_extra
 from vocable.integrations.embedder import Embedder, EmbedderOptions
 

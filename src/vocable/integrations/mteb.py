@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from vocable.data import Document
-from vocable.encoder.encode import encode
-from vocable.encoder.models import Model, model_digest, model_name
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.encode import encode
+from vocable.encoding.models import Model, model_digest, model_name
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
+from vocable.indexes.exact_index import ExactIndex
 from vocable.options import DType, LongDocuments
-from vocable.retrieval.exact_index import ExactIndex
 
 DEFAULTS = {"dtype": "auto", "max_length": None, "long_documents": "truncate", "query_idf": None}
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vocable.encoder.models import Model
+from vocable.encoding.models import Model
+from vocable.encoding.pruning import quantize
+from vocable.encoding.vectors import Sources
 from vocable.integrations.embedder import query_encoder
-from vocable.pruning import quantize
-from vocable.vectors import Sources
 
 
 class QueryEncoder:

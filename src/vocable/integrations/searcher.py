@@ -8,12 +8,12 @@ from threading import Lock
 from typing import TypeAlias, Unpack
 from weakref import WeakKeyDictionary
 
+from vocable.collection.answers import search
+from vocable.collection.collection import Collection
+from vocable.collection.records import Hit
+from vocable.collection.verbs import open_index
+from vocable.indexes.ranking import Ranking
 from vocable.options import Count, SearchOptions, checked
-from vocable.retrieval.answers import search
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.records import Hit
-from vocable.retrieval.verbs import open_index
 
 Index: TypeAlias = str | os.PathLike[str] | Collection  # a place, or an opened collection
 LOCKS: WeakKeyDictionary[Collection, Lock] = WeakKeyDictionary()  # frameworks call from many threads

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import build, open_index
+from vocable.core.links import refuse_link
 from vocable.data import Document
 from vocable.data.folder import anchor_of, folder_items
 from vocable.data.kinds import DOCUMENT
-from vocable.encoder.hub import BY_LOOKUP
-from vocable.encoder.models import model_name
+from vocable.encoding.hub import BY_LOOKUP
+from vocable.encoding.models import model_name
 from vocable.errors import DataError, VectorsError
-from vocable.links import refuse_link
 from vocable.publishing.publication import Published, publish
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.verbs import build, open_index
 
 SITE_FOLDER = "vocable"  # of the search, in the site
 IN_PAGES = ("place.js", "place.css")  # what puts the search into the pages

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vocable.retrieval.export import varint
+from vocable.indexes.export import varint
 
 LEVEL = 9  # of the compression: a file is made once and read often
 FEW = 50  # numbers that are encoded faster one by one

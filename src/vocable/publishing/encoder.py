@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from vocable.encoder.graph import GRAPHS, GraphModel
-from vocable.encoder.graph_weights import READ_BYTES
-from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
-from vocable.encoder.load import load_encoder
+from vocable.collection.collection import Collection
+from vocable.core.storage import regular
+from vocable.encoding.graph import GRAPHS, GraphModel
+from vocable.encoding.graph_weights import READ_BYTES
+from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP
+from vocable.encoding.load import load_encoder
+from vocable.encoding.vectors import token_names
 from vocable.errors import ArgumentError, ModelError
 from vocable.publishing.files import SiteFiles, size_of
-from vocable.retrieval.collection import Collection
-from vocable.storage import regular
-from vocable.vectors import token_names
 
 NPM_PACKAGE = "onnxruntime-web"
 ABOUT, MODULE, BINARY = "package.json", "dist/ort.wasm.bundle.min.mjs", "dist/ort-wasm-simd-threaded.wasm"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from vocable.errors import ArgumentError
-from vocable.retrieval.languages import language_of
+from vocable.language.languages import language_of
 
 
 def is_readable(language: str) -> bool:

@@ -15,15 +15,32 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
+from vocable.collection.collection import Collection
+from vocable.collection.passages import PassageCollection
+from vocable.collection.verbs import open_index
+from vocable.core.links import refuse_link
+from vocable.core.progress import track
+from vocable.core.storage import (
+    ANOTHER,
+    force_all_to_disk,
+    is_there,
+    locked,
+    part_of,
+    partial_of,
+    replacing_folder,
+    target_of,
+)
+from vocable.core.tables import counted
 from vocable.data import Document
-from vocable.encoder.hub import BUILT_IN_MODEL, BY_LOOKUP
-from vocable.encoder.idf import idf
-from vocable.encoder.load import load_encoder
-from vocable.encoder.protocol import RoleEncoder
+from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP
+from vocable.encoding.idf import idf
+from vocable.encoding.load import load_encoder
+from vocable.encoding.protocol import RoleEncoder
 from vocable.errors import ArgumentError, ModelError, VectorsError
-from vocable.links import refuse_link
+from vocable.indexes.bm25_weights import count_words, term_frequency_weights
+from vocable.language.languages import NO_LANGUAGE
+from vocable.language.words import counted_words, stems_of
 from vocable.options import Count, checked
-from vocable.progress import track
 from vocable.publishing.documents import ADDRESS, Shown, together, write_documents, write_fields
 from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
 from vocable.publishing.files import DATA, SiteFiles, is_site_file, name_of, path_of
@@ -41,23 +58,6 @@ from vocable.publishing.pieces import write_pieces
 from vocable.publishing.postings import LARGEST_WEIGHT, Terms, rounded, write_postings
 from vocable.publishing.tables import FileTable
 from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS, check_tokenizer, describe
-from vocable.retrieval.bm25_weights import count_words, term_frequency_weights
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.languages import NO_LANGUAGE
-from vocable.retrieval.passages import PassageCollection
-from vocable.retrieval.verbs import open_index
-from vocable.retrieval.words import counted_words, stems_of
-from vocable.storage import (
-    ANOTHER,
-    force_all_to_disk,
-    is_there,
-    locked,
-    part_of,
-    partial_of,
-    replacing_folder,
-    target_of,
-)
-from vocable.tables import counted
 
 PAGE, TOKENIZERS = (Path(__file__).parent / part for part in ("page", "tokenizers"))
 PLACEHOLDER = re.compile(rb"\$TITLE|\$COMPILED")  # all are filled in one pass: a title may have their names
@@ -315,7 +315,7 @@ def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
 
 
 def _words(texts: Sequence[str], language: str, vocabulary: Sequence[str]) -> Terms:
-    """Return the stems of n texts in a language, with their weights of BM25 as in `vocable.retrieval.statistics`.
+    """Return the stems of n texts in a language, with their weights of BM25 as in `vocable.collection.statistics`.
 
     `Terms.stems` has words of the texts, and of a vocabulary if a text has a word with the same stem.
     """

@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from tokenizers import Tokenizer
 
-from vocable.encoder.tokens import BYTE_OF
+from vocable.encoding.tokens import BYTE_OF
 from vocable.errors import ModelError
 from vocable.publishing.binary import front_coded
 from vocable.publishing.charsmap import charsmap_entries

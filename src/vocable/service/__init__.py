@@ -9,8 +9,8 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc, TypedDict
 
+from vocable.core.hints import goes_with
 from vocable.errors import ArgumentError
-from vocable.hints import goes_with
 from vocable.options import RECORD_RULES, Device, RerankOptions
 
 TOKEN_VARIABLE = "VOCABLE_TOKEN"  # environment variable that the service and its clients read

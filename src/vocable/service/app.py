@@ -17,11 +17,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from vocable import __version__
+from vocable.collection.records import Changed
 from vocable.data import Document
+from vocable.encoding.dense_models import normalized
 from vocable.errors import ArgumentError, DataError, NoSpaceError, UnavailableError, VocableError
-from vocable.retrieval.dense_models import normalized
-from vocable.retrieval.explain import Expansion, Explanation, json_values
-from vocable.retrieval.records import Changed
+from vocable.explanation.explain import Expansion, Explanation, json_values
 from vocable.service import schemas
 from vocable.service.batching import OverloadedError
 from vocable.service.mcp import ToolEndpoint

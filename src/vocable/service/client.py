@@ -15,15 +15,15 @@ from typing import Any, Self, Unpack
 import httpx
 from pydantic import TypeAdapter
 
+from vocable.collection.records import Answer, Changed, Hit
+from vocable.core.tables import masked
 from vocable.data import Document, Query
 from vocable.data.texts import Text, Texts, as_text, as_texts
 from vocable.errors import ArgumentError, ServiceError
+from vocable.explanation.explain import Expansion, Explanation
 from vocable.options import SearchOptions
-from vocable.retrieval.explain import Expansion, Explanation
-from vocable.retrieval.records import Answer, Changed, Hit
 from vocable.service import TOKEN_VARIABLE
 from vocable.service.schemas import Info, SearchAnswer, SparseValue, WrittenDocument
-from vocable.tables import masked
 
 CHANGED = TypeAdapter(Changed)
 DOCUMENTS = TypeAdapter(list[WrittenDocument | None])

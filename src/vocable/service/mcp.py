@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 from pydantic import Field, ValidationError
 
 from vocable import __version__
+from vocable.collection.records import Hit
+from vocable.core.tables import shortened
 from vocable.errors import ArgumentError, VocableError, require_extra
-from vocable.retrieval.explain import json_values
-from vocable.retrieval.records import Hit
+from vocable.explanation.explain import json_values
 from vocable.service.batching import OverloadedError
 from vocable.service.schemas import ExplainRequest, Id, JSONBody, SearchRequest, fault
 from vocable.service.service import NotFoundError, Service, TooLargeError
-from vocable.tables import shortened
 
 logger = logging.getLogger("vocable.service.log")
 

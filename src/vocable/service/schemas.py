@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_ty
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, model_validator
 from typing_extensions import Doc
 
+from vocable.collection.records import Hit, Passage
 from vocable.data import Document
+from vocable.explanation.explain import Explanation
+from vocable.explanation.highlights import Snippet
+from vocable.indexes.fusion import ScoreParts
 from vocable.options import Pruning, SearchOptions, check, select
-from vocable.retrieval.explain import Explanation
-from vocable.retrieval.fusion import ScoreParts
-from vocable.retrieval.highlights import Snippet
-from vocable.retrieval.records import Hit, Passage
 
 MAX_TERM_WEIGHT = 1e6
 MAX_ID = 1024  # characters

@@ -21,15 +21,15 @@ from typing import Annotated, Any, NamedTuple, Unpack
 
 from annotated_types import Ge, Le
 
+from vocable.collection.collection import Collection
+from vocable.collection.rerank import load_cross_encoder
+from vocable.collection.verbs import open_index
+from vocable.core.progress import without_progress
+from vocable.core.tables import counted, shortened
+from vocable.encoding.term_scores import WACKY_SHARE, read_wacky_terms
 from vocable.errors import ArgumentError, require_extra
 from vocable.options import Count, RerankOptions, checked, select
-from vocable.progress import without_progress
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.rerank import load_cross_encoder
-from vocable.retrieval.verbs import open_index
 from vocable.service import DEFAULT_LIMITS, TOKEN_VARIABLE, ServiceLimits, ServiceOptions
-from vocable.tables import counted, shortened
-from vocable.wackiness.measure import WACKY_SHARE, read_wacky_terms
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # the address is logged for everybody

@@ -15,20 +15,20 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.collection.answers import Answers, search
+from vocable.collection.collection import Collection
+from vocable.collection.records import Answer, Changed
+from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
 from vocable.data import Document, Query
-from vocable.encoder.idf import weighed
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.idf import weighed
+from vocable.encoding.pruning import prune
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.engines.base import rows_of
+from vocable.engines.filters import Comparison, Filter, Not, parse_filter
 from vocable.errors import ArgumentError
+from vocable.explanation.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
+from vocable.indexes.fusion import MIN_DEPTH
 from vocable.options import ListOptions, Pruning, RerankOptions, SearchOptions, check, select
-from vocable.pruning import prune
-from vocable.retrieval.answers import Answers, search
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.engines.base import rows_of
-from vocable.retrieval.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
-from vocable.retrieval.filters import Comparison, Filter, Not, parse_filter
-from vocable.retrieval.fusion import MIN_DEPTH
-from vocable.retrieval.records import Answer, Changed
-from vocable.retrieval.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
 from vocable.service import ServiceLimits
 from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics

@@ -14,13 +14,13 @@ from typing import TypeVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.collection.collection import Collection
 from vocable.data import Document
-from vocable.encoder.terms import term_places
+from vocable.encoding.pruning import prune
+from vocable.encoding.terms import term_places
+from vocable.engines.filters import Filter, parse_filter
 from vocable.errors import ArgumentError
-from vocable.options import Pruning, RerankOptions
-from vocable.pruning import prune
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain import (
+from vocable.explanation.explain import (
     MARKED,
     ExpansionTerm,
     MatchedTerm,
@@ -28,10 +28,10 @@ from vocable.retrieval.explain import (
     explain_vectors,
     text_terms,
 )
-from vocable.retrieval.filters import Filter, parse_filter
-from vocable.retrieval.fusion import aligned, fused, fusion_depth
-from vocable.retrieval.highlights import TextPart, excerpt, parts
-from vocable.retrieval.ranking import Ranking
+from vocable.explanation.highlights import TextPart, excerpt, parts
+from vocable.indexes.fusion import aligned, fused, fusion_depth
+from vocable.indexes.ranking import Ranking
+from vocable.options import Pruning, RerankOptions
 from vocable.service.schemas import ViewRequest
 
 T = TypeVar("T")

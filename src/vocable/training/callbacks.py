@@ -20,15 +20,15 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from vocable.encoder.asymmetric import trainable_tables
-from vocable.encoder.checks import check_finite
-from vocable.encoder.cpu import in_bfloat16
-from vocable.encoder.special_terms import special_tokens
+from vocable.core.progress import progress
+from vocable.core.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.errors import CollapseError, ModelError
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.progress import progress
-from vocable.storage import force_all_to_disk, force_to_disk, replacing
+from vocable.torch_models.asymmetric import trainable_tables
+from vocable.torch_models.checks import check_finite
+from vocable.torch_models.cpu import in_bfloat16
+from vocable.torch_models.special_terms import special_tokens
 from vocable.training import distributed
 from vocable.training.objective import Objective
 from vocable.training.recipe import EvaluationSettings, OptimizerSettings

@@ -26,13 +26,13 @@ from vocable.adapt.calibrate import calibrate
 from vocable.adapt.rescale import FACTORS, choose_factor
 from vocable.adapt.stages import stage
 from vocable.adapt.statistics import RATE, RULES, Start, measure_start, probe_texts, row_norms
-from vocable.encoder.fuse import parts, splade_modules
-from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.pooling import POOLINGS
-from vocable.encoder.special_terms import has_bias
+from vocable.core.storage import read_record, write_record
+from vocable.core.tables import short
 from vocable.errors import CollapseError, DataError, ModelError
-from vocable.storage import read_record, write_record
-from vocable.tables import short
+from vocable.torch_models.fuse import parts, splade_modules
+from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.pooling import POOLINGS
+from vocable.torch_models.special_terms import has_bias
 from vocable.training import distributed
 from vocable.training.callbacks import last_checkpoint
 from vocable.training.objective import BatchStatistics, Monitor

@@ -21,21 +21,21 @@ import numpy as np
 from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import build, open_index
+from vocable.core.fingerprint import settings_of
+from vocable.core.progress import progress, track
+from vocable.core.storage import ANOTHER, finish, finished, read_record, resumable, write_record
+from vocable.core.tables import counted
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
-from vocable.encoder.model_fingerprint import digest
-from vocable.encoder.models import is_model, model_digest
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.dense_models import dense_fingerprint
+from vocable.encoding.model_fingerprint import digest
+from vocable.encoding.models import is_model, model_digest
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
-from vocable.fingerprint import settings_of
 from vocable.options import CountOrZero, NegativeOptions, checked
-from vocable.progress import progress, track
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.dense_models import dense_fingerprint
-from vocable.retrieval.verbs import build, open_index
-from vocable.storage import ANOTHER, finish, finished, read_record, resumable, write_record
-from vocable.tables import counted
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
 
 CHUNK = 256  # examples processed together; an interruption loses at most one chunk

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import build
 from vocable.data import Document, Example, read_corpus
 from vocable.data.docstore import IdSet
-from vocable.encoder.models import model_digest
+from vocable.encoding.models import model_digest
 from vocable.errors import DataError
-from vocable.retrieval.collection import Collection
-from vocable.retrieval.verbs import build
 from vocable.training import distributed
 from vocable.training.mine import Miner, NegativeRule, answer, rewrite
 from vocable.training.prepared import PreparedExamples, joined, prepare, prepared_folder

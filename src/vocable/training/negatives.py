@@ -11,10 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from vocable.core.progress import track
 from vocable.data import Example, read_corpus, read_mined_negatives, read_queries, read_scores
 from vocable.data.docstore import IdSet, TextStore, text_store
 from vocable.errors import DataError
-from vocable.progress import track
 from vocable.training.recipe import HardNegatives
 
 ScoresOf: TypeAlias = Callable[[str], Mapping[str, float]]  # id of a query -> scores by id of a document

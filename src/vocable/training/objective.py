@@ -24,9 +24,7 @@ from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
 from vocable.adapt.statistics import RULES, BatchLoss
-from vocable.encoder.asymmetric import route
-from vocable.encoder.fuse import pack as without_padding
-from vocable.encoder.terms import terms
+from vocable.encoding.terms import terms
 from vocable.objectives.dense import dense_loss
 from vocable.objectives.losses import (
     AnyLoss,
@@ -42,6 +40,8 @@ from vocable.objectives.losses import (
     pack,
     top_k_mask,
 )
+from vocable.torch_models.asymmetric import route
+from vocable.torch_models.fuse import pack as without_padding
 from vocable.training.data import TrainingData
 from vocable.training.distributed import gathered
 from vocable.training.micro_batches import Tokens, embedded

@@ -22,14 +22,14 @@ import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 from numpy.typing import NDArray
 
-from vocable.arrays import HEADER, load_arrays, save_arrays
+from vocable.core.arrays import HEADER, load_arrays, save_arrays
+from vocable.core.fingerprint import fingerprint
+from vocable.core.progress import track
+from vocable.core.storage import finish, finished, resumable
 from vocable.data import read_examples, read_queries
 from vocable.data.sources import parse_source
 from vocable.errors import DataError
-from vocable.fingerprint import fingerprint
-from vocable.progress import track
-from vocable.retrieval.exact_kernels import compiled
-from vocable.storage import finish, finished, resumable
+from vocable.indexes.exact_kernels import compiled
 from vocable.training.negatives import ScoresOf, documents_of, mined_answers, stored_scores
 from vocable.training.recipe import DataSettings, HardNegatives
 

@@ -26,15 +26,15 @@ from pydantic import (
 from typing_extensions import Doc
 
 from vocable.adapt.stages import Stage, register, stages
-from vocable.encoder.pooling import PoolingName
+from vocable.core.fingerprint import DERIVED
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.quality import parse_measures
-from vocable.fingerprint import DERIVED
 from vocable.objectives import Settings
 from vocable.objectives.dense import DenseSettings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import OneSide, Regularizers
 from vocable.options import DType, Masking, PretrainOptions, values_of
+from vocable.torch_models.pooling import PoolingName
 
 
 class HardNegatives(Settings):

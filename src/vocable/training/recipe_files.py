@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
+from vocable.core.storage import regular
+from vocable.core.tables import text_width
 from vocable.errors import RecipeError
-from vocable.storage import regular
-from vocable.tables import text_width
 
 if TYPE_CHECKING:
     from vocable.training.recipe import Recipe

@@ -13,12 +13,12 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from vocable import data
 from vocable.adapt.stages import Inputs, Stage
-from vocable.encoder.fuse import splade_modules
-from vocable.encoder.hub import check_model
-from vocable.encoder.opening import open_model
-from vocable.encoder.provenance import provenance as provenance  # public here: every stage describes its steps
-from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
+from vocable.encoding.hub import check_model
 from vocable.errors import RecipeError
+from vocable.torch_models.fuse import splade_modules
+from vocable.torch_models.opening import open_model
+from vocable.torch_models.provenance import provenance as provenance  # public here: every stage describes its steps
+from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training import distributed
 from vocable.training.prepared import PreparedExamples, is_prepared
 from vocable.training.pretraining.pretrain import pretrain

@@ -26,28 +26,28 @@ from sentence_transformers.util import load_file_path
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from vocable.arrays import load_arrays, save_arrays
+from vocable.core.arrays import load_arrays, save_arrays
+from vocable.core.progress import progress
 from vocable.data import Document
-from vocable.encoder.cpu import in_bfloat16
-from vocable.encoder.dense import dense_dimensions
-from vocable.encoder.graph import GraphModel
-from vocable.encoder.hub import locate
-from vocable.encoder.idf import idf
-from vocable.encoder.load import load
-from vocable.encoder.model_fingerprint import number_type, refuse_differences
-from vocable.encoder.models import encoding_model
-from vocable.encoder.opening import SAVED_AS, model_kind, open_model
-from vocable.encoder.protocol import Role
-from vocable.encoder.stream import encode_stream
-from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.graph import GraphModel
+from vocable.encoding.hub import locate
+from vocable.encoding.idf import idf
+from vocable.encoding.load import load
+from vocable.encoding.model_fingerprint import number_type, refuse_differences
+from vocable.encoding.models import encoding_model
+from vocable.encoding.protocol import Role
+from vocable.encoding.stream import encode_stream
+from vocable.encoding.terms import terms
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.vectors import read_vectors, vocabulary_fingerprint
 from vocable.errors import ModelError
+from vocable.indexes.bm25 import BM25Index
 from vocable.objectives.losses import ensemble
 from vocable.options import DType
-from vocable.progress import progress
-from vocable.retrieval.bm25 import BM25Index
+from vocable.torch_models.cpu import in_bfloat16
+from vocable.torch_models.dense import dense_dimensions
+from vocable.torch_models.opening import SAVED_AS, model_kind, open_model
 from vocable.training.recipe import TeacherSettings
-from vocable.vectors import read_vectors, vocabulary_fingerprint
 
 T = TypeVar("T")
 TEACHER_VECTORS = "vectors of a sparse teacher"

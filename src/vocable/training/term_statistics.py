@@ -17,18 +17,19 @@ from datasets import DatasetDict, concatenate_datasets
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 
-from vocable.encoder.asymmetric import route
-from vocable.encoder.idf import document_frequencies, idf
-from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.protocol import Role
-from vocable.encoder.terms import input_terms, terms
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.core.storage import replacing
+from vocable.encoding.idf import document_frequencies, idf
+from vocable.encoding.protocol import Role
+from vocable.encoding.terms import input_terms, terms
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError
+from vocable.indexes.exact_index import ExactIndex
 from vocable.objectives.regularizers import OneSide, Regularizers, WackinessFlops
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.storage import replacing
+from vocable.torch_models.asymmetric import route
+from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.training import distributed
-from vocable.wackiness.score import wackiness, without_itself
+from vocable.wackiness.expansions import without_itself
+from vocable.wackiness.score import wackiness
 
 REFRESH = 100  # steps between two estimates of document frequencies (arXiv 2505.15070)
 

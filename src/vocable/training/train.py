@@ -25,21 +25,21 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from vocable.adapt.rescale import PROBE_TEXTS
 from vocable.adapt.statistics import RULES
+from vocable.core.figures import check_figure, save_figure
+from vocable.core.storage import RECIPE, finish, finished, resumable
 from vocable.data import tolerating
-from vocable.encoder.asymmetric import positions, route, static_embedding
-from vocable.encoder.cpu import float32_attention, use_few_shapes
-from vocable.encoder.dense import DENSE, dense_dimensions
-from vocable.encoder.fuse import every_pooling_allowed, join_dense, splade_modules
-from vocable.encoder.graph import refuse_exported
-from vocable.encoder.hub import trusting
-from vocable.encoder.opening import without_bars
-from vocable.encoder.protocol import Role
-from vocable.encoder.sparse_encoder import load_sparse_encoder
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.graph import refuse_exported
+from vocable.encoding.hub import trusting
+from vocable.encoding.protocol import Role
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, RecipeError
-from vocable.figures import check_figure, save_figure
 from vocable.objectives.dense import DenseSettings
-from vocable.storage import RECIPE, finish, finished, resumable
+from vocable.torch_models.asymmetric import positions, route, static_embedding
+from vocable.torch_models.cpu import float32_attention, use_few_shapes
+from vocable.torch_models.dense import DENSE, dense_dimensions
+from vocable.torch_models.fuse import every_pooling_allowed, join_dense, splade_modules
+from vocable.torch_models.opening import without_bars
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
 from vocable.training import callbacks, distributed, stages
 from vocable.training.data import InOrder, TrainingData, WithoutRepeats, load_training_data
 from vocable.training.guard import Guard, refuse_stopped

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sentence_transformers import SparseEncoder
 
+from vocable.core.figures import Panel, Point, draw_panels
+from vocable.core.storage import RECIPE, finished, read_record, write_record
+from vocable.core.tables import NONE, Table, Tabular, short
 from vocable.data import tolerating
 from vocable.errors import ArgumentError, RecipeError, require_extra
-from vocable.figures import Panel, Point, draw_panels
-from vocable.storage import RECIPE, finished, read_record, write_record
-from vocable.tables import NONE, Table, Tabular, short
 from vocable.training import distributed
 from vocable.training.callbacks import evaluations
 from vocable.training.recipe import Recipe, Variant

@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
+from vocable.core.tables import counted
 from vocable.data import Document, Qrel, Query, read_judgments, read_queries
 from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
@@ -22,10 +23,9 @@ from vocable.evaluation.hybrid import evaluate_fusion
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.retrieval import Encoded, retrieve, retrieve_densely
 from vocable.evaluation.significance import mean_interval
-from vocable.retrieval.fusion import aligned, fused
-from vocable.retrieval.ranking import Ranking
-from vocable.retrieval.words import words
-from vocable.tables import counted
+from vocable.indexes.fusion import aligned, fused
+from vocable.indexes.ranking import Ranking
+from vocable.language.words import words
 from vocable.tuning.questions import QUESTION_KINDS, Kind, Question, Rarity, question
 from vocable.tuning.settings import FEWEST_DOCUMENTS, MOST_QUESTIONS, ONE_IN, SHARED_PASSAGES
 from vocable.tuning.sources import TuningSources

@@ -9,10 +9,10 @@ import numpy as np
 from vocable.data import Document, Example, Query
 from vocable.evaluation.expanders import generate, generator_task, load_generator
 from vocable.evaluation.retrieval import Encoded
-from vocable.retrieval.bm25 import BM25Index
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.fusion import weighted
-from vocable.retrieval.ranking import Ranking
+from vocable.indexes.bm25 import BM25Index
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.fusion import weighted
+from vocable.indexes.ranking import Ranking
 from vocable.tuning.exam import EXAM_DEPTH
 from vocable.tuning.questions import Rarity, question
 from vocable.tuning.settings import DRAWS, LEARNED_KINDS

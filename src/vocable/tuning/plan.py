@@ -14,16 +14,16 @@ import torch
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedTokenizerBase
 
+from vocable.core.tables import Table, Tabled, counted
 from vocable.data import Document
-from vocable.encoder.cpu import in_bfloat16
-from vocable.encoder.fuse import splade_modules
-from vocable.encoder.text_encoder import TextEncoder
-from vocable.encoder.torch_model import HostTokenization
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import spread
-from vocable.retrieval.coverage import Coverage, foreign
-from vocable.retrieval.words import spaced_pieces
-from vocable.tables import Table, Tabled, counted
+from vocable.language.coverage import Coverage, foreign
+from vocable.language.words import spaced_pieces
+from vocable.torch_models.cpu import in_bfloat16
+from vocable.torch_models.fuse import splade_modules
+from vocable.torch_models.torch_model import HostTokenization
 from vocable.training.micro_batches import embedded
 from vocable.tuning.examples import made_examples
 from vocable.tuning.questions import Rarity

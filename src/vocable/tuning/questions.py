@@ -15,8 +15,8 @@ from random import Random
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from vocable.data import Document
-from vocable.retrieval.languages import stop_words
-from vocable.retrieval.words import spaced_pieces, words
+from vocable.language.languages import stop_words
+from vocable.language.words import spaced_pieces, words
 
 Kind: TypeAlias = Literal["title", "keywords", "sentence", "passage"]
 QUESTION_KINDS: tuple[Kind, ...] = get_args(Kind)

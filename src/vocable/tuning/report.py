@@ -8,10 +8,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal, TypeAlias
 
+from vocable.core.html import Section, Words, settings_section, write_page
+from vocable.core.storage import write_record
+from vocable.core.tables import Table, Tabled, counted
 from vocable.evaluation.cost import Cost, cost_columns
-from vocable.html import Section, Words, settings_section, write_page
-from vocable.storage import write_record
-from vocable.tables import Table, Tabled, counted
 from vocable.tuning.exam import ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
 from vocable.tuning.plan import Plan
 from vocable.tuning.settings import ENOUGH_ASKED

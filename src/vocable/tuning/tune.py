@@ -25,25 +25,25 @@ from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable import __version__
+from vocable.core.fingerprint import settings_of
+from vocable.core.progress import track
+from vocable.core.storage import RECIPE as TRAINING_SETTINGS
+from vocable.core.storage import finish, finished, read_record, replacing, resumable, write_record
 from vocable.data import Document, Example, Qrel, Query, pydocs, read_corpus
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.asymmetric import positions
-from vocable.encoder.fuse import splade_modules
-from vocable.encoder.graph import refuse_exported
-from vocable.encoder.hub import locate
-from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.graph import refuse_exported
+from vocable.encoding.hub import locate
+from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.evaluation.cost import spread
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically
-from vocable.fingerprint import settings_of
+from vocable.indexes.ranking import Ranking
 from vocable.options import CountOrZero, checked
-from vocable.progress import track
-from vocable.retrieval.ranking import Ranking
-from vocable.storage import RECIPE as TRAINING_SETTINGS
-from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
+from vocable.torch_models.asymmetric import positions
+from vocable.torch_models.fuse import splade_modules
+from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.recipe_files import load_yaml, make_recipe
 from vocable.training.train import train
 from vocable.tuning.exam import (

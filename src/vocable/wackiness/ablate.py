@@ -10,12 +10,12 @@ Letters: m vectors of the role that loses terms, v output vocabulary, q queries,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -23,62 +23,49 @@ from ir_measures import Measure
 from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
+from vocable.core.fingerprint import settings_of
+from vocable.core.html import RESULTS
+from vocable.core.progress import track
+from vocable.core.storage import finish, finished, read_record, resumable, write_record
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.hub import check_length
-from vocable.encoder.load import load_model
-from vocable.encoder.models import Model, model_digest, model_name
-from vocable.encoder.protocol import Role
-from vocable.encoder.terms import expansion_entries, flags, input_terms, terms
+from vocable.encoding.hub import check_length
+from vocable.encoding.load import load_model
+from vocable.encoding.models import Model, model_digest, model_name
+from vocable.encoding.protocol import Role
+from vocable.encoding.term_scores import read_wackiest
+from vocable.encoding.terms import expansion_entries, flags, input_terms, terms
+from vocable.encoding.vectors import selected
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import DEFAULT_DEPTH, JudgedMeasures, depth, parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
 from vocable.evaluation.significance import paired_t_test
-from vocable.fingerprint import settings_of
-from vocable.html import PAGE, RESULTS
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.exact_shards import Exact
 from vocable.options import Count, CountOrZero, ExpansionStudy, checked
-from vocable.progress import track
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.exact_shards import Exact
-from vocable.storage import finish, finished, read_record, resumable, write_record
-from vocable.tables import Table, Tabled
-from vocable.vectors import selected
+from vocable.wackiness.ablation_report import (
+    AblatedSearch,
+    AblationReport,
+    DatasetAblation,
+    PerQuery,
+    ThresholdResult,
+    write_ablation,
+)
 from vocable.wackiness.expansions import expansion_data, proper_names, stored_index, stored_vectors
-from vocable.wackiness.measure import read_wackiest, wackiness_of, write_scores
-from vocable.wackiness.report import ablation_tables, write_ablation
+from vocable.wackiness.measure import wackiness_of, write_scores
 from vocable.wackiness.score import WackinessSettings
-
-PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
 
 ABLATION_MEASURES = ("nDCG@10", "R@100")
 THRESHOLDS = (10, 100, 1000, 10_000)
 RANDOM_DRAWS = 10
 Control = Literal["frequency", "number"]
 STRATUM = 20  # terms of neighbouring frequencies, any of which is an equally good control
-RESAMPLES = 1000  # of queries and draws, for an interval
-
-
-@dataclass(frozen=True)
-class AblatedSearch:
-    """A search without some terms.
-
-    `terms` is the number of these terms that are expansions here, `share` the share of expansion entries removed with
-    them, and `changed` the number of queries whose results may change. `values` are the measures, `p` their p-values
-    of the paired t-test against the full vectors. `per_query`, the values of each query, is left out of a report.
-    """
-
-    terms: int
-    share: float
-    changed: int
-    values: dict[str, float]
-    p: dict[str, float]
-    per_query: PerQuery = field(default_factory=dict, compare=False)
 
 
 class Ablation:
     """An encoded dataset that can be searched without any of its expansion terms.
 
-    `own` [m, v] are the terms of the texts themselves (`vocable.encoder.terms.input_terms`). The vectors of `role` lose
+    `own` [m, v] are the terms of the texts themselves (`encoding.terms.input_terms`). The vectors of `role` lose
     terms; for documents, the index is rebuilt for every removal. A query gets as many results as the deepest measure
     looks at, 1000 for a measure without a cutoff. `expansion_terms` are the terms that are an expansion in at least
     one of the m vectors, int64 columns in order.
@@ -178,87 +165,6 @@ def _rows_with(matrix: csr_array, entries: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.diff(selected(matrix, entries).indptr))
 
 
-@dataclass(frozen=True)
-class AblatedMeasure:
-    """A measure without the wackiest terms: its value, `difference` from the full vectors, p of the paired t-test.
-
-    `random` has the mean and the sample standard deviation `std` over the random draws; `low` and `high` are mean ± 2
-    std, and `wacky_is` "below", "inside" or "above" this interval. `vs_random` has the mean `difference` from the draws
-    with its 95 % interval over queries and draws, `low` to `high` (`difference_interval`).
-    """
-
-    wacky: float
-    difference: float
-    p: float
-    wacky_is: str
-    random: dict[str, float]
-    vs_random: dict[str, float]
-
-
-def difference_interval(
-    values: np.ndarray, draws: np.ndarray, rng: np.random.Generator, samples: int = RESAMPLES
-) -> dict[str, float]:
-    """Return the mean of the values [q] minus the mean of d draws [d, q], with its 95 % percentile interval.
-
-    Each sample draws queries and draws anew, both with replacement.
-
-    >>> found = difference_interval(np.zeros(50), np.ones((4, 50)), np.random.default_rng(0))
-    >>> {name: round(value, 6) for name, value in found.items()}
-    {'difference': -1.0, 'low': -1.0, 'high': -1.0}
-    """
-    d, q = draws.shape
-    differences = values - draws
-    of_draws = rng.multinomial(d, np.full(d, 1 / d), size=samples) / d
-    of_queries = rng.multinomial(q, np.full(q, 1 / q), size=samples) / q
-    low, high = np.percentile(((of_draws @ differences) * of_queries).sum(axis=1), [2.5, 97.5])
-    return {"difference": float(differences.mean()), "low": float(low), "high": float(high)}
-
-
-@dataclass(frozen=True)
-class ThresholdResult:
-    """The removal of the `threshold` wackiest terms and of random draws of as many terms."""
-
-    threshold: int
-    measures: dict[str, AblatedMeasure]
-    wacky: AblatedSearch
-    random: tuple[AblatedSearch, ...]
-
-    @classmethod
-    def of(
-        cls,
-        threshold: int,
-        wacky: AblatedSearch,
-        random: Sequence[AblatedSearch],
-        full: Mapping[str, float],
-        seed: int = 0,
-    ) -> ThresholdResult:
-        """Compare the searches; `full` are the values of the full vectors, `seed` is the seed of the intervals."""
-        measures, rng = {}, np.random.default_rng([seed, threshold])
-        for name, value in wacky.values.items():
-            draws = [search.values[name] for search in random]
-            mean, std = float(np.mean(draws)), float(np.std(draws, ddof=1))
-            low, high = mean - 2 * std, mean + 2 * std
-            # Differences as small as rounding errors do not count.
-            side = "below" if value < low - 1e-12 else "above" if value > high + 1e-12 else "inside"
-            own, *others = ([*one.per_query[name].values()] for one in (wacky, *random))
-            versus = difference_interval(np.array(own), np.array(others), rng)
-            interval = {"mean": mean, "std": std, "low": low, "high": high}
-            measures[name] = AblatedMeasure(value, value - full[name], wacky.p[name], side, interval, versus)
-        first, *draws_kept = (replace(search, per_query={}) for search in (wacky, *random))
-        return cls(threshold, measures, first, tuple(draws_kept))
-
-
-@dataclass(frozen=True)
-class DatasetAblation:
-    """Ablations on one dataset: `full` are the values of the full vectors, `points` by rising threshold."""
-
-    dataset: str
-    role: Role
-    queries: int
-    full: dict[str, float]
-    points: tuple[ThresholdResult, ...]
-
-
 @checked
 def remove_wackiest(
     ablation: Ablation,
@@ -302,24 +208,6 @@ def check_thresholds(thresholds: Sequence[int]) -> None:
     """Raise `ArgumentError` without any number of terms."""
     if not thresholds:
         raise ArgumentError("thresholds must have at least one number of terms")
-
-
-@dataclass(frozen=True)
-class AblationReport(Tabled):
-    """A report in the folder `output`: settings, and the ablations on each dataset."""
-
-    settings: dict[str, Any]
-    datasets: list[DatasetAblation]
-    output: Path = Path()
-
-    def table(self) -> list[Table | str]:
-        """Return a table for each dataset and measure, and the place of the page."""
-        tables = [table for one in self.datasets for table in ablation_tables(one)]
-        return [*tables, f"{self.output / PAGE}: tables, figure and settings"]
-
-    def to_json(self) -> dict[str, object]:
-        """Return the report as JSON values."""
-        return {"settings": self.settings, "datasets": [asdict(one) for one in self.datasets]}
 
 
 @tolerant

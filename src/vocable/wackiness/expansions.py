@@ -18,18 +18,12 @@ from bm25s.stopwords import STOPWORDS_EN_PLUS
 from scipy.sparse import csr_array
 
 from vocable.data.texts import as_texts, iter_texts
-from vocable.encoder.encode import encode
-from vocable.encoder.graph import GraphModel
-from vocable.encoder.models import Model, check_unchanged, encoding_model, is_model, model_name
-from vocable.encoder.terms import Words, input_terms, special_terms, terms
-from vocable.encoder.tokens import Surface
-from vocable.errors import VectorsError
-from vocable.evaluation.expanders import Expander
-from vocable.options import Count, checked
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.exact_shards import Exact, load_exact, save_exact
-from vocable.retrieval.word_counts import count_texts
-from vocable.vectors import (
+from vocable.encoding.encode import encode
+from vocable.encoding.graph import GraphModel
+from vocable.encoding.models import Model, check_unchanged, encoding_model, is_model, model_name
+from vocable.encoding.terms import Words, input_terms, special_terms, terms
+from vocable.encoding.tokens import Surface
+from vocable.encoding.vectors import (
     Sources,
     StoredRows,
     StoredVectors,
@@ -38,7 +32,12 @@ from vocable.vectors import (
     read_shards,
     vocabulary_fingerprint,
 )
-from vocable.wackiness.score import without_itself
+from vocable.errors import VectorsError
+from vocable.evaluation.expanders import Expander
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.exact_shards import Exact, load_exact, save_exact
+from vocable.indexes.word_counts import count_texts
+from vocable.options import Count, checked
 
 STORED_PART = 65_536  # texts whose stored vectors are read together
 NO_COLUMNS = np.empty(0, dtype=np.int64)
@@ -55,6 +54,18 @@ class ExpansionData(NamedTuple):
     surfaces: Sequence[Surface]  # v, each term as it appears in a text
     terms: Sequence[str]  # v, by column
     special: np.ndarray = NO_COLUMNS  # columns of special tokens
+
+
+def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:
+    """Return the k documents that each of m inputs, row `itself` [m], retrieves besides itself, of `rows` [m, k + 1].
+
+    >>> without_itself(np.array([[4, 7, 2], [1, 3, 5]]), np.array([7, 6])).tolist()
+    [[4, 2], [1, 3]]
+    """
+    others = rows != itself[:, None]
+    # Kept rows move to the front, in their order.
+    order = np.argsort(~others, axis=1, kind="stable")[:, : rows.shape[1] - 1]
+    return np.take_along_axis(rows, order, axis=1)
 
 
 @checked
@@ -168,8 +179,8 @@ def output_rows(model: Model) -> np.ndarray | None:
     """Return the rows [v, d] of the output layer, float32; None for an exported model, which hides them."""
     if isinstance(model, GraphModel):
         return None
-    from vocable.encoder.fuse import main_transformer
-    from vocable.encoder.output_vocabulary import output_layer
+    from vocable.torch_models.fuse import main_transformer
+    from vocable.torch_models.output_vocabulary import output_layer
 
     rows: np.ndarray = output_layer(main_transformer(model).auto_model).weight.detach().float().cpu().numpy()
     return rows

@@ -12,35 +12,33 @@ import math
 import os
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from textwrap import shorten
 from typing import Any, NamedTuple, NotRequired
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 from typing_extensions import TypedDict
 
+from vocable.core.fingerprint import fingerprint
+from vocable.core.progress import track
+from vocable.core.storage import replacing
 from vocable.data import Document, read_corpus, read_queries
-from vocable.encoder.load import model_of
-from vocable.encoder.models import Model, check_unchanged, encoding_model
-from vocable.encoder.terms import input_terms, remove_expansions, terms
-from vocable.errors import DataError, VectorsError
-from vocable.fingerprint import fingerprint
-from vocable.options import Count, Share, checked
-from vocable.progress import track
-from vocable.storage import replacing
-from vocable.vectors import FORMAT, Sources, read_shards, read_table, vocabulary_fingerprint
+from vocable.encoding.load import model_of
+from vocable.encoding.models import Model, check_unchanged, encoding_model
+from vocable.encoding.term_scores import SCORES_KEY, SCORES_SCHEMA, ScoresMeta, ranked, read_wackiest
+from vocable.encoding.terms import input_terms, remove_expansions, terms
+from vocable.encoding.vectors import FORMAT, Sources, read_shards, vocabulary_fingerprint
+from vocable.errors import DataError
+from vocable.options import Count, checked
 from vocable.wackiness.expansions import TERM_KINDS, ExpansionData, term_kind
-from vocable.wackiness.score import Wackiness, WackinessSettings, area, ranked, scored
+from vocable.wackiness.score import Wackiness, WackinessSettings, area, scored
 
 WACKIEST = 20  # listed terms
 CARD_EXAMPLES, EXAMPLE_LETTERS, NEAREST = 3, 60, 5  # inputs and nearest terms of a card
 TINY = 1e-12  # in place of the norm of a row of zeros
-WACKY_SHARE = 0.1  # our reading: the score orders terms, but sets no threshold above which a term is wacky
 
 
 def bootstrap_areas(importance: csr_array, settings: WackinessSettings) -> np.ndarray:
@@ -208,27 +206,6 @@ def area_difference(one: ExpanderWackiness, first: ExpanderWackiness) -> AreaDif
     return {"to": first.record["name"], "value": w_aucs[0] - w_aucs[1], "low": low, "high": high}
 
 
-SCORES_KEY = b"vocable wackiness"
-SCORES_TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
-SCORES_TYPES |= {"inputs": pa.int64(), "kind": pa.string()}
-SCORES_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in SCORES_TYPES.items()])
-
-
-@dataclass(frozen=True)
-class ScoresMeta:
-    """The origin of scores. `vocabulary` is the fingerprint of the v = `size` terms, `w_auc` nan without a score."""
-
-    model: str
-    vocabulary: str
-    size: int
-    role: str
-    k: int
-    idf: str
-    queries: str
-    corpus: str
-    w_auc: float
-
-
 def write_scores(
     path: str | os.PathLike[str],
     found: ExpanderWackiness,
@@ -256,49 +233,6 @@ def write_scores(
     schema = SCORES_SCHEMA.with_metadata({SCORES_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
     with replacing(path) as file:
         pq.write_table(pa.table(values, schema), file, compression="zstd", write_page_checksum=True)
-
-
-def read_scores(
-    path: str | os.PathLike[str], vocabulary: str | None = None
-) -> tuple[np.ndarray, np.ndarray, ScoresMeta]:
-    """Read a file of `write_scores`.
-
-    Returns the scores, float64 [v], nan for a term without one; the number of inputs that each term expands, int64
-    [v]; and the origin. Raises `VectorsError` if there is no such file, it is damaged or another kind of file, or its
-    vocabulary does not have the fingerprint `vocabulary`.
-    """
-    place = Path(path)
-    if place.is_dir():
-        raise VectorsError(f"{place}: a folder: name the file of scores in it, {place / 'scores.parquet'}")
-    table, values = read_table(place, SCORES_SCHEMA, SCORES_KEY, "scores", "measure-wackiness")
-    try:
-        meta = TypeAdapter(ScoresMeta).validate_python(values)
-    except ValidationError as error:
-        [first, *_] = error.errors()
-        raise VectorsError(f"{place}: metadata: {first['loc'][0]}: {first['msg']}") from error
-    if vocabulary is not None and vocabulary != meta.vocabulary:
-        raise VectorsError(f"{place}: the scores are of {meta.model}, which has another vocabulary")
-    columns, scores, inputs = table["column"].to_numpy(), np.full(meta.size, np.nan), np.zeros(meta.size, np.int64)
-    if len(columns) and not 0 <= columns.min() <= columns.max() < meta.size:
-        raise VectorsError(f"{place}: a term lies outside the vocabulary of {meta.size}")
-    scores[columns], inputs[columns] = table["score"].to_numpy(), table["inputs"].to_numpy()
-    return scores, inputs, meta
-
-
-def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
-    """Return the columns of the scored terms in a file, the wackiest first, for a model with the v terms `names`.
-
-    Raises `VectorsError` as `read_scores` does.
-    """
-    scores, inputs, _ = read_scores(path, vocabulary_fingerprint(list(names)))
-    return ranked(scores, inputs)
-
-
-@checked
-def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: Share = WACKY_SHARE) -> frozenset[str]:
-    """Return the wackiest `share` of the scored terms in a file, rounded up; errors of `read_wackiest`."""
-    columns = read_wackiest(path, names)
-    return frozenset(names[column] for column in columns[: math.ceil(share * len(columns) - 1e-9)].tolist())
 
 
 class WackyPruner:

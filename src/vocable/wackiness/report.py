@@ -1,6 +1,6 @@
-"""Reports of `measure_wackiness` and `ablate`: folders with a page, tables, figures and JSON; model cards.
+"""Reports of `measure_wackiness`: folders with a page, tables, figures and JSON; model cards.
 
-Figures and tables follow Polyakov et al. 2026, tables 2 and 3, figures 2 to 4.
+Figures and tables follow Polyakov et al. 2026, table 2 and figure 4.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from huggingface_hub import EvalResult, ModelCard
 
+from vocable.core.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
+from vocable.core.storage import replacing, write_record
+from vocable.core.tables import NONE, Table, Tabled
 from vocable.errors import ArgumentError, ModelError, require_extra
-from vocable.figures import ACROSS, add_legend, empty_panels
-from vocable.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
-from vocable.storage import replacing, write_record
-from vocable.tables import NONE, Table, Tabled, p_value
 from vocable.wackiness.expansions import TERM_KINDS
 from vocable.wackiness.measure import WACKIEST, AreaDifference, ExpanderWackiness, WackinessRecord, area_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from vocable.wackiness.ablate import AblationReport, DatasetAblation
 
 CARD = "README.md"
 CURVE_SIZE = (7.0, 4.5)  # inches
 LINE_STYLES = ("-", "--", "-.", ":")
-WACKY_COLOR, RANDOM_COLOR, FULL_COLOR = "C3", "C0", "0.3"
 ABOUT_AREAS = (
     "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. The value after ± "
     "is its standard deviation over bootstrap draws of the inputs. The interval of a difference uses the same draws "
@@ -49,16 +46,6 @@ ABOUT_CARDS = (
     "Documents is the number of documents that contain the term, inputs the number of inputs that it expands, weight "
     "its mean weight in them. Nearest are the terms whose rows of the output layer have the greatest cosine with the "
     "term's row."
-)
-ABOUT_ABLATION = (
-    "Terms is the number of the wackiest terms that expand a text of the dataset: they are removed wherever they are "
-    "expansions, never where the text itself contains them; entries is the share of all expansions removed with them."
-    " p is the p-value of the paired t-test against the full vectors, over queries. Random is the mean over draws of "
-    "as many of the dataset's expansion terms, of about the same frequencies with the control frequency, and interval"
-    " is mean ± 2 standard deviations: the range of other terms on the same queries. The next column compares the "
-    "value without the wackiest terms with this interval. Vs. random is the mean difference from the random draws, "
-    "with its 95 % interval over resampled queries and draws. In the figure, filled markers lie outside the first "
-    "interval."
 )
 
 
@@ -198,83 +185,6 @@ def curves_figure(models: Sequence[WackinessRecord]) -> Figure:
     axes.set_ylim(-0.02, 1.02)
     axes.grid(alpha=0.3)
     axes.legend(title="W-AUC", frameon=False, loc="lower left")
-    return figure
-
-
-def write_ablation(folder: Path, report: AblationReport) -> None:
-    """Write a report into an existing folder: the page, results.json, ablation.md, ablation.png and .svg."""
-    figure = drawing(ablation_figure(report.datasets), folder, "ablation", "Measures against removed terms")
-    write_record(folder / RESULTS, report.to_json())
-    tables = [ablation_tables(one) for one in report.datasets]
-    texts = [f"{table.title}\n\n{table.markdown()}" for some in tables for table in some]
-    with replacing(folder / "ablation.md") as file:
-        file.write("\n\n".join(texts).encode() + b"\n")
-    sections = [Section("Quality without the wackiest expansion terms", [figure, ABOUT_ABLATION])]
-    sections += [Section(one.dataset, some) for one, some in zip(report.datasets, tables, strict=True)]
-    datasets = ", ".join(Path(one.dataset).name for one in report.datasets)
-    title = f"Ablation of expansion terms of {Path(report.settings['model']).name} on {datasets}"
-    write_page(folder, title, [*sections, settings_section(report.settings)])
-
-
-def ablation_tables(found: DatasetAblation) -> list[Table]:
-    """Return a table for each measure, with a row for the full vectors and one for each threshold."""
-    title = f"{found.dataset}, {found.queries} queries, {found.role} expansions"
-    tables = []
-    for measure, value in found.full.items():
-        rows = [["0", "0", "0.0%", "0.0%", f"{value:.4f}", *[NONE] * 5]]
-        for point in found.points:
-            values, random = point.measures[measure], float(np.mean([search.share for search in point.random]))
-            cells = [f"{point.threshold:,}", f"{point.wacky.terms:,}", f"{point.wacky.share:.1%}", f"{random:.1%}"]
-            cells += [f"{values.wacky:.4f}", p_value(values.p), f"{values.random['mean']:.4f}"]
-            cells += [f"{values.random['low']:.4f}–{values.random['high']:.4f}", values.wacky_is]
-            versus = values.vs_random
-            rows.append([*cells, f"{versus['difference']:+.4f} ({versus['low']:+.4f} to {versus['high']:+.4f})"])
-        header = ["removed", "terms", "entries", "random entries", measure, "p", "random", "interval", "wacky is"]
-        tables.append(Table(title, [*header, "vs. random"], rows))
-    return tables
-
-
-def ablation_figure(ablations: Sequence[DatasetAblation]) -> Figure:
-    """Draw each measure against the number of removed terms (Polyakov et al. 2026, figures 2 and 3).
-
-    Each dataset and measure has a panel. The line is without the wackiest terms, its marker filled where the value lies
-    outside the band: mean and 95 % interval without as many random terms. Raises `ArgumentError` without ablations.
-    """
-    require_extra("matplotlib", "figures")
-    from matplotlib.ticker import NullLocator
-
-    if not ablations:
-        raise ArgumentError("nothing to draw: there is no ablation")
-    measures = list(ablations[0].full)
-    panels = [(one, measure) for one in ablations for measure in measures]
-    columns = len(measures) if 1 < len(measures) <= ACROSS else ACROSS
-    figure = empty_panels(len(panels), columns)
-    for axes, (ablation, measure) in zip(figure.axes, panels, strict=True):
-        thresholds = [point.threshold for point in ablation.points]
-        found = [point.measures[measure] for point in ablation.points]
-        low = [one.random["low"] for one in found]
-        mean = [one.random["mean"] for one in found]
-        high = [one.random["high"] for one in found]
-        axes.axhline(ablation.full[measure], color=FULL_COLOR, linestyle=":", label="nothing removed")
-        label = "95 % of random removals"
-        axes.fill_between(thresholds, low, high, color=RANDOM_COLOR, alpha=0.2, linewidth=0, label=label)
-        axes.plot(thresholds, mean, color=RANDOM_COLOR, linestyle="--", label="random terms, mean")
-        label = "wackiest terms (filled: outside the 95 %)"
-        axes.plot(thresholds, [one.wacky for one in found], color=WACKY_COLOR, label=label)
-        for threshold, one in zip(thresholds, found, strict=True):
-            face = "white" if one.wacky_is == "inside" else WACKY_COLOR
-            axes.plot([threshold], [one.wacky], marker="o", color=WACKY_COLOR, markerfacecolor=face)
-        axes.set_xscale("log")
-        removed = [(point.threshold, point.wacky.terms) for point in ablation.points]  # a dataset may have fewer
-        ticks = [f"{most:,}" + ("" if terms == most else f"\n({terms:,} here)") for most, terms in removed]
-        axes.set_xticks(thresholds, ticks)
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel(f"terms removed from {ablation.role} expansions")
-        axes.set_ylabel(measure)
-        axes.set_title(Path(ablation.dataset).name, parse_math=False)
-        axes.grid(alpha=0.3)
-    handles, names = figure.axes[0].get_legend_handles_labels()
-    add_legend(figure, handles, names)
     return figure
 
 

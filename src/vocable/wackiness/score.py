@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.encoder.idf import Formula
-from vocable.encoder.idf import idf as inverse_document_frequency
-from vocable.encoder.models import Model
-from vocable.encoder.terms import Words, expansion_entries, flags, input_terms
+from vocable.encoding.idf import Formula
+from vocable.encoding.idf import idf as inverse_document_frequency
+from vocable.encoding.models import Model
+from vocable.encoding.pruning import prune
+from vocable.encoding.term_scores import ranked
+from vocable.encoding.terms import Words, expansion_entries, flags, input_terms
+from vocable.encoding.vectors import as_vectors, selected
 from vocable.errors import VectorsError
 from vocable.evaluation.retrieval import Encoded
+from vocable.indexes.exact_kernels import compiled
+from vocable.indexes.ranking import Ranking
 from vocable.options import Count, checked
-from vocable.pruning import prune
-from vocable.retrieval.exact_kernels import compiled
-from vocable.retrieval.ranking import Ranking
-from vocable.vectors import as_vectors, selected
 
 if TYPE_CHECKING:
     from vocable.wackiness.expansions import ExpansionData
@@ -55,7 +56,7 @@ def wackiness(
 
     Args:
         vectors: [m, v], the inputs.
-        own: [m, v], frequencies of the terms in the inputs themselves (`vocable.encoder.terms`).
+        own: [m, v], frequencies of the terms in the inputs themselves (`vocable.encoding.terms`).
         rows: int32 [m, k], the documents that each input retrieves (`Ranking.rows`), -1 where there is no k-th.
         counts: [n, v], frequencies of the terms in the documents of the collection.
         idf: "log" is log(n / df), the paper's; "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), which is
@@ -136,21 +137,6 @@ def scored(importance: csr_array, weights: np.ndarray | None = None) -> Wackines
         least, most = mean[used].min(), mean[used].max()
         scores[used] = 1 - (mean[used] - least) / (most - least) if most > least else 1.0
     return Wackiness(scores, mean, inputs)
-
-
-def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
-    """Return the columns of the scored terms, the wackiest first; `scores` [v] are nan for other terms.
-
-    Of equal scores, which all terms absent from every retrieved document have, the term that expands more of the
-    `inputs` [v] comes first, then the term with the lower column.
-
-    >>> scores = np.array([0.2, np.nan, 1.0, 0.2])
-    >>> ranked(scores).tolist(), ranked(scores, np.array([1, 0, 1, 5])).tolist()
-    ([2, 0, 3], [2, 3, 0])
-    """
-    columns = np.flatnonzero(~np.isnan(scores))
-    often = np.zeros(len(columns)) if inputs is None else -inputs[columns]
-    return columns[np.lexsort((columns, often, -scores[columns]))]
 
 
 @checked
@@ -242,18 +228,6 @@ def query_w_auc(model: Model, encoded: Encoded, ranking: Ranking) -> dict[str, f
     counts = input_terms(model, [document.full for document in encoded.dataset.documents])
     found = area(curve(wackiness(encoded.queries, own, ranking.rows[:, :W_AUC_DEPTH], counts).scores))
     return {} if np.isnan(found) else {W_AUC: found}
-
-
-def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:
-    """Return the k documents that each of m inputs, row `itself` [m], retrieves besides itself, of `rows` [m, k + 1].
-
-    >>> without_itself(np.array([[4, 7, 2], [1, 3, 5]]), np.array([7, 6])).tolist()
-    [[4, 2], [1, 3]]
-    """
-    others = rows != itself[:, None]
-    # Kept rows move to the front, in their order.
-    order = np.argsort(~others, axis=1, kind="stable")[:, : rows.shape[1] - 1]
-    return np.take_along_axis(rows, order, axis=1)
 
 
 @compiled

@@ -19,22 +19,22 @@ import numpy as np
 from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
+from vocable.core.fingerprint import settings_of
+from vocable.core.html import RESULTS
+from vocable.core.storage import finish, finished, read_record, resumable
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.hub import check_length
-from vocable.encoder.load import load_model
-from vocable.encoder.models import Model, is_model, model_digest, model_name
-from vocable.encoder.protocol import Role
-from vocable.encoder.stream import encode_stream
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoding.hub import check_length
+from vocable.encoding.load import load_model
+from vocable.encoding.models import Model, is_model, model_digest, model_name
+from vocable.encoding.protocol import Role
+from vocable.encoding.stream import encode_stream
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.vectors import read_vectors
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.expanders import expander_class, open_expander
-from vocable.fingerprint import settings_of
-from vocable.html import RESULTS
+from vocable.indexes.exact_shards import Exact
 from vocable.options import Count, CountOrZero, WackinessOptions, checked
-from vocable.retrieval.exact_shards import Exact
-from vocable.storage import finish, finished, read_record, resumable
-from vocable.vectors import read_vectors
 from vocable.wackiness.expansions import (
     ExpansionData,
     expansion_data,

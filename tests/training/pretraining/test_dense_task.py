@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer, SparseEncoder
 
-from vocable.encoder.models import encoding_model
-from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
+from vocable.encoding.models import encoding_model
 from vocable.errors import ArgumentError
+from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.pretraining.pretrain import pretrain
 
 

@@ -14,9 +14,9 @@ from transformers import AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 from tests.by_parts import expand
 from vocable.adapt.expand_vocabulary import frequent_words
-from vocable.encoder.fuse import without_logits
-from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.terms import splitter
+from vocable.encoding.terms import splitter
+from vocable.torch_models.fuse import without_logits
+from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.training import micro_batches
 from vocable.training.pretraining import mlm as cross_entropy
 from vocable.training.pretraining.masking import IGNORED, Part, whole_words

@@ -15,10 +15,10 @@ import vocable
 from tests.by_parts import expand, pretrain
 from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.cli import main
-from vocable.encoder.asymmetric import positions
-from vocable.encoder.fuse import without_logits
-from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.torch_models.asymmetric import positions
+from vocable.torch_models.fuse import without_logits
+from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.training.callbacks import set_dropout
 from vocable.training.pretraining.mlm import MaskedWindows, MaskingTask, collate
 from vocable.training.pretraining.windows import write_windows

@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import vocable as vo
 from tests.cli.command_line import done, refused
-from vocable.encoder.fuse import without_logits
+from vocable.torch_models.fuse import without_logits
 from vocable.training.pretraining.mlm import collate
 from vocable.training.pretraining.teacher_tasks import ClassTask, classify_windows
 from vocable.training.pretraining.windows import Windows, write_windows

@@ -14,10 +14,10 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.cli.command_line import done, refused
-from vocable.encoder.fuse import without_logits
-from vocable.encoder.sparse_encoder import save_model
-from vocable.encoder.terms import terms
+from vocable.encoding.terms import terms
 from vocable.errors import ArgumentError, ModelError
+from vocable.torch_models.fuse import without_logits
+from vocable.torch_models.sparse_encoder import save_model
 from vocable.training.pretraining.teacher_tasks import AlignmentTask, squared_difference
 
 SETTINGS: dict[str, Any] = {

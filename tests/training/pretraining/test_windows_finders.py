@@ -10,7 +10,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from vocable.adapt.expand_vocabulary import frequent_words
-from vocable.encoder.terms import Word, splitter
+from vocable.encoding.terms import Word, splitter
 from vocable.errors import DataError
 from vocable.training.pretraining.masking import CONTINUES, NO_WORD
 from vocable.training.pretraining.windows import SpanFinder, WordFinder, write_windows

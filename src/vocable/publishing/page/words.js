@@ -1,4 +1,4 @@
-// Words of a text as BM25 counts them (vocable/retrieval/words.py): in any script, without stop words, not stemmed.
+// Words of a text as BM25 counts them (vocable/language/words.py): in any script, without stop words, not stemmed.
 
 import { STOP } from "./language.js";
 

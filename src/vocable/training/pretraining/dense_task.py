@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.dense import DENSE, keep_last_hidden, mean_embeddings, take_last_hidden
-from vocable.encoder.fuse import pack
+from vocable.torch_models.dense import DENSE, keep_last_hidden, mean_embeddings, take_last_hidden
+from vocable.torch_models.fuse import pack
 from vocable.training.pretraining.masking import IGNORED
 from vocable.training.pretraining.mlm import MaskingTask, TokenBatch, hidden_tokens, mean_cross_entropy
 from vocable.training.recipe import PretrainSettings

@@ -24,9 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.cpu import in_bfloat16
-from vocable.encoder.special_terms import special_tokens
 from vocable.options import DType
+from vocable.torch_models.cpu import in_bfloat16
+from vocable.torch_models.special_terms import special_tokens
 from vocable.training.micro_batches import by_length, call_on_parts, in_parts, part_size
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part, mask_tokens, overlap_aware, whole_words
 from vocable.training.pretraining.windows import Windows

@@ -25,20 +25,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl
 from typing_extensions import Unpack
 
+from vocable.core.storage import finish, finished, resumable
 from vocable.data import Example
 from vocable.data.texts import iter_texts
-from vocable.encoder.asymmetric import positions
-from vocable.encoder.cpu import float32_attention, use_few_shapes
-from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
-from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.provenance import Step, describes, new_tokens, record, splitter_name
-from vocable.encoder.sparse_encoder import load_sparse_encoder, save_model
-from vocable.encoder.special_terms import has_bias
-from vocable.encoder.terms import terms
+from vocable.encoding.terms import terms
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.objectives import first_mistake
 from vocable.options import Count, PretrainOptions, checked
-from vocable.storage import finish, finished, resumable
+from vocable.torch_models.asymmetric import positions
+from vocable.torch_models.cpu import float32_attention, use_few_shapes
+from vocable.torch_models.fuse import copy_with, parts, splade_modules, without_logits
+from vocable.torch_models.output_vocabulary import output_layer, output_vocabulary
+from vocable.torch_models.provenance import Step, describes, new_tokens, record, splitter_name
+from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
+from vocable.torch_models.special_terms import has_bias
 from vocable.training import callbacks, distributed
 from vocable.training.pretraining.dense_task import DenseMaskingTask
 from vocable.training.pretraining.masking import Ids

@@ -25,16 +25,16 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from vocable.encoder.asymmetric import route
-from vocable.encoder.fuse import pack
-from vocable.encoder.head import max_logits
-from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.sparse_encoder import load_sparse_encoder
-from vocable.encoder.torch_model import TorchEncoder
+from vocable.core.storage import replacing
 from vocable.errors import DataError
 from vocable.evaluation.clusters import cluster
 from vocable.options import DType
-from vocable.storage import replacing
+from vocable.torch_models.asymmetric import route
+from vocable.torch_models.fuse import pack
+from vocable.torch_models.head import max_logits
+from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
+from vocable.torch_models.torch_model import TorchEncoder
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part
 from vocable.training.pretraining.mlm import PredictionTask, Task, TeacherDistance, TokenBatch
 from vocable.training.pretraining.windows import Windows

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from vocable.arrays import HEADER, load_arrays, save_arrays
+from vocable.core.arrays import HEADER, load_arrays, save_arrays
+from vocable.core.processes import worker_pool
 from vocable.data import Example
-from vocable.encoder.terms import TOKENIZED_TEXTS, Splitter, normal_form, splitter
-from vocable.encoder.tokens import CONTINUATION_MARKS, WORD_MARKS, bare_marks, special_columns_of
+from vocable.encoding.terms import TOKENIZED_TEXTS, Splitter, normal_form, splitter
+from vocable.encoding.tokens import CONTINUATION_MARKS, WORD_MARKS, bare_marks, special_columns_of
 from vocable.errors import ArgumentError, DataError, LostProcessError, ModelError
-from vocable.processes import worker_pool
 from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
 
 WINDOWS = "token windows"

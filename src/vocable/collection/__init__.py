@@ -1,0 +1,1 @@
+"""Collections of documents: made, changed, searched."""

@@ -1,0 +1,181 @@
+"""The verb `search`: documents for queries, with explanations if requested.
+
+Letters: q queries, v output vocabulary, k results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection as Container
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Unpack, cast
+
+from scipy.sparse import csr_array
+
+from vocable.collection.collection import Collection
+from vocable.collection.passages import passage
+from vocable.collection.records import Answer, Hit
+from vocable.collection.verbs import open_index
+from vocable.core.progress import progress
+from vocable.core.tables import counted, line_width, shortened
+from vocable.data import Document, Query
+from vocable.data.texts import Texts, as_queries
+from vocable.encoding.protocol import EncodedTexts
+from vocable.encoding.terms import term_places
+from vocable.encoding.text_encoder import warn_of_unknown
+from vocable.engines.protocols import OpenedSearchOptions
+from vocable.errors import ArgumentError
+from vocable.explanation.explain import Explanation, explain_vectors, text_terms
+from vocable.explanation.highlights import MARKED_CHARACTERS, Snippet, snippet, word_marks
+from vocable.indexes.ranking import Ranking
+from vocable.language.words import stemmed
+from vocable.options import Count, ListOptions, Pruning, QueryEncoding, checked, select
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(Sequence[Answer]):
+    """The answers to q `queries`: their `ranking` [q, k], and the function that returns their sparse vectors [q, v].
+
+    Documents are read, and scores explained if they are to be `explained`, when an answer is looked at. The query of a
+    search `like` a document has its id.
+    """
+
+    collection: Collection
+    queries: tuple[Query, ...]
+    encoded: Callable[[], csr_array]
+    ranking: Ranking
+    explained: bool = False
+    wacky: Container[str] | None = None
+    like: bool = False
+
+    @property
+    def vectors(self) -> csr_array:
+        """Return the sparse vectors of the queries [q, v]."""
+        return self.encoded()
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __iter__(self) -> Iterator[Answer]:
+        return (self[number] for number in range(len(self)))  # a sequence's own would take an IndexError for the end
+
+    def __getitem__(self, number: Any) -> Any:  # an answer; for a slice, a list of answers
+        if isinstance(number, slice):
+            return [self[i] for i in range(len(self))[number]]
+        ranked = self.ranking.hits(number)
+        found = self.collection.documents([identifier for identifier, _ in ranked])
+        there = [(document, score) for document, (_, score) in zip(found, ranked, strict=True) if document is not None]
+        shown = self.collection.shown([document for document, _ in there], lambda: self.vectors[[number]])
+        stored = self.collection.vectors([one.id for one in shown]) if self.explained else None
+        query = self.queries[number]
+        words = frozenset[str]() if self.like else frozenset(stemmed([query.text])[0])
+        hits, firsts = [], self._first_scores(number)
+        for place, ((document, score), one) in enumerate(zip(there, shown, strict=True)):
+            best = None if one is document else passage(one)
+            why = None if stored is None else self._explained(number, one, stored[[place]])
+            part = self._snippet(document.title, one.text, words, why, 0 if best is None else best.start)
+            parts = self.collection.score_parts(self.ranking, number, query.text, document) if self.explained else None
+            rank, first = self.ranking.offset + place + 1, firsts.get(document.id)
+            hits.append(Hit(rank, score, document, why, best, part, first, parts))
+        suggestion = None if self.like else self.collection.suggestion(query.text)
+        return Answer(query, tuple(hits), suggestion, self.ranking.missing)
+
+    def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
+        model, query = self.collection.loaded_model, self.queries[number]
+        [text] = self.collection.texts([query.id]) if self.like else [query.text]
+        tokens = text_terms(model, text), text_terms(model, shown.full)
+        return explain_vectors(self.vectors[[number]], vector, self.collection.terms, *tokens, self.wacky)
+
+    def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, before: int) -> Snippet:
+        """Return the snippet of a text, with the `words` marked, or the terms of its explanation."""
+        if why is None:
+            return snippet(text, word_marks(text, words), before=before, title_marks=word_marks(title, words))
+        marks, title_marks = (
+            why.marks(term_places(self.collection.loaded_model, one[:MARKED_CHARACTERS])) for one in (text, title)
+        )
+        return snippet(text, marks, why.shares, before=before, title_marks=title_marks)
+
+    def _first_scores(self, number: int) -> dict[str, float]:
+        """Return the scores before a reranking by document."""
+        scores = self.ranking.first_scores
+        return {} if scores is None else dict(replace(self.ranking, scores=scores).hits(number))
+
+    def __repr__(self) -> str:
+        return f"Answers({counted(len(self), 'query', 'queries')}, k={self.ranking.rows.shape[1]})"
+
+    def __str__(self) -> str:
+        if len(self) == 1:
+            return str(self[0])
+        return "\n\n".join(f"{shortened(answer.query.text, line_width())}\n{answer}" for answer in self)
+
+    def _repr_html_(self) -> str:
+        return "".join(answer._repr_html_() for answer in self)
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Return the answers as JSON values."""
+        return [answer.to_json() for answer in self]
+
+
+@checked
+def search(
+    index: str | os.PathLike[str] | Collection,
+    queries: Texts | None = None,
+    k: Count = 10,
+    *,
+    explain: bool = False,
+    wacky: Container[str] | None = None,
+    run: str | os.PathLike[str] | None = None,
+    allow_changed_model: bool = False,
+    device: str | None = None,
+    **options: Unpack[OpenedSearchOptions],
+) -> Answers:
+    """Search an index.
+
+    Args:
+        index: a place, or the result of `vocable.open_index`, which loads the model once.
+        queries: texts; or records, whose ids a run has.
+        k: results per query.
+        explain: show the terms that made the score of each hit.
+        wacky: the terms whose expansions are marked in an explanation.
+        run: file for the hits as a TREC run.
+        allow_changed_model: search even if the model has changed since it made the index.
+        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
+        options: settings of the search (`vocable.options.SearchOptions`), and `engine_options` of `open_index`.
+
+    Raises:
+        ArgumentError: an argument is out of range, or the index does not have the scores to fuse.
+        VectorsError: there is no index, it is damaged, or its model has changed.
+        ModelError: the model cannot be loaded.
+    """
+    like = options.get("like")
+    if like is not None and (queries is not None or "query_idf" in options):
+        raise ArgumentError("`like` stands in place of queries, and `query_idf` goes with them")
+    records = as_queries(cast(Texts, queries)) if like is None else [Query(like, f"like {like}")]
+    engine_options = options.get("engine_options")
+    if isinstance(index, Collection) and engine_options is not None:
+        raise ArgumentError("engine_options: the index is open already: give them to open_index")
+    collection = index if isinstance(index, Collection) else open_index(index, engine_options=engine_options)
+    model: dict[str, object] = {"allow_changed_model": allow_changed_model, "device": device}
+    if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:
+        collection = collection.with_model(**changed)
+    texts = [query.text for query in records] if like is None else collection.texts([like])
+
+    @cache
+    def encoded() -> EncodedTexts:
+        if like is not None:
+            return EncodedTexts(collection.like([like], **select(Pruning, options)))
+        encoder = collection.query_encoder(**select(QueryEncoding, options))
+        with progress("search", total=len(texts)) as advance:
+            found = encoder.encode_both(texts, advance)
+        warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
+        return found
+
+    # A search by words alone needs no model: it is loaded if an explanation or a passage needs it.
+    fused = collection.weighting(options.get("hybrid", False), options.get("weights"), like=like is not None)
+    vectors, dense = encoded() if collection.needs_model(fused) else (None, None)
+    ranking = collection.search(texts, k, vectors=vectors, dense=dense, **select(ListOptions, options))
+    if run is not None:
+        ranking.write_trec(run, [query.id for query in records])
+    return Answers(collection, tuple(records), lambda: encoded().sparse, ranking, explain, wacky, like is not None)

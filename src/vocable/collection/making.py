@@ -1,0 +1,150 @@
+"""The making of a collection at a place: resumed, opened if it is there, or in place of the one before."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from vocable.collection.collection import Collection
+from vocable.collection.passages import PassageCollection
+from vocable.core.storage import ANOTHER, differing, finish, finished, resumable
+from vocable.core.tables import masked
+from vocable.data import Document
+from vocable.encoding.protocol import EncodedTexts, EncodingModel
+from vocable.encoding.stream import StreamProgress
+from vocable.engines.base import Store
+from vocable.engines.protocols import STORE, Space
+from vocable.engines.server import patiently
+from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError, VocableError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # of a corpus, with their vectors if stored
+
+
+def collection_of(place: str, store: Store, **options: Any) -> Collection:
+    """Return the collection that a store holds."""
+    limits = store.settings.get("limits")  # which the collection checks
+    in_passages = isinstance(limits, dict) and limits.get("long_documents") == "passages"
+    return (PassageCollection if in_passages else Collection)(place, store, **options)
+
+
+@dataclass
+class Making:
+    """The making of a collection: engine, place, settings to compare when it is repeated, and loaded models."""
+
+    engine: type[Store]
+    output: str | PathLike[str]
+    settings: dict[str, Any]
+    model: EncodingModel | None
+    dense_model: SentenceTransformer | None
+    dimensions: int | None  # of the dense vectors that the model of the sparse ones gives in the same pass
+    device: str | None
+
+    @patiently()
+    def make(self, address: str, parts: Parts) -> Collection:
+        """Fill a store, in a work folder for an engine whose store is a folder."""
+        if not self.engine.about.in_folder:
+            return self._fill(address, self._begun(address), parts)
+        folder = Path(address)
+        if not (there := finished(folder, self.settings)):
+            with resumable(folder, self.settings) as work:
+                inner = work / "store"
+                if not (inner / STORE).is_file():
+                    shutil.rmtree(inner, ignore_errors=True)
+                self._fill(str(inner), inner.exists(), parts).close()
+                finish(work, folder, inner)
+        collection = self._fill(address, True, parts)
+        collection.was_there = there
+        return collection
+
+    @patiently()
+    def replace(self, address: str, parts: Parts) -> Collection:
+        """Fill a store beside the one at an address on a server, let it take the name, and remove the one before."""
+        engine: Any = self.engine
+        number = engine.generation(address)
+        if not (there := self._differing(address) == []):
+            beside = engine.numbered(address, number + 1)
+            if other := self._differing(beside):  # which may be running
+                begun = f"{masked(beside)}: a replacement with other settings ({', '.join(other)}) has begun"
+                raise ArgumentError(f"{begun}: repeat its command, or, if none is running, remove this {engine.kind}")
+            self._fill(beside, self._begun(beside), parts).close()
+            with closing(engine.open(beside)) as store:
+                store.take_name(address)
+            logger.info("%s: searches find the new %s %r", masked(fspath(self.output)), engine.kind, store.name)
+            number += 1
+        if number > 1 and self._differing(before := engine.numbered(address, number - 1)) is not None:
+            self._remove(before)
+        collection = self._fill(address, True, parts)
+        collection.was_there = there
+        return collection
+
+    def _remove(self, address: str) -> None:
+        """Remove the store before this one."""
+        with closing(self.engine.open(address)) as opened:
+            store: Any = opened
+            store.drop()
+        logger.info("%s: %r, the one before, is removed", masked(fspath(self.output)), store.name)
+
+    def _fill(self, address: str, begun: bool, parts: Parts) -> Collection:
+        store = self.engine.open(address) if begun else self.engine.create(address, self._spaces(), self._fresh())
+        collection = collection_of(fspath(self.output), store, device=self.device)
+        loaded = {"loaded_model": self.model, "dense_model": self.dense_model}
+        vars(collection).update({name: one for name, one in loaded.items() if one is not None})
+        collection.was_there = store.settings["whole"]
+        if not collection.was_there:
+            try:
+                collection.fill(parts)
+            except BaseException as error:
+                if store.folder is None:  # a folder is closed when it is let go
+                    if isinstance(error, ArgumentError | DataError) and not begun and not self._written(store):
+                        store.drop()  # made by this call, and nothing was written: the input is wrong
+                    store.close()
+                elif isinstance(error, VocableError) and not store.settings["progress"]["parts"]:
+                    store.close()
+                    shutil.rmtree(store.folder)  # nothing to resume: `resumable` removes the rest
+                raise
+        return collection
+
+    def _written(self, store: Store) -> bool:
+        """Return whether a part of the corpus is in a store, or perhaps was begun."""
+        return bool(store.settings["progress"]["parts"]) or len(store) > 0
+
+    def _spaces(self) -> dict[Space, int]:
+        spaces: dict[Space, int] = {"sparse": self.settings["meta"]["size"]}
+        if self.settings["bm25"] and not self.engine.about.weighs_words:
+            spaces["bm25"] = 0  # words are numbered as they come
+        if self.settings["dense"] is not None:
+            of_model = None if self.dense_model is None else self.dense_model.get_embedding_dimension()
+            spaces["dense"] = of_model or self.dimensions or 0
+        return spaces
+
+    def _fresh(self) -> dict[str, object]:
+        return self.settings | {"progress": asdict(StreamProgress()), "whole": False, "fields": []}
+
+    def _begun(self, address: str) -> bool:
+        """Return whether the same call has begun or made the store; `ArgumentError` if another call has."""
+        if other := self._differing(address):
+            place = f"{self.engine.about.engine} {masked(address)}"
+            raise ArgumentError(f"{place} was made with other settings ({', '.join(other)}): {ANOTHER}")
+        return other is not None
+
+    def _differing(self, address: str) -> list[str] | None:
+        """Return the settings of a store that are not those of this call; None if there is no store."""
+        try:
+            store = self.engine.open(address)
+        except UnavailableError:
+            raise
+        except VectorsError:
+            return None
+        store.close()
+        return sorted(differing({name: store.settings.get(name) for name in self.settings}, self.settings))

@@ -1,0 +1,160 @@
+"""Records of searches and changes: hits, answers, passages and counts. Nothing here loads a model or torch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import NamedTuple
+
+from vocable.core.tables import UNLIMITED, counted, line_width, shortened, visible, wrapped
+from vocable.data import Document, Query
+from vocable.explanation import notebook
+from vocable.explanation.explain import Explanation, json_values
+from vocable.explanation.highlights import Snippet, excerpt, parts
+from vocable.indexes.fusion import ScoreParts
+
+INDENT = 14  # columns of rank and score
+NARROW = 20  # columns of the other lines, at least
+LINES = 2  # of the text
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Characters `start` to `end` of a document's text."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Hit(NamedTuple):
+    """A document of an answer.
+
+    In a hybrid search `score` is the fused score; `explanation` is always of the model's own score. In a collection
+    that is searched by passages, `passage` is the best one, which is also the one explained. `snippet` is the part of
+    the text, or of the passage, with most of the query's words; if the hit is explained, with the terms that make its
+    score. After a reranking `first_score` is the score before it. Of an explained hit of a hybrid search, `parts` are
+    those of the fused score.
+    """
+
+    rank: int
+    score: float
+    document: Document
+    explanation: Explanation | None = None
+    passage: Passage | None = None
+    snippet: Snippet | None = None
+    first_score: float | None = None
+    parts: ScoreParts | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the hit as JSON values."""
+        values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
+        if not self.document.fields:
+            del values["fields"]
+        if self.first_score is not None:
+            values["first_score"] = self.first_score
+        if self.parts is not None:
+            values["parts"] = json_values(self.parts)
+        if self.passage is not None:
+            values["passage"] = asdict(self.passage)
+        if self.snippet is not None:
+            values["snippet"] = json_values(self.snippet)
+        return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
+
+    def _repr_html_(self) -> str:
+        text, fields = escape((self.passage or self.document).text), self.document.fields
+        if (found := self.snippet) is not None:
+            marked = notebook.marked((part.text, part.term, part.kind) for part in parts(found.text, found.marks))
+            text = "… " * self._cut[0] + marked + " …" * self._cut[1]
+        why = "" if self.explanation is None else self.explanation._repr_html_()
+        parts_of = [] if self.parts is None else [f"parts: {self.parts}"]
+        about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items()), *parts_of])
+        return notebook.hit(f"{self.rank}. {self.score:.4g}", self.document.title, about, text, why)
+
+    @property
+    def _cut(self) -> tuple[bool, bool]:
+        """True where the document's text goes on: before the snippet, and after it."""
+        assert self.snippet is not None
+        return self.snippet.start > 0, self.snippet.end < len(self.document.text)
+
+    def _text(self, width: int) -> list[str]:
+        """Return the lines of the text: the best of it, or all where lines have any length."""
+        if self.snippet is None or line_width() == UNLIMITED:
+            return [shortened((self.passage or self.document).text, width)]
+        text, marks = self.snippet.text, self.snippet.marks
+        shares = None if self.explanation is None else self.explanation.shares
+        start, end = excerpt(text, marks, shares, length=LINES * width - 8)
+        shown = [(one.text, one.term is not None) for one in parts(text, marks, (start, end)) if not one.hidden]
+        before, after = self._cut[0] or start > 0, self._cut[1] or end < len(text)
+        return wrapped([("… " * before, False), *shown, (" …" * after, False)], width, LINES)
+
+    def __repr__(self) -> str:
+        return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
+
+    def __str__(self) -> str:
+        width, indent = max(NARROW, line_width() - INDENT), " " * INDENT
+        head, title = visible(self.document.id), self.document.title
+        room = width - len(head) - 1
+        if title and title != self.document.id and room > 0:
+            marked = parts(title, () if self.snippet is None else self.snippet.title_marks)
+            head += f" {wrapped([(part.text, part.term is not None) for part in marked], room, 1)[0]}"
+        lines = [f"{self.rank:>3} {self.score:8.4g}  {head}"]
+        lines += [indent + line for line in self._text(width)]
+        if self.document.fields:
+            lines.append(indent + shortened(", ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
+        score = self.score
+        if self.first_score is not None:
+            lines.append(f"{indent}score before reranking: {self.first_score:.4g}")
+            score = self.first_score
+        if self.parts is not None:
+            lines.append(indent + shortened(f"parts: {self.parts}", width))
+        if self.explanation is not None:
+            if abs(self.explanation.score - score) > 1e-3 * score:  # in a hybrid search
+                lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
+            lines += [indent + shortened(line, width) for line in self.explanation.reasons()]
+        return "\n".join(lines)
+
+
+class Answer(NamedTuple):
+    """A query and its hits, best first; `suggestion` is the query with words that no document has replaced.
+
+    `missing` is the part of the index that was not searched, in words.
+    """
+
+    query: Query
+    hits: tuple[Hit, ...]
+    suggestion: str | None = None
+    missing: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the answer as JSON values."""
+        more: dict[str, object] = {"suggestion": self.suggestion, "missing": self.missing}
+        more = {name: value for name, value in more.items() if value is not None}
+        return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **more}
+
+    def __str__(self) -> str:
+        shown = "\n".join(map(str, self.hits)) or "no hits"
+        return shown + (f"\ndid you mean: {visible(self.suggestion)}" if self.suggestion else "")
+
+    def _repr_html_(self) -> str:
+        instead = f" (did you mean: {self.suggestion})" if self.suggestion else ""
+        return notebook.answer(self.query.text + instead, (hit._repr_html_() for hit in self.hits))
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Counts of what `vocable.add` or `vocable.delete` did, and the number of `documents` after it."""
+
+    added: int
+    replaced: int
+    unchanged: int
+    deleted: int
+    documents: int
+
+    def to_json(self) -> dict[str, int]:
+        """Return the counts as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        counts = [f"{count:,} {name}" for name, count in asdict(self).items() if count and name != "documents"]
+        return f"{', '.join(counts) or 'nothing changed'}; now {counted(self.documents, 'document')}"

@@ -1,0 +1,86 @@
+"""Count the stored vectors of a collection, and compare with the frequencies by which it is searched.
+
+Letters: v output vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.collection.collection import Collection
+from vocable.collection.hashed_words import NUMBERS
+from vocable.core.progress import progress
+from vocable.core.tables import NONE, Table, Tabular
+from vocable.engines.protocols import Space
+
+COUNTED = 1_000  # terms that a server counts at once
+
+
+@dataclass(frozen=True)
+class Recount(Tabular):
+    """The outcome of a recount; `words` and the lengths are None without BM25, and in a folder."""
+
+    place: str
+    engine: str
+    documents: int  # that have vectors
+    terms: int  # different ones in all sparse vectors
+    words: int | None  # different ones in all vectors of BM25
+    wrong: int  # terms and words that a search counts otherwise, and 1 if it counts the documents otherwise
+    weighed_length: float | None  # mean length in words that BM25's weights were made with
+    mean_length: float | None  # of the documents as they are now
+
+    def to_json(self) -> dict[str, object]:
+        """Return the counts as JSON values."""
+        return asdict(self)
+
+    def table(self) -> Table:
+        """Return a table with a row for each count."""
+        rows = [["documents", f"{self.documents:,}"], ["terms", f"{self.terms:,}"]]
+        rows += [["words", NONE if self.words is None else f"{self.words:,}"], ["wrong frequencies", f"{self.wrong:,}"]]
+        for name, length in (("weighed for a length of", self.weighed_length), ("mean length", self.mean_length)):
+            rows.append([name, NONE if length is None else f"{length:.1f} words"])
+        return Table(f"{self.engine} at {self.place}: an index, counted", ["", "value"], rows)
+
+
+def recount(collection: Collection) -> Recount:
+    """Count the documents that have each term by reading all vectors, and compare."""
+    store, on_server = collection.store, not collection.store.about.in_folder
+    counted: list[Space] = ["sparse", *["bm25"] * (on_server and "bm25" in collection.spaces)]
+    frequencies = {space: Counter[int]() for space in counted}
+    documents, ids = 0, store.ids()
+    with progress("count", len(store)) as advance:
+        while names := list(islice(ids, store.about.part)):
+            documents += len(names)
+            for space in counted:
+                columns, counts = np.unique(csr_array(store.vectors(names, space)).indices, return_counts=True)
+                frequencies[space].update(dict(zip(columns.tolist(), counts.tolist(), strict=True)))
+            advance(len(names))
+    wrong = sum(_wrong(collection, space, frequencies[space], documents) for space in counted)
+    weighed = mean = None
+    if collection.hashed_words is not None:
+        weighed, mean = collection.hashed_words.mean, collection.hashed_words.mean_now()
+    words = sum(column < NUMBERS for column in frequencies["bm25"]) if "bm25" in frequencies else None
+    terms = len(frequencies["sparse"])
+    return Recount(collection.place, store.about.engine, documents, terms, words, wrong, weighed, mean)
+
+
+def _wrong(collection: Collection, space: Space, counted: Counter[int], documents: int) -> int:
+    """Count the terms of a space that a search counts otherwise."""
+    if collection.store.about.in_folder:
+        known, total = collection.term_counts.frequencies, collection.term_counts.documents
+        wanted = np.zeros_like(known)
+        wanted[list(counted)] = list(counted.values())
+        return int((known != wanted).sum()) + (total != documents)
+    # A term that no document has is counted by a search too, if the vocabulary has it.
+    columns = np.arange(collection.meta.size) if space == "sparse" else np.array(sorted(counted), dtype=np.int64)
+    wrong, total = 0, documents
+    for start in range(0, len(columns), COUNTED):
+        some = columns[start : start + COUNTED]
+        known, total = collection.store.count_terms(some, space)
+        wrong += int((known != [counted[column] for column in some.tolist()]).sum())
+    return wrong + (total != documents)

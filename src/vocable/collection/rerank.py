@@ -1,0 +1,122 @@
+"""Reranking: a cross encoder reads a query together with each of the first hits, and its scores order them anew.
+
+It sees both texts at once (Nogueira and Cho 2019), which no vector of one text does, and costs a forward pass for each
+hit.
+
+Letters: q queries, k results, p texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeAlias, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vocable.core.hints import goes_with
+from vocable.core.progress import track
+from vocable.encoding.hub import check_model
+from vocable.encoding.runtimes import torch_library
+from vocable.errors import ModelError, require_extra
+from vocable.indexes.ranking import Ranking, falling
+from vocable.options import RerankOptions
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
+
+RERANK_DEPTH, RERANK_BATCH = 100, 32  # of reranking, by default
+
+TextsOf: TypeAlias = Callable[[int, Sequence[str]], Sequence[str]]  # number of a query, ids of documents -> texts
+
+
+check_reranking = goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms")
+
+
+def rerank_depth(options: RerankOptions) -> int:
+    """Return the number of hits that are reranked; 0 without a cross encoder."""
+    return options.get("rerank_depth", RERANK_DEPTH) if options.get("rerank") else 0
+
+
+@lru_cache(maxsize=2)
+def load_cross_encoder(name: str, device: str | None = None) -> CrossEncoder:
+    """Load a cross encoder with one label; the last ones stay loaded.
+
+    Raises:
+        ModelError: no such model, it is damaged, or not such a cross encoder.
+        MissingExtraError: PyTorch is not installed.
+    """
+    check_model(name)
+    library = require_extra("sentence_transformers", "train")
+    torch = torch_library()
+    try:
+        kind = torch.model_kind(name)
+    except ModelError as error:
+        raise ModelError(f"{name} is not a cross encoder: {str(error).removeprefix(f'{name}: ')}") from error
+    if kind != "cross":
+        raise ModelError(f"{name} is not a cross encoder: its configuration says {kind}")
+    model: CrossEncoder = torch.open_model(name, library.CrossEncoder, device)
+    if model.num_labels != 1:
+        raise ModelError(f"{name}: a cross encoder with {model.num_labels} labels gives a hit no single score")
+    return model
+
+
+def reranked(
+    ranking: Ranking,
+    queries: Sequence[str],
+    texts_of: TextsOf,
+    *,
+    device: str | None = None,
+    **options: Unpack[RerankOptions],
+) -> tuple[Ranking, NDArray[np.float64]]:
+    """Return the ranking of q `queries` with its first hits in the order of a cross encoder's scores, and times [q].
+
+    The others follow in their order, with scores moved below; `first_scores` has the scores of the given ranking.
+    `texts_of` reads the texts of hits. Times are milliseconds, without the loading of the model.
+    """
+    model = load_cross_encoder(options.get("rerank") or "", device)
+    depth, size, limit = rerank_depth(options), options.get("rerank_batch_size", RERANK_BATCH), options.get("rerank_ms")
+    rows, scores, first = ranking.rows.copy(), ranking.scores.copy(), ranking.scores.copy()
+    times = np.zeros(len(ranking))
+    for number, query in enumerate(track(queries, "rerank")):
+        started = perf_counter()
+        names = [identifier for identifier, _ in ranking.hits(number)]
+        found = pair_scores(model, query, texts_of(number, names[:depth]), size, limit)
+        order = sorted(range(len(found)), key=lambda place: (-found[place], names[place]))
+        rows[number, : len(order)], first[number, : len(order)] = rows[number, order], first[number, order]
+        scores[number, : len(names)] = [*found[order], *_moved_below(found, scores[number, len(order) : len(names)])]
+        times[number] = 1000 * (perf_counter() - started)
+    return replace(ranking, rows=rows, scores=scores, first_scores=first), times
+
+
+def _moved_below(found: NDArray[np.float32], others: NDArray[np.float32]) -> list[np.float32]:
+    """Return the scores of the other hits, moved by one number so that all are below those that were `found`."""
+    below = float(np.nextafter(found.min(), np.float32(-np.inf), dtype=np.float32)) if len(found) else 0.0
+    return falling([below + float(score - others[0]) for score in others])
+
+
+def pair_scores(
+    model: CrossEncoder, query: str, texts: Sequence[str], batch_size: int, limit: float | None = None
+) -> NDArray[np.float32]:
+    """Return the scores of a query with p texts, as `CrossEncoder.predict` gives them.
+
+    After the first batch, one begins only if it would end within `limit` milliseconds by the time of the last one: of
+    the first texts there are scores, of the others none.
+    """
+    predict = partial(model.predict, batch_size=batch_size, show_progress_bar=False)
+    pairs, begun = [(query, text) for text in texts], perf_counter()
+    step = batch_size if limit is not None else max(1, len(pairs))  # all together are sorted by length
+    found, last = [np.empty(0, dtype=np.float32)], 0.0
+    for start in range(0, len(pairs), step):
+        before = perf_counter()
+        if limit is not None and start and 1000 * (before - begun + last) > limit:
+            break
+        found.append(predict(pairs[start : start + step]))
+        last = perf_counter() - before
+    scores = np.concatenate(found, dtype=np.float32)
+    if not np.isfinite(scores).all():
+        raise ModelError(f"the cross encoder gives scores that are not finite, for one to query {query[:40]!r}")
+    return scores

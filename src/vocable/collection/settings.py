@@ -1,0 +1,75 @@
+"""The settings of a collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from vocable.encoding.stream import StreamProgress
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.vectors import Parts, VectorsMeta, vocabulary_fingerprint
+from vocable.errors import VectorsError
+from vocable.language.languages import ENGLISH
+from vocable.options import DType, LongDocuments
+
+SPAN_FIELD = "place in the text"  # field of each stored passage: start, end, number of passages
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The options with which the documents of a collection are encoded."""
+
+    max_terms: Annotated[int, Field(ge=1)] | None = None
+    min_weight: Annotated[float, Field(ge=0)] = 0.0
+    mass: Annotated[float, Field(gt=0, le=1)] | None = None
+    dtype: DType = "auto"
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    long_documents: LongDocuments = "truncate"
+
+
+@dataclass(frozen=True)
+class CollectionSettings:
+    """The settings of a collection, which its store keeps."""
+
+    engine: str
+    model: str
+    source: str
+    meta: VectorsMeta  # with the fingerprint of the model that made it
+    limits: Limits
+    bm25: bool
+    language: str = field(default=ENGLISH, kw_only=True)  # of the words
+    dense: str | None  # model of the dense vectors
+    dense_fingerprint: Parts | None  # None if it is the model of the sparse ones, which gives both in one pass
+    inputs: str  # fingerprint of the corpus
+    vectors: str = ""  # fingerprint of the stored vectors that it was made of
+    engine_options: dict[str, object] = field(default_factory=dict)
+    title_weight: int = 1  # how often a title's words count for BM25
+    base_url: str | None = None  # web address of a corpus that is a folder
+    progress: StreamProgress = field(default_factory=StreamProgress)  # of the making
+    whole: bool = False  # the making is complete
+    mean_length: float | None = None  # in words, that BM25's weights on a server were made with
+    statistics: int | None = None  # identity of the file of statistics
+    fields: list[str] | None = None  # names of the documents' fields; None if there are too many
+
+
+def check_settings(settings: dict[str, object], place: str) -> CollectionSettings:
+    """Return the settings of a store as a record; `VectorsError` if they are not the settings of a collection."""
+    try:
+        checked = TypeAdapter(CollectionSettings).validate_python(settings, extra="forbid")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise VectorsError(f"{place}: the index is damaged: its settings: {name}: {first['msg']}") from error
+    in_passages = checked.limits.long_documents == "passages"
+    if checked.whole and checked.fields is not None and (SPAN_FIELD in checked.fields) != in_passages:
+        raise VectorsError(f"{place}: the index is damaged: its settings: limits.long_documents: not of its documents")
+    return checked
+
+
+def of_vocabulary(encoder: TextEncoder, meta: VectorsMeta, model: str) -> TextEncoder:
+    """Return the encoder of a collection; `VectorsError` if its vocabulary differs from the collection's."""
+    if meta.vocabulary != vocabulary_fingerprint(encoder.model.terms):
+        raise VectorsError(f"the vocabulary of {model} is not the one that the index was made with")
+    return encoder

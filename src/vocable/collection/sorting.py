@@ -1,0 +1,63 @@
+"""Hits in the order of a field of their documents, in place of their scores.
+
+A search finds by resemblance, so that almost every document matches a little: sorted are the best hits alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from vocable.core.hints import goes_with
+from vocable.engines.filters import time_of, values_of_field
+from vocable.indexes.ranking import Ranking
+from vocable.options import RECORD_RULES, SortOptions
+
+SORTED_HITS = 100  # best hits that are sorted, by default
+
+FieldsOf: TypeAlias = Callable[[Sequence[str]], Sequence[Mapping[str, object]]]  # ids of documents -> their fields
+Key: TypeAlias = tuple[int, float | str, str]
+
+
+RECORD_RULES[SortOptions] = goes_with("sort", "sort_hits")
+
+
+def sort_depth(options: SortOptions) -> int:
+    """Return the number of best hits that are sorted, 0 without a field."""
+    return options.get("sort_hits", SORTED_HITS) if options.get("sort") else 0
+
+
+def sorted_by(ranking: Ranking, field: str, fields_of: FieldsOf) -> Ranking:
+    """Return the ranking in the order of a field, or of `-field` in the reverse order; equals keep their order.
+
+    Numbers come before dates (ISO 8601), dates before other texts; hits without such a value are last in both orders.
+    Of a list the value counts that comes first.
+    """
+    reverse, name = field.startswith("-"), field.removeprefix("-")
+    rows, scores = ranking.rows.copy(), ranking.scores.copy()
+    first = None if ranking.first_scores is None else ranking.first_scores.copy()
+    for number in range(len(ranking)):
+        fields = fields_of([identifier for identifier, _ in ranking.hits(number)])
+        keys = [_key(one, name, reverse) for one in fields]
+        known = [place for place, key in enumerate(keys) if key is not None]
+        order = sorted(known, key=lambda place: keys[place] or (0, 0.0, ""), reverse=reverse)  # stable either way
+        order += [place for place, key in enumerate(keys) if key is None]
+        for values in (rows, scores, *([] if first is None else [first])):
+            values[number, : len(order)] = values[number, order]
+    return replace(ranking, rows=rows, scores=scores, first_scores=first)
+
+
+def _key(fields: Mapping[str, object], name: str, reverse: bool) -> Key | None:
+    """Return what a document is sorted by; None without a value that has an order."""
+    keys = [key for value in values_of_field(fields, name) if (key := _key_of(value)) is not None]
+    return (max if reverse else min)(keys, default=None)
+
+
+def _key_of(value: object) -> Key | None:
+    if isinstance(value, bool | int | float):
+        return 0, float(value), ""
+    if isinstance(value, str):
+        time = time_of(value)
+        return (2, value.casefold(), value) if time is None else (1, time.timestamp(), "")
+    return None

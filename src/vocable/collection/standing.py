@@ -1,0 +1,179 @@
+"""The verb `explain`: the terms that make a score, and the standing of a document of an index in a search.
+
+Letters: v output vocabulary, k results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Container
+from dataclasses import dataclass
+from os import PathLike
+from textwrap import fill
+from typing import Unpack, cast
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import open_index
+from vocable.core.tables import text_width, visible
+from vocable.data.texts import Text, as_text
+from vocable.encoding.models import Model
+from vocable.encoding.vectors import selected
+from vocable.engines.filters import matches, parse_filter
+from vocable.engines.protocols import holds_index
+from vocable.errors import ArgumentError
+from vocable.explanation.explain import (
+    Expansion,
+    Explanation,
+    expand_vector,
+    explain_texts,
+    explain_vectors,
+    json_values,
+    text_terms,
+)
+from vocable.indexes.fusion import MIN_DEPTH, ScoreParts
+from vocable.options import Count, QueryEncoding, StandingOptions, checked, select
+
+LISTED = 20  # terms of a query, and terms that one side has alone
+DEEPEST = 10_000  # hits in which a document is looked for: a server returns no more
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The standing of the document `id` in a search for `k` hits.
+
+    `rank` and `score` are None if it is not among the first `searched` hits; `last_score` is that of hit k, if there
+    are so many. `passes` is True or False if a filter is set: False if it leaves the document out, and the ranks are
+    those of a search without it. `explanation` is of the model's own score, `lacking` are terms of the query that the
+    document lacks, and `unasked` terms of the document that the query lacks. `parts` are those of a fused score.
+    """
+
+    id: str
+    title: str
+    k: int
+    searched: int
+    rank: int | None
+    score: float | None
+    last_score: float | None
+    passes: bool | None
+    explanation: Explanation
+    lacking: Expansion
+    unasked: Expansion
+    parts: ScoreParts | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the standing as JSON values."""
+        values: dict[str, object] = json_values(self)
+        return values
+
+    def __str__(self) -> str:
+        name = " ".join(dict.fromkeys(one for one in (self.id, self.title) if one))
+        lines = [f"{name}: {self._place()}"]
+        own = self.explanation
+        if self.parts is not None:
+            lines.append(f"parts: {self.parts}")
+        if own.matches and (self.score is None or abs(own.score - self.score) > 1e-3 * self.score):
+            lines.append(f"the model's own score is {own.score:.4g}")
+        lines += [f"shared: {reason}" for reason in own.reasons() if own.matches]
+        for what, terms in (("the query's, not in it", self.lacking), ("its heaviest, not asked for", self.unasked)):
+            if terms.active:
+                shown = [f"{'' if one.in_text else '+'}{one.term} {one.weight:.2f}" for one in terms.terms[:8]]
+                more = f", and {terms.active - len(shown)} more" if terms.active > len(shown) else ""
+                lines.append(f"{what}: {', '.join(shown)}{more}")
+        return "\n".join(fill(visible(line), text_width(), subsequent_indent="  ") for line in lines)
+
+    def _place(self) -> str:
+        """Return the rank and the scores in words."""
+        without = "the filter leaves it out; without it, " if self.passes is False else ""
+        if self.rank is None:
+            where = "shares no term with the query" if not self.explanation.matches else "is no hit"
+            return f"{without}it {where}" if self.searched < DEEPEST else f"{without}not among {self.searched:,} hits"
+        place = f"{without}hit {self.rank:,}, with the score {self.score:.4g}"
+        if self.rank > self.k and self.last_score is not None:
+            return f"{place}; hit {self.k:,} has {self.last_score:.4g}"
+        return place
+
+
+@checked
+def explain(
+    model: Model | str | PathLike[str] | Collection,
+    query: Text,
+    document: Text | None = None,
+    wacky: Container[str] | None = None,
+    *,
+    k: Count | None = None,
+    **options: Unpack[StandingOptions],
+) -> Explanation | Expansion | Standing:
+    """Explain the score of two texts, or the standing of a document of an index; without a document, expand the query.
+
+    Args:
+        model: from `vocable.load`; or an index, its place or the result of `vocable.open_index`.
+        query: a text or a record.
+        document: a text or a record; of an index, the id of a document.
+        wacky: terms whose expansions are marked, as `vocable.encoding.term_scores.read_wacky_terms` reads them.
+        k: results of the search in an index, 10 by default.
+        options: settings of that search (`vocable.options.StandingOptions`); without a document, those of the query
+            (`vocable.options.QueryEncoding`).
+
+    Raises:
+        ArgumentError: no such document, or options of a search without an index or a document.
+    """
+    if isinstance(model, str | PathLike) and holds_index(model):
+        with open_index(model) as opened:
+            return explain(opened, query, document, wacky, k=k, **options)
+    if not isinstance(model, Collection):
+        if k is not None or options:
+            raise ArgumentError("`k` and the options of a search go with an index")
+        return explain_texts(cast(Model, model), query, document, wacky)
+    if document is None:
+        asked = select(QueryEncoding, options)
+        if k is not None or options.keys() - asked.keys():
+            raise ArgumentError("`k` and the options of a ranking go with the id of a document")
+        text, encoder = as_text(query, "query"), model.query_encoder(**asked)
+        return expand_vector(encoder.encode([text]), model.terms, text_terms(model.loaded_model, text), LISTED, wacky)
+    return _standing(model, as_text(query, "query"), as_text(document, "document"), k or 10, wacky, options)
+
+
+def _standing(
+    collection: Collection, query: str, name: str, k: int, wacky: Container[str] | None, options: StandingOptions
+) -> Standing:
+    [document] = collection.documents([name])
+    if document is None:
+        raise ArgumentError(f"{collection.place}: there is no document {name!r}")
+    passes, filter = None, options.get("filter")
+    if filter is not None:
+        collection.check_filter(parsed := parse_filter(filter))
+        passes = matches(parsed, document.fields)
+    if passes is False:
+        options = cast(StandingOptions, {one: value for one, value in options.items() if one != "filter"})
+    encoder = collection.query_encoder(**select(QueryEncoding, options))
+    (vector, dense), hits = encoder.encode_both([query]), list[tuple[str, float]]()
+    depth = min(max(k, MIN_DEPTH), DEEPEST)
+    while len(hits) < depth and not any(one == name for one, _ in hits):
+        ranking = collection.search([query], depth, vectors=vector, dense=dense, **options)
+        before, hits = len(hits), ranking.hits(0)
+        depth = min(10 * depth, DEEPEST) if len(hits) == depth > before else 0
+    rank = next((place for place, (one, _) in enumerate(hits, start=1) if one == name), None)
+    [shown] = collection.shown([document], lambda: vector)
+    stored, names = collection.vectors([shown.id]), collection.terms
+    own, theirs = text_terms(collection.loaded_model, query), text_terms(collection.loaded_model, shown.full)
+    return Standing(
+        id=name,
+        title=document.title,
+        k=k,
+        searched=len(hits),
+        rank=rank,
+        score=None if rank is None else hits[rank - 1][1],
+        last_score=hits[k - 1][1] if len(hits) >= k else None,
+        passes=passes,
+        explanation=explain_vectors(vector, stored, names, own, theirs, wacky),
+        lacking=expand_vector(_alone(vector, stored), names, own, LISTED, wacky),
+        unasked=expand_vector(_alone(stored, vector), names, theirs, LISTED, wacky),
+        parts=None if rank is None else collection.score_parts(ranking, 0, query, document),
+    )
+
+
+def _alone(vector: csr_array, other: csr_array) -> csr_array:
+    """Return a vector [1, v] without the terms of another."""
+    return selected(vector, ~np.isin(vector.indices, other.indices))

@@ -1,0 +1,345 @@
+"""The verbs that make, open and change a collection at any place."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import chain
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from vocable.collection.collection import Collection
+from vocable.collection.making import Making, Parts, collection_of
+from vocable.collection.records import Changed
+from vocable.collection.settings import Limits
+from vocable.core.fingerprint import fingerprint
+from vocable.core.storage import path_name
+from vocable.core.tables import counted
+from vocable.data import BadLines, Document, read_corpus
+from vocable.data.bad_lines import tolerant
+from vocable.data.texts import as_ids
+from vocable.encoding.dense_models import dense_fingerprint, load_dense
+from vocable.encoding.hub import check_length
+from vocable.encoding.load import load_encoder
+from vocable.encoding.models import Model, is_model, model_name
+from vocable.encoding.protocol import EncodedTexts
+from vocable.encoding.pruning import prune
+from vocable.encoding.stream import in_parts
+from vocable.encoding.text_encoder import TextEncoder, describe
+from vocable.encoding.vectors import Sources, StoredRows, StoredVectors, holds_vectors, places_of, read_shards
+from vocable.engines.base import Store
+from vocable.engines.protocols import engine_of
+from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.language.languages import ENGLISH, language_of
+from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
+
+if TYPE_CHECKING:
+    pass
+
+logger = logging.getLogger(__name__)
+
+
+@checked
+def index(
+    model: Model | Sources,
+    corpus: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    dense: str | None = None,
+    no_dense: bool = False,
+    engine_options: str | dict[str, object] | None = None,
+    base_url: str | None = None,
+    replace: bool = False,
+    skip_bad: CountOrZero = 0,
+    **options: Unpack[IndexOptions],
+) -> Collection:
+    """Encode a corpus and make it searchable; an interrupted call resumes when repeated.
+
+    Args:
+        model: model from `vocable.load`, or its name; or the document vectors of `vocable encode`: a file, a folder, or
+            several, as the shards of a corpus.
+        corpus: source of the documents; `vocable.data` lists the kinds.
+        output: a folder, for a collection that can change; exact:FOLDER for a read-only one, the fastest; or an engine
+            and its address, as qdrant+http://host:6333/name (docs/search.md lists them). If the same call has made it
+            already, it is opened.
+        dense: also encode with this model of sentence-transformers, for hybrid search; by default `model` itself, if it
+            gives, or the stored vectors have, dense vectors of the same pass.
+        no_dense: leave out the dense vectors of `model`.
+        engine_options: options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).
+        base_url: web address of a corpus that is a folder: each document gets the field `url`, also in `add`.
+        replace: on a server, make the collection beside the one that is there, which is searched meanwhile, and swap
+            them when it is whole.
+        skip_bad: number of bad lines of the corpus to skip.
+        options: encoding of the documents, their words for BM25, and the weight of their titles
+            (`vocable.options.IndexOptions`, docs/search.md), also for `add`.
+
+    Raises:
+        ArgumentError: an argument is out of range, there are no documents, or `output` is something else.
+        DataError: the corpus cannot be read.
+        ModelError: the model does not exist.
+        UnavailableError: a server stays busy or out of reach; the same call resumes.
+        VectorsError: stored vectors are damaged, or not those of the corpus.
+    """
+    bad, source = BadLines(skip_bad), path_name(corpus, "corpus")
+    documents = read_corpus(source, bad=bad)
+    if base_url is not None:
+        documents = _with_urls(documents, source, base_url)
+    parts = {
+        "dense": dense,
+        "no_dense": no_dense,
+        "engine_options": engine_options,
+        "base_url": base_url,
+        "replace": replace,
+    }
+    collection = build(model, documents, output, source=source, **parts, **options)  # type: ignore[arg-type]
+    collection.built = collection.counts()._replace(
+        bad_lines=bad.count, first_bad=bad.first or "", repeated=bad.repeated
+    )
+    return collection
+
+
+def build(
+    model: Model | Sources,
+    documents: Iterable[Document],
+    output: str | PathLike[str],
+    *,
+    name: str | None = None,
+    source: str = "",
+    dense: str | None = None,
+    no_dense: bool = False,
+    engine_options: str | dict[str, object] | None = None,
+    base_url: str | None = None,
+    replace: bool = False,
+    **options: Unpack[IndexOptions],
+) -> Collection:
+    """Make a collection of documents, as `index` does; `name`, `source` and `base_url` are stored with it.
+
+    An interrupted call resumes when it is repeated with the same documents.
+    """
+    engine, address = engine_of(output)
+    device, runtime = options.get("device"), options.get("runtime")
+    bm25, title_weight, language = options.get("bm25", False), options.get("title_weight", 1), options.get("language")
+    encoding = select(Encoding, options)
+    limits = Limits(**{n: v for n, v in encoding.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
+    _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
+    if not bm25 and (title_weight != 1 or language is not None):
+        raise ArgumentError(f"`{'title_weight' if title_weight != 1 else 'language'}` goes with `bm25`")
+    if replace and engine.about.in_folder:
+        instead = f"index to another folder and rename it, or `vocable add {address} CORPUS --replace`"
+        raise ArgumentError(f"replace is for servers: {instead}")
+    if dense is not None and no_dense:
+        raise ArgumentError("dense and no_dense exclude each other")
+    settings: dict[str, object] = {
+        "engine": engine.about.engine,
+        "engine_options": engine.parse_options(engine_options),
+    }
+    size, loaded, dimensions = engine.about.part, None, None
+    if not is_model(model) and holds_vectors(model):
+        for option in ("max_length", "long_documents"):
+            if getattr(limits, option) != getattr(Limits(), option):
+                raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
+        shards, places = read_shards(model), places_of(model)
+        stored = next(shards)
+        if stored.meta.role != "document":
+            raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
+        settings |= {"model": stored.meta.model, "meta": asdict(stored.meta)}
+        settings["vectors"] = fingerprint(*places)
+        dimensions = stored.dimensions
+        parts = _with_vectors(documents, chain([stored], shards), limits, source, size)
+    elif is_model(model) or isinstance(model, str | PathLike):
+        check_length(model, limits.max_length)
+        if is_model(model):  # `device` is for the dense model alone
+            loaded = load_encoder(model, runtime=runtime)
+        else:
+            loaded = load_encoder(fspath(model), device, runtime, limits.dtype)
+        name = model_name(model) if name is None else name
+        window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
+        meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), name)
+        settings |= {"model": name, "meta": asdict(meta)}
+        dimensions = loaded.dimensions
+        parts = ((some, None) for some in in_parts(documents, size, limits.long_documents))
+    else:
+        raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    if dense is not None or no_dense or "dense" not in engine.about.spaces:
+        dimensions = None
+    dense_model = None if dense is None else load_dense(dense, device)
+    settings |= {
+        "source": source,
+        "base_url": base_url,
+        "inputs": fingerprint(source),
+        "bm25": bm25,
+        "title_weight": title_weight,
+        "dense": settings["model"] if dimensions else dense,
+        "dense_fingerprint": None if dense_model is None else dense_fingerprint(dense_model),
+        "limits": asdict(limits),
+    }
+    if language is not None and (spoken := language_of(language).name) != ENGLISH:
+        settings["language"] = spoken
+    making = Making(engine, output, settings, loaded, dense_model, dimensions, device)
+    return making.replace(address, parts) if replace else making.make(address, parts)
+
+
+def open_index(
+    source: str | PathLike[str],
+    *,
+    engine_options: str | Mapping[str, object] | None = None,
+    allow_changed_model: bool = False,
+    device: str | None = None,
+) -> Collection:
+    """Open a collection that `index` made.
+
+    `engine_options` are those of a search, as partial=true of a server that answers from a part of its shards
+    (docs/engines.md). `allow_changed_model` permits a model that has changed since; `device` is the model's,
+    as in `load`.
+
+    Raises:
+        ArgumentError: unknown engine.
+        VectorsError: there is no collection, or it is unfinished, damaged, or in use.
+    """
+    engine, address = engine_of(source)
+    options = engine.parse_options(engine_options, opening=True)
+    store = engine.open(address)
+    store.opening = engine.about.opening(**options)
+    if not store.settings.get("whole"):
+        store.close()
+        raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
+    return collection_of(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
+
+
+@checked
+@tolerant
+def add(
+    index: str | PathLike[str] | Collection,
+    corpus: str | PathLike[str],
+    *,
+    replace: bool = False,
+    device: str | None = None,
+    skip_bad: CountOrZero = 0,
+) -> Changed:
+    """Add the documents of a corpus to a collection; a document with a known id replaces the old one.
+
+    They are encoded as the others were. An unchanged document is skipped, so that an interrupted call can be repeated,
+    and a corpus that has grown can be added whole. A warning tells of documents of a folder whose files have changed
+    and no longer have them.
+
+    Args:
+        index: its place, or the result of `vocable.open_index`.
+        corpus: source of the documents; `vocable.data` lists the kinds.
+        replace: delete all documents that the corpus does not have.
+        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: number of bad lines of the corpus to skip.
+
+    Raises:
+        ArgumentError: the collection cannot change, or `replace` with `skip_bad`, of which it would delete documents.
+        DataError: the corpus cannot be read, or with `replace` has no documents.
+        VectorsError: there is no collection, it is damaged or in use, or its model has changed.
+    """
+    if replace and skip_bad:
+        raise ArgumentError("replace would delete the documents of bad lines: mend these, and leave out skip_bad")
+    source = path_name(corpus, "corpus")
+    documents = read_corpus(source)
+    with _opened(index, device) as opened:
+        is_folder = Path(source).is_dir()
+        if opened.base_url is not None and is_folder:
+            documents = _with_urls(documents, source, opened.base_url)
+        if replace:
+            return _replaced(opened, documents, source)
+        return _with_sections(opened, documents, source) if is_folder else opened.add_stream(documents)
+
+
+def _replaced(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
+    """Add documents, and delete all others."""
+    seen = dict[str, object]()
+    changed = opened.add_stream(_noted(documents, seen))
+    if not seen:
+        raise DataError("the corpus has no documents: nothing is replaced", source=source)
+    gone = opened.delete([*opened.others(seen)])
+    return dataclasses.replace(changed, deleted=gone.deleted, documents=gone.documents)
+
+
+def _with_sections(opened: Collection, documents: Iterable[Document], folder: str) -> Changed:
+    """Add the documents of a folder, and tell of others in a local collection that its files no longer have."""
+    seen = dict[str, object]()
+    changed = opened.add_stream(_noted(documents, seen))
+    files = {*seen.values()}
+    if opened.store.about.in_folder:
+        names = [name for name in opened.others(seen) if any(name[:end] in files for end in _file_ends(name))]
+        found = [one for one in opened.documents(names) if one is not None and one.fields.get("file") in files]
+        if found:
+            gone = f"{counted(len(found), 'document')}, as {found[0].id!r}, no longer in the files of {folder}"
+            logger.warning("%s: %s: add --replace deletes all that the corpus does not have", opened.place, gone)
+    return changed
+
+
+def _noted(documents: Iterable[Document], seen: dict[str, object]) -> Iterator[Document]:
+    """Yield documents, and put the file of each, if it has one, into `seen` under its id."""
+    for document in documents:
+        seen[document.id] = document.fields.get("file")
+        yield document
+
+
+def _file_ends(identifier: str) -> list[int]:
+    """Return the positions at which the name of the file may end in the id of a section."""
+    return [*(at for at, character in enumerate(identifier) if character in "#~"), len(identifier)]
+
+
+def _with_urls(documents: Iterable[Document], source: str, base_url: str) -> Iterator[Document]:
+    from vocable.data.folder import with_urls  # with parsers of the formats, which a search does not need
+
+    return with_urls(documents, source, base_url)
+
+
+def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Changed:
+    """Delete documents of a collection by their ids; an unknown id is ignored.
+
+    Args:
+        index: its place, or the result of `vocable.open_index`.
+        ids: ids of documents.
+
+    Raises:
+        ArgumentError: the collection cannot change.
+        VectorsError: there is no collection, or it is damaged or in use.
+    """
+    names = as_ids(ids)
+    with _opened(index) as opened:
+        return opened.delete(names)
+
+
+@contextmanager
+def _opened(index: str | PathLike[str] | Collection, device: str | None = None) -> Iterator[Collection]:
+    """Return a collection; one that is named is closed after the block."""
+    if isinstance(index, Collection):
+        yield index
+        return
+    with open_index(index, device=device) as opened:
+        yield opened
+
+
+def _check_engine(engine: type[Store], limits: Limits, *, bm25: bool, dense: bool) -> None:
+    """Raise `ArgumentError` for vectors that the engine does not hold."""
+    about = engine.about
+    if limits.long_documents == "passages" and not about.changes:
+        message = f"passages need a plain folder or a server, not the {about.engine} engine: name one, or use maxpool"
+        raise ArgumentError(f"long_documents: {message}")
+    for space, needed in (("bm25", bm25), ("dense", dense)):
+        if needed and space not in about.spaces:
+            raise ArgumentError(f"{space}: the {about.engine} engine does not hold such vectors")
+
+
+def _with_vectors(
+    documents: Iterable[Document], shards: Iterator[StoredVectors], limits: Limits, source: str, size: int
+) -> Parts:
+    """Iterate over documents in parts, with their stored vectors, which may be in another order."""
+    rows = StoredRows(shards)
+    for some in in_parts(documents, size, "truncate"):
+        names = [document.id for document in some]
+        if (found := rows.take(names)) is None:
+            raise VectorsError(f"{source}: the document {rows.missing(names)!r} has no vector")
+        pruned = prune(found.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
+        yield some, EncodedTexts(pruned, found.dense)
+    if rows.rest():
+        raise VectorsError(f"{source} has {rows.taken} documents, but there are vectors of {rows.read}")

@@ -1,0 +1,1 @@
+"""Files, records, locks, tables, figures and progress bars, for all rooms."""

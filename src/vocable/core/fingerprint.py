@@ -1,0 +1,131 @@
+"""Fingerprints of inputs, and the settings of an output, which decide whether a repeated command resumes or refuses."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b, file_digest
+from pathlib import Path
+from typing import Any
+
+from vocable.core.folders import files_of, something_else
+from vocable.options import values_of
+
+DERIVED = ("cloze", "crops", "pairs")  # source prefixes that derive data from another source
+INPUTS_KEY = "inputs"  # key of the fingerprint among the settings of an output
+IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a result
+
+
+def fingerprint(*sources: str | os.PathLike[str]) -> str:
+    """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
+
+    A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:`, `crops:` or `pairs:`. A folder of documents has
+    their content alone (`vocable.core.folders`). Other sources, such as `hf:NAME`, add nothing; the result is ""
+    if no source is local.
+    """
+    names = [re.sub(f"^(({'|'.join(DERIVED)}):)+", "", str(source)) for source in sources if str(source)]
+    entries = [_stdin_digest()] if "-" in names else []
+    for source in names:
+        is_beir = source.startswith("beir:")
+        path = Path(source.removeprefix("beir:").partition("#")[0] if is_beir else source)
+        for file in _files(path, whole=is_beir):
+            if file.is_file():
+                state = file.stat()
+                entries.append(f"{file.relative_to(path)} {_digest(file, state.st_size, state.st_mtime_ns)}")
+    content = "\n".join(filter(None, entries)).encode(errors="surrogateescape")
+    return blake2b(content, digest_size=8).hexdigest() if content else ""
+
+
+def _files(path: Path, *, whole: bool) -> list[Path]:
+    """Return a file, or the files of a folder: of a folder of documents only the documents, unless `whole`."""
+    if not path.is_dir():
+        return [path]
+    if not whole and something_else(path) is None and (documents := files_of(path).files):
+        return [path / file for file in documents]
+    return sorted(path.rglob("*"))
+
+
+@lru_cache(maxsize=1000)
+def _digest(file: Path, size: int, changed: int) -> str:
+    with file.open("rb") as content:
+        return file_digest(content, blake2b).hexdigest()
+
+
+def _stdin_digest() -> str:
+    """Return the digest of standard input ("" if closed), and rewind it; a pipe is replaced by a temporary file."""
+    try:
+        descriptor = sys.stdin.fileno()
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            with tempfile.TemporaryFile() as spool:
+                shutil.copyfileobj(sys.stdin.buffer, spool)
+                spool.seek(0)
+                os.dup2(spool.fileno(), descriptor)
+        with open(os.dup(descriptor), "rb") as content:
+            start = content.tell()
+            digest = file_digest(content, blake2b).hexdigest()
+            content.seek(start)
+            return digest
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by a Python object
+        return ""
+
+
+def settings_of(
+    function: Callable[..., object],
+    arguments: Mapping[str, Any],
+    others: Mapping[str, object] = {},
+    *,
+    without: tuple[str, ...] = (),
+) -> dict[str, object]:
+    """Return the settings of an output as JSON values: all arguments of the function that makes it, and its inputs.
+
+    Every parameter is a setting, also one that is added later, and every option of `**options` that is not None. The
+    content of all local files and folders that the arguments name is in the fingerprint `inputs`.
+
+    Args:
+        function: the verb.
+        arguments: its arguments by name: `locals()` before anything else is assigned.
+        others: further settings, which also take the place of arguments that are not JSON values, such as a model.
+        without: parameters that do not change the result, besides `output`, `device` and `skip_bad`.
+
+    >>> def verb(source, output, *, size=1, **options): ...
+    >>> settings_of(verb, {"source": "hf:a", "output": "x", "size": 2, "options": {"mass": 0.5}})
+    {'source': 'hf:a', 'size': 2, 'mass': 0.5, 'inputs': ''}
+    """
+    words = {name for name, values in values_of(function).items() if values.words}
+    given: dict[str, object] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= {option: value for option, value in arguments[name].items() if value is not None}
+        else:
+            given[name] = arguments[name]
+    left_out = IRRELEVANT | {*without, *others}
+    settings = {name: _json_value(name, value) for name, value in given.items() if name not in left_out}
+    named = [value for name, value in settings.items() if name not in words]
+    return {**settings, **others, INPUTS_KEY: fingerprint(*_texts(named))}
+
+
+def _json_value(name: str, value: object) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple):
+        return [_json_value(name, one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(name, one) for key, one in value.items()}
+    if not isinstance(value, str | int | float | None):
+        raise TypeError(f"the argument {name} is a {type(value).__name__}: pass a setting in its place")
+    return value
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)

@@ -1,0 +1,86 @@
+"""Locks on files and folders; they end with the process, and file systems without locks are tolerated.
+
+The library filelock locks no folders, names no holder, and refuses file systems whose locks fail.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from vocable.core.links import GUARDED, open_regular
+from vocable.errors import InUseError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+HAS_LOCKS = fcntl is not None
+
+_locks: set[int] = set()  # descriptors of locks; a forked child closes them, or they would outlive the process
+
+
+def _forget_locks() -> None:
+    for descriptor in _locks:
+        os.close(descriptor)
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Lock a file or folder; raise `OSError` if another process holds the lock."""
+    descriptor = os.open(path, os.O_RDONLY | GUARDED)
+    _locks.add(descriptor)
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        _locks.discard(descriptor)
+        os.close(descriptor)
+
+
+def lock_file(path: Path, advice: str, patience: float = 0.0) -> int:
+    """Lock a file, which is made if it is missing, and return the descriptor for `unlock_file`.
+
+    While locked, the file names its holder. The lock ends with the process; file systems without locks are tolerated.
+
+    Raises:
+        InUseError: another process has held the lock for `patience` seconds; the message ends with `advice`.
+        VectorsError: the path is a link, which would be emptied through it.
+    """
+    descriptor, until = open_regular(path, os.O_RDWR | os.O_CREAT), time.monotonic() + patience
+    while fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                holder = os.read(descriptor, 100).decode() or "another process"
+                os.close(descriptor)
+                raise InUseError(f"{path.parent} is in use by {holder}: {advice}") from error
+            time.sleep(0.05)
+        except OSError:  # a file system without locks
+            break
+    _locks.add(descriptor)
+    with suppress(OSError):  # a full disk: the lock holds, but names no holder
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} since {time.strftime('%H:%M:%S')}".encode())
+    return descriptor
+
+
+def unlock_file(descriptor: int) -> None:
+    """Release a lock of `lock_file`; in a forked child, which holds no locks, do nothing."""
+    if descriptor in _locks:
+        _locks.discard(descriptor)
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Texts as sparse vectors, without PyTorch: models and their runtimes, tokens, windows, stored vectors."""

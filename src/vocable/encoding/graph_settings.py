@@ -1,0 +1,80 @@
+"""The settings of an exported model: graph.json, which says for each role how texts are read.
+
+Letters: v output terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from annotated_types import Ge, Le
+
+from vocable.core.storage import read_record
+from vocable.encoding.protocol import Role
+from vocable.errors import ModelError
+from vocable.options import Count, CountOrZero
+
+GRAPH_SETTINGS = "graph.json"
+BOTH_ROLES: tuple[Role, ...] = get_args(Role)
+
+GraphFormat = Literal["onnx", "openvino"]
+Length = Annotated[int, Ge(1), Le(2**31 - 1)]
+
+
+@dataclass(frozen=True)
+class GraphRole:
+    """The settings of a role of an exported model, most of them as in `RoleEncoder`."""
+
+    folder: Literal["", "query", "document"]  # with the tokenizer and the graph, in the folder of the model
+    tokens: Count  # rows of the table of tokens
+    prompt: str | None
+    max_length: Length | None
+    positions: Length | None  # of the model; None without a limit
+    max_terms: Length | None
+    query_idf: Annotated[float, Ge(0), Le(10)]
+    pooling: str
+    keeps_special: bool
+    looked_up: bool
+    special: list[int]  # ids of the special tokens
+    unknown: int | None
+    padding: CountOrZero  # id of the token for padding
+    dimensions: Length | None = None  # of dense vectors; None of a model that is sparse alone
+
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """The settings of an exported model; `size` is v."""
+
+    format: GraphFormat
+    int8: bool
+    model: str  # that it was made from
+    weights: str  # checksum of its files of weights; "" if they are not on this disk, or the model was changed since
+    size: Count
+    roles: dict[Role, GraphRole]
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def read_graph_settings(place: Path) -> GraphSettings:
+    """Return the settings in the folder of an exported model; `ModelError` if they are missing or damaged."""
+    try:
+        settings = read_record(place / GRAPH_SETTINGS, GraphSettings)
+        _check_roles(settings.roles)
+    except Exception as error:  # missing, or damaged in any way
+        raise ModelError(f"{place}: {GRAPH_SETTINGS} is damaged: export the model again ({error})") from error
+    return settings
+
+
+def _check_roles(roles: Mapping[Role, GraphRole]) -> None:
+    """Raise `ModelError` for settings that no graph is written with."""
+    for name in BOTH_ROLES:
+        if (role := roles.get(name)) is None:
+            raise ModelError(f"roles: {name} is missing")
+        if role.max_length is not None and role.positions is not None and role.max_length > role.positions:
+            raise ModelError(f"roles: {name}: max_length {role.max_length} is above positions {role.positions}")
+        if role.padding >= role.tokens:
+            raise ModelError(f"roles: {name}: padding {role.padding} is not among {role.tokens} tokens")

@@ -1,0 +1,210 @@
+"""Resolve model names, and check the files of a model before they are read.
+
+A name is "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with looked-up queries),
+`package:NAME/FOLDER` of an installed package, a folder, or a Hub id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from difflib import get_close_matches
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+from vocable.core.folders import settings_in
+from vocable.errors import ArgumentError, ModelError
+
+BUILT_IN_MODEL = "vocable-mini"
+BY_LOOKUP = "vocable-mini-doc"  # its folder has the weights of queries; documents are encoded by the other model
+CARD = "README.md"
+MODEL_FILES = {".json", ".jsonl", ".safetensors", ".txt", ".model", ".onnx", ".xml"}  # that the libraries open
+GRAPH_FOLDERS = ("onnx", "openvino")  # every file in them is part of the model
+WEIGHTS, WEIGHTS_INDEX, PICKLES = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+PICKLED = (
+    "weights are read from safetensors only, as pickles can run code: convert pytorch_model.bin in transformers, "
+    "AutoModelForMaskedLM.from_pretrained(NAME).save_pretrained(FOLDER)"
+)
+CODE = (
+    "it comes with code of its own, which runs if you say so: vocable --trust-remote-code, load(..., "
+    "trust_remote_code=True), or trust_remote_code: true in a recipe"
+)
+ADAPTERS = ("adapter_config.json", "lora/adapter_config.json")
+ADAPTER = (
+    "its weights are only an adapter over {}: merge it in peft (PeftModel.from_pretrained(...).merge_and_unload()) and "
+    "save the result"
+)
+WHOLE = "save, copy or download the model again, with all of its files"
+
+TRUSTING: ContextVar[bool] = ContextVar("trusting", default=False)
+
+
+@contextmanager
+def trusting(remote_code: bool) -> Iterator[None]:
+    """Within the context, run code that comes with a model, if `remote_code` or a context around it allows it."""
+    before = TRUSTING.set(remote_code or TRUSTING.get())
+    try:
+        yield
+    finally:
+        TRUSTING.reset(before)
+
+
+def locate(name: str | Path) -> str:
+    """Return the place of a model's files: a folder or a Hub id."""
+    if name in (BUILT_IN_MODEL, BY_LOOKUP):
+        return str(files("vocable") / "builtin" / str(name))
+    text = str(name)
+    if text.startswith("package:"):
+        package, _, folder = text.removeprefix("package:").partition("/")
+        if not all(part.isidentifier() for part in package.split(".")) or not _inside(folder):
+            raise ModelError(f"{text}: the name is not package:NAME/FOLDER, a folder within an installed package")
+        found = None
+        with suppress(ImportError):  # the parent is a module, not a package
+            found = find_spec(package)
+        if found is None or not found.submodule_search_locations:
+            raise ModelError(f"{text}: the package {package} is not installed: pip install {package.partition('.')[0]}")
+        if not (place := Path(str(files(package)), folder)).exists():
+            raise ModelError(f"{text}: the package has no {folder}")
+        return str(place)
+    if not text or not Path(text).exists():
+        _check_hub(text)
+    return text
+
+
+def _inside(path: str) -> bool:
+    """Return whether a relative path, as spelled, stays within its folder; links are followed."""
+    return not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
+def check_files(name: str | Path) -> None:
+    """Raise `ModelError` if the folder of a model has files that cannot or must not be read.
+
+    These are pickled weights without safetensors, pipes and other special files, and an index of weights that names
+    missing files or files outside the folder.
+    """
+    place = Path(locate(name))
+    for path in place.rglob("*") if place.is_dir() else ():
+        graph = path.parent.name in GRAPH_FOLDERS and not path.is_dir()
+        if (path.suffix in MODEL_FILES or graph) and not path.is_file():
+            raise ModelError(f"{path}: not a regular file")
+        if path.name == WEIGHTS_INDEX:
+            _check_index(name, path)
+    if any(place.glob("pytorch_model*.bin")) and not any(place.glob("*.safetensors")):
+        raise ModelError(f"{name}: {PICKLED}")
+
+
+def check_model(name: str | Path) -> None:
+    """Raise `ModelError` if a folder has no model, or files that cannot or must not be read; PyTorch is not needed."""
+    if name == BY_LOOKUP:  # the files are those of the other built-in model
+        name = BUILT_IN_MODEL
+    check_files(name)
+    place = Path(locate(name))
+    if place.is_dir() and not any((place / file).exists() for file in ("config.json", "modules.json")):
+        if (base := _adapted(str(place))) is not None:
+            raise ModelError(f"{name}: {ADAPTER.format(base)}")
+        made = settings_in(place).get("model")
+        instead = f": it is an index or vectors of the model {made}" if isinstance(made, str) else ""
+        raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json){instead}")
+
+
+def _check_index(name: str | Path, index: Path) -> None:
+    try:
+        shards = set(json.loads(index.read_bytes())["weight_map"].values())
+        outside = [shard for shard in shards if not _inside(shard)]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{index}: the index of the weights is damaged ({first_line(error)})") from error
+    if outside:
+        raise ModelError(f"{index}: the index names weights outside the model's folder: {min(outside)}")
+    if missing := [shard for shard in shards if not (index.parent / shard).is_file()]:
+        raise ModelError(f"{name}: weights are missing, {min(missing)}: {WHOLE}")
+
+
+def check_length(model: object, max_length: int | None) -> None:
+    """Raise `ArgumentError` if the configuration in a model's folder has fewer positions; the model is not loaded.
+
+    A Hub id, or a folder without the number, is checked when the model encodes.
+    """
+    if max_length is None or not isinstance(model, str | Path):
+        return
+    for file in Path(locate(model)).rglob("config.json"):
+        with suppress(OSError, ValueError, AttributeError):  # a damaged file is an error when the model is loaded
+            longest = json.loads(file.read_bytes()).get("max_position_embeddings", max_length)
+            if isinstance(longest, int) and longest < max_length:
+                raise ArgumentError(f"max_length must be at most {longest}, the positions of {model}, not {max_length}")
+
+
+def licence(name: str | Path) -> str | None:
+    """Return the licence in the card of a model; None without a card or a licence."""
+    from huggingface_hub import hf_hub_download, metadata_load
+    from yaml import YAMLError
+
+    try:
+        place = locate(name)
+        card = Path(place, CARD) if Path(place).is_dir() else hf_hub_download(place, CARD)
+        stated = (metadata_load(card) or {}).get("license") if Path(card).is_file() else None
+    except (ModelError, OSError, ValueError, YAMLError):  # not a model's name, or not a card
+        return None
+    return None if stated is None else str(stated)
+
+
+def _check_hub(name: str) -> None:
+    """Ask the Hub once: without a network, the libraries would try for more than a minute."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    near = get_close_matches(name, (BUILT_IN_MODEL, BY_LOOKUP), 1, 0.8)
+    missing = f"{name}: no such model folder" + (f" (did you mean {near[0]}?)" if near else "")
+    try:
+        if try_to_load_from_cache(name, "config.json") is None:
+            HfApi().model_info(name, timeout=10)
+    except HFValidationError as error:  # a path
+        raise ModelError(missing) from error
+    except RepositoryNotFoundError as error:
+        raise ModelError(f"{missing}, and no such model on the Hub") from error
+    except HfHubHTTPError as error:
+        raise ModelError(f"{missing}, and the Hub refuses it ({first_line(error)})") from error
+    except Exception as error:  # any error of the transport
+        raise ModelError(f"{missing}, and the Hub cannot be asked: no network? ({first_line(error)})") from error
+
+
+def remedy(name: str | Path, error: BaseException) -> str | None:
+    """Return advice about missing weights, pickled weights, adapters or code of a model, by a library's error."""
+    if "trust_remote_code" in str(error):
+        return CODE
+    if (WEIGHTS in str(error) or "config.json" in str(error)) and (base := _adapted(locate(name))) is not None:
+        return ADAPTER.format(base)
+    if WEIGHTS in str(error):
+        return PICKLED if _has_pickles(locate(name)) else f"its weights are missing (no {WEIGHTS}): {WHOLE}"
+    return None
+
+
+def _adapted(place: str) -> str | None:
+    """Return the name of the model that an adapter in a folder or a repository changes; None without an adapter."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    for file in ADAPTERS:
+        with suppress(OSError, ValueError, AttributeError, HfHubHTTPError, HFValidationError):
+            path = Path(place, file) if Path(place).is_dir() else Path(hf_hub_download(place, file))
+            return str(json.loads(path.read_bytes()).get("base_model_name_or_path"))
+    return None
+
+
+def _has_pickles(place: str) -> bool:
+    """Return whether a folder, the cache or the Hub has pickled weights of a model."""
+    if Path(place).is_dir():
+        return any(Path(place).rglob(PICKLES))
+    from huggingface_hub import file_exists, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
+    with suppress(HfHubHTTPError, OSError):  # as without a network
+        return isinstance(try_to_load_from_cache(place, PICKLES), str) or file_exists(place, PICKLES)
+    return False
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

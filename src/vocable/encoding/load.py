@@ -1,0 +1,183 @@
+"""Load models by name, and choose the library that computes them: PyTorch, or the runtime of an exported graph.
+
+A model has a graph if `vocable export-model` wrote its folder; the built-in models have one beside their weights.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from vocable.encoding.graph import GraphModel, has_weights, is_exported
+from vocable.encoding.graph_settings import GRAPH_SETTINGS
+from vocable.encoding.hub import (
+    BUILT_IN_MODEL,
+    BY_LOOKUP,
+    GRAPH_FOLDERS,
+    WEIGHTS,
+    check_files,
+    check_model,
+    locate,
+)
+from vocable.encoding.models import Model, encoding_model, is_model
+from vocable.encoding.protocol import Activation, EncodingModel
+from vocable.encoding.runtimes import torch_library
+from vocable.encoding.terms import terms
+from vocable.encoding.vectors import VectorsMeta, vocabulary_fingerprint
+from vocable.errors import ArgumentError, MissingExtraError, ModelError
+from vocable.options import DType, Runtime, checked
+
+TORCH = "sentence_transformers"  # which needs torch
+GPU_DEVICES = "/dev/nvidiactl", "/dev/kfd"  # of NVIDIA and AMD on Linux
+
+
+@checked
+def load(
+    name: str | Path = BUILT_IN_MODEL,
+    *,
+    pooling: str | None = None,
+    activation: Activation | None = None,
+    new_head: bool = False,
+    special_terms: bool = False,
+    device: str | None = None,
+    runtime: Runtime | None = None,
+    trust_remote_code: bool = False,
+) -> Model:
+    """Load a sparse encoder: a `SparseEncoder`, or a model that only encodes.
+
+    The latter are a `GraphModel`, without PyTorch, and a `TokenWeightModel` (BGE-M3).
+
+    A `SparseEncoder` is in float32, with a head that never holds the logits.
+
+    Args:
+        name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with looked-up queries), a folder, a
+            Hub id, or `package:NAME/FOLDER`: a saved `SparseEncoder`, a plain masked-language-model checkpoint, which
+            gets max pooling, or an exported model.
+        pooling: replaces the model's own: a name in `vocable.torch_models.pooling.POOLINGS` (docs/head.md).
+        activation: replaces the model's own: relu is log(1 + ReLU(x)), log1p_relu is log(1 + log(1 + ReLU(x))).
+        new_head: give an encoder a new masked-language-model head, which replaces an existing one. Its transform is the
+            identity, its decoder is tied to the input embeddings, its bias is zero.
+        special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. A model that was saved without
+            them does not get them back.
+        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
+        runtime: torch, or onnx or openvino for a model with such a graph; by default torch, where it is installed and
+            the model has weights for it.
+        trust_remote_code: run code that comes with the model.
+
+    Raises:
+        ModelError: no such model, it is not a sparse encoder, its weights or tokenizer are missing, damaged or do not
+            fit its configuration, or its head cannot be bypassed.
+        MissingExtraError: PyTorch is needed and not installed.
+        DataError: the terms of its output vocabulary are damaged.
+        ArgumentError: no such pooling, activation, device or runtime, or an exported model does not have it.
+    """
+    changes = {"pooling": pooling, "activation": activation, "new_head": new_head, "special_terms": special_terms}
+    graph = None if runtime == "torch" else _graph_folder(name)
+    if runtime is None and graph is not None and _has_torch() and _has_weights(name, graph):
+        graph = None
+    if graph is not None:
+        model = _open_graph(name, graph, runtime, device, changes)
+        model.load_graphs()
+        return model
+    if runtime not in (None, "torch"):
+        raise ArgumentError(f"{name} has no graph for the runtime {runtime}: vocable export-model writes one")
+    check_model(name)  # before PyTorch, whose import takes seconds
+    if not _has_torch():
+        raise MissingExtraError(f"{name} needs PyTorch: pip install 'vocable[train]'")
+    kinds, place = torch_library().kinds(), locate(name)
+    kind = kinds[-1] if new_head else next(kind for kind in kinds if kind.opens(place))
+    return kind.load(name, changes, device=device, trust_remote_code=trust_remote_code)
+
+
+def load_encoder(
+    model: Model | str | Path, device: str | None = None, runtime: Runtime | None = None, dtype: DType = "auto"
+) -> EncodingModel:
+    """Return a model, or the model of a name, for encoding.
+
+    A name with a graph is computed by the graph on a CPU, as it is faster, and by PyTorch on a GPU or in another
+    `dtype` than "auto", unless `runtime` says it.
+    """
+    if is_model(model):
+        if device is not None or runtime is not None:
+            raise ArgumentError("device and runtime go with the name of a model: this one is loaded already")
+        return encoding_model(model)
+    on_cpu = device == "cpu" or (device is None and not (_has_torch() and _has_gpu()))
+    wanted = on_cpu and dtype == "auto" if runtime is None else runtime != "torch"
+    if wanted and (folder := _graph_folder(model)) is not None:
+        graph = _open_graph(model, folder, runtime, device, {})
+        graph.begin_loading()
+        return graph
+    return encoding_model(load(model, device=device, runtime=runtime))
+
+
+def load_model(model: Model | str | Path, device: str | None = None, runtime: Runtime | None = None) -> Model:
+    """Return a model, or the model of a name, as `load` does."""
+    return model if is_model(model) else load(model, device=device, runtime=runtime)
+
+
+def model_of(meta: VectorsMeta, moved: str | Model | None = None) -> Model:
+    """Return the model that made vectors, or `moved` in its place; `ArgumentError` if its vocabulary differs."""
+    model = load_model(moved or meta.model)
+    if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
+        name = moved if isinstance(moved, str) else meta.model
+        raise ArgumentError(f"model {name}: the vectors have another vocabulary")
+    return model
+
+
+def _open_graph(
+    name: str | Path, folder: Path, runtime: Runtime | None, device: str | None, changes: Mapping[str, object]
+) -> GraphModel:
+    if changes.get("new_head") or changes.get("special_terms"):
+        raise ModelError(f"{name}: an exported model only encodes: its head cannot be changed")
+    if changes.get("pooling") or changes.get("activation"):
+        message = "pooling and activation of an exported model cannot be changed: they are inside its graph"
+        raise ArgumentError(f"{name}: {message}")
+    if device not in (None, "cpu"):
+        raise ArgumentError(f"device must be cpu for an exported model, not {device!r}")
+    check_files(folder)
+    table = Path(locate(BY_LOOKUP), "query_weights.safetensors") if name == BY_LOOKUP else None
+    built_in = str(name) if name in (BUILT_IN_MODEL, BY_LOOKUP) or not Path(name).is_dir() else None
+    model = GraphModel(folder, built_in, query_weights=table)
+    if runtime not in (None, model.runtime):
+        raise ArgumentError(f"{name} has no graph for the runtime {runtime}, but one for {model.runtime}")
+    return model
+
+
+def _graph_folder(name: str | Path) -> Path | None:
+    """Return the folder of a model if it has a graph, which is downloaded from the Hub; None if it has none."""
+    place = locate(BUILT_IN_MODEL if name == BY_LOOKUP else name)
+    if Path(place).is_dir():
+        return Path(place) if is_exported(place) else None
+    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    with suppress(HfHubHTTPError, HFValidationError, OSError):  # no such file, or no network
+        hf_hub_download(place, GRAPH_SETTINGS)
+        files = ["*.json", "*.jsonl", "*.safetensors", *(f"*{folder}/*" for folder in GRAPH_FOLDERS)]
+        return Path(snapshot_download(place, allow_patterns=files, ignore_patterns=["*model*.safetensors"]))
+    return None
+
+
+def _has_weights(name: str | Path, folder: Path) -> bool:
+    """Return whether a model with a graph also has weights for PyTorch, which are not downloaded with the graph."""
+    if Path(locate(BUILT_IN_MODEL if name == BY_LOOKUP else name)).is_dir():
+        return has_weights(folder)
+    from huggingface_hub import file_exists
+
+    return file_exists(str(name), WEIGHTS)
+
+
+def _has_torch() -> bool:
+    return find_spec(TORCH) is not None
+
+
+def _has_gpu() -> bool:
+    """Return whether PyTorch finds a GPU; it is only asked on a machine that may have one, as importing it is slow."""
+    if not (any(Path(device).exists() for device in GPU_DEVICES) or shutil.which("nvidia-smi")):
+        return False
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,55 @@
+"""Models that encode, whatever library computes them: their names, fingerprints, and the origin of their vectors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+from typing_extensions import TypeIs
+
+from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP
+from vocable.encoding.model_fingerprint import digest, number_type, refuse_differences
+from vocable.encoding.protocol import EncodingModel
+from vocable.encoding.runtimes import torch_library
+from vocable.encoding.vectors import VectorsMeta
+
+if TYPE_CHECKING:
+    from sentence_transformers import SparseEncoder
+
+
+Model: TypeAlias = Union["SparseEncoder", EncodingModel]  # as `vocable.load` returns it
+
+
+def is_model(one: object) -> TypeIs[Model]:
+    """Return whether an object is a model, and not the name of one."""
+    library: Any = sys.modules.get("sentence_transformers")  # without it there is no SparseEncoder
+    return isinstance(one, EncodingModel) or (library is not None and isinstance(one, library.SparseEncoder))
+
+
+def encoding_model(model: Model) -> EncodingModel:
+    """Return a model as an `EncodingModel`."""
+    if isinstance(model, EncodingModel):
+        return model
+    return torch_library().as_encoding_model(model)
+
+
+def model_name(model: Model | str | os.PathLike[str]) -> str:
+    """Return the name of a model in its outputs: the absolute path of a local folder, or the Hub id."""
+    if is_model(model):
+        return model_name(encoding_model(model).name)
+    name = os.fspath(model)
+    return str(Path(name).resolve()) if name not in (BUILT_IN_MODEL, BY_LOOKUP) and Path(name).is_dir() else name
+
+
+def model_digest(model: Model) -> str:
+    """Return 16 hexadecimal digits that change with all that the vectors of a model depend on."""
+    return digest(encoding_model(model).fingerprint())
+
+
+def check_unchanged(model: EncodingModel, meta: VectorsMeta, place: str, advice: str) -> None:
+    """Raise `VectorsError`, with all differences, if a model is not as it was when it made vectors at a place."""
+    if meta.fingerprint:
+        now = model.fingerprint(number_type(meta.fingerprint))
+        refuse_differences(meta.fingerprint, now, f"{place}: {meta.model}", advice)

@@ -1,0 +1,219 @@
+"""The protocol of models that encode texts, which a PyTorch model and an exported graph implement.
+
+`EncodingModel` has the name, the terms and the settings of a model; its `RoleEncoder` turns batches of texts of a role
+into vectors; both read texts through a `Tokenization`. Nothing here loads PyTorch.
+
+Letters: b texts, v output terms, d dimensions of dense vectors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from tokenizers import Tokenizer
+from tokenizers.normalizers import Normalizer
+
+from vocable.encoding.vectors import Parts
+from vocable.options import DType, Runtime
+
+if TYPE_CHECKING:
+    from vocable.encoding.tokens import Surface
+
+Role = Literal["query", "document"]
+Activation = Literal["relu", "log1p_relu"]  # log(1 + ReLU(x)), log(1 + log(1 + ReLU(x)))
+Side = Literal["left", "right"]
+
+NOTES_KEY = "vocable"  # in a model's configuration
+
+# A tokenizer keeps its settings of truncation and padding, and the encoders of a model share it: one thread at a time.
+TOKENIZING = Lock()
+
+
+class Token(NamedTuple):
+    """A token of a text, and its place, `text[start:end]`."""
+
+    id: int
+    start: int
+    end: int
+
+
+class Tokenization(ABC):
+    """A tokenizer: the tokens of texts, their places, and the vocabulary."""
+
+    special: frozenset[int]  # ids of special tokens, such as [CLS] and [UNK]
+    unknown: int | None  # id of the unknown token
+    has_places: bool  # returns the places of tokens
+
+    @property
+    @abstractmethod
+    def backend(self) -> Tokenizer:
+        """The tokenizer of the tokenizers library; `ModelError` for one in Python."""
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> Mapping[str, int]:
+        """The ids of all tokens, added ones included."""
+
+    @property
+    @abstractmethod
+    def added(self) -> int:
+        """The number of special tokens around a text."""
+
+    @property
+    @abstractmethod
+    def normalizer(self) -> Normalizer | None:
+        """The normalizer of the tokenizers library, None for none."""
+
+    @abstractmethod
+    def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+        """Return the token ids of each text, not truncated; with `special` tokens around them."""
+
+    @abstractmethod
+    def places(self, text: str) -> list[Token]:
+        """Return the tokens of a text with their places, without special tokens around them."""
+
+    @abstractmethod
+    def word_numbers(self, text: str) -> list[int | None]:
+        """Return the number of the word of each token of a text, without special tokens around them."""
+
+    @abstractmethod
+    def special_ids(self, size: int | None = None) -> NDArray[np.int64]:
+        """Return the ids below `size` of special and unused tokens, and ids without a token, ascending."""
+
+    @abstractmethod
+    def surfaces(self) -> list[Surface | None]:
+        """Return the surface of every id, None for unused ids; `ModelError` if tokens cannot be read as text."""
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Return the tokens with these ids."""
+        named = {i: token for token, i in self.vocabulary.items()}
+        return [named[i] for i in ids]
+
+
+class EncodedTexts(NamedTuple):
+    """The vectors of b texts."""
+
+    sparse: csr_array  # [b, v]
+    dense: NDArray[np.float32] | None = None  # [b, d], unit vectors; None of a model that is sparse alone
+
+
+class RoleSettings(NamedTuple):
+    """A model's own settings for the texts of a role."""
+
+    role: Role
+    prompt: str | None
+    max_length: int | None  # tokens that are read, special ones included; None without a limit
+    max_terms: int | None  # terms that the model keeps of a text; None for all
+    query_idf: float  # power of the IDF for weights of queries
+    keeps_special: bool  # special tokens are terms
+    dimensions: int | None = None  # d of dense vectors; None of a model that is sparse alone
+
+
+class RoleEncoder(ABC):
+    """The encoder of texts of a role."""
+
+    model: EncodingModel  # in the number type that it computes in
+    settings: RoleSettings
+    tokenization: Tokenization | None  # None for a model without tokens
+    pooling: str
+    looked_up: bool  # weights come from a table of token weights
+    truncation: Side = "right"  # where the tokenizer cuts long texts
+    batch_tokens: int  # of a batch, padding included
+    takes_all_threads = False  # to encode a batch alone
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """The number of batches that are encoded at the same time."""
+
+    @abstractmethod
+    def encode(
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
+    ) -> EncodedTexts:
+        """Return the vectors of a batch of texts that begin with `prompt`; long ones are truncated on a side.
+
+        `ids` are their tokens with the special ones, not truncated.
+        """
+
+    def one_thread_each(self) -> AbstractContextManager[Callable[[], object]]:
+        """Return a context in which several threads encode batches; it yields a function that each of them calls."""
+        return nullcontext(lambda: None)
+
+
+class EncodingModel(ABC):
+    """A model that encodes texts.
+
+    Attributes:
+        runtime: library that computes it.
+        device, dtype: of its computation, as "cpu" and "bfloat16".
+        prompts, default_prompt: prompts by name, and the name of the default prompt.
+        refusal: why the weights of a model that only encodes cannot be read or changed; empty if they can.
+    """
+
+    runtime: Runtime
+    device: str
+    dtype: str
+    prompts: Mapping[str, str]
+    default_prompt: str | None
+    refusal = ""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the model in its outputs."""
+
+    @property
+    @abstractmethod
+    def notes(self) -> Mapping[str, Any]:
+        """Its provenance and new terms (`vocable.torch_models.provenance`)."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> int | None:
+        """The number of its weights; None if unknown."""
+
+    @property
+    @abstractmethod
+    def dimensions(self) -> int | None:
+        """The dimensions d of its dense vectors; None unless it gives some for queries and for documents."""
+
+    @property
+    @abstractmethod
+    def own_terms(self) -> Sequence[str] | None:
+        """The output terms of a model whose terms are not its tokens; None for any other model."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> list[str]:
+        """The v output terms by column; a column without a token is `<column>`."""
+
+    @property
+    @abstractmethod
+    def tokenization(self) -> Tokenization:
+        """The tokenizer; of an asymmetric model with two, the query tokenizer."""
+
+    @property
+    @abstractmethod
+    def special_terms(self) -> NDArray[np.int64]:
+        """The columns of the special terms, such as [CLS], ascending."""
+
+    @abstractmethod
+    def fingerprint(self, number_type: str | None = None) -> Parts:
+        """Return all that its vectors depend on (`vocable.encoding.model_fingerprint`).
+
+        The weights are digested in `number_type`, such as "bfloat16", by default in their own.
+        """
+
+    @abstractmethod
+    def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
+        """Return the encoder of a role; `max_length` replaces the model's own.
+
+        Raises `ArgumentError` if the model does not compute in `dtype`, or has fewer positions.
+        """

@@ -1,0 +1,99 @@
+"""The file of the scores of terms, by which the wackiest terms are marked and removed.
+
+Letters: v terms.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from vocable.encoding.vectors import read_table, vocabulary_fingerprint
+from vocable.errors import VectorsError
+from vocable.options import Share, checked
+
+WACKY_SHARE = 0.1  # our reading: the score orders terms, but sets no threshold above which a term is wacky
+SCORES_KEY = b"vocable wackiness"
+SCORES_TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
+SCORES_TYPES |= {"inputs": pa.int64(), "kind": pa.string()}
+SCORES_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in SCORES_TYPES.items()])
+
+
+@dataclass(frozen=True)
+class ScoresMeta:
+    """The origin of scores. `vocabulary` is the fingerprint of the v = `size` terms, `w_auc` nan without a score."""
+
+    model: str
+    vocabulary: str
+    size: int
+    role: str
+    k: int
+    idf: str
+    queries: str
+    corpus: str
+    w_auc: float
+
+
+def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
+    """Return the columns of the scored terms, the wackiest first; `scores` [v] are nan for other terms.
+
+    Of equal scores, which all terms absent from every retrieved document have, the term that expands more of the
+    `inputs` [v] comes first, then the term with the lower column.
+
+    >>> scores = np.array([0.2, np.nan, 1.0, 0.2])
+    >>> ranked(scores).tolist(), ranked(scores, np.array([1, 0, 1, 5])).tolist()
+    ([2, 0, 3], [2, 3, 0])
+    """
+    columns = np.flatnonzero(~np.isnan(scores))
+    often = np.zeros(len(columns)) if inputs is None else -inputs[columns]
+    return columns[np.lexsort((columns, often, -scores[columns]))]
+
+
+def read_scores(
+    path: str | os.PathLike[str], vocabulary: str | None = None
+) -> tuple[np.ndarray, np.ndarray, ScoresMeta]:
+    """Read a file of `write_scores`.
+
+    Returns the scores, float64 [v], nan for a term without one; the number of inputs that each term expands, int64
+    [v]; and the origin. Raises `VectorsError` if there is no such file, it is damaged or another kind of file, or its
+    vocabulary does not have the fingerprint `vocabulary`.
+    """
+    place = Path(path)
+    if place.is_dir():
+        raise VectorsError(f"{place}: a folder: name the file of scores in it, {place / 'scores.parquet'}")
+    table, values = read_table(place, SCORES_SCHEMA, SCORES_KEY, "scores", "measure-wackiness")
+    try:
+        meta = TypeAdapter(ScoresMeta).validate_python(values)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        raise VectorsError(f"{place}: metadata: {first['loc'][0]}: {first['msg']}") from error
+    if vocabulary is not None and vocabulary != meta.vocabulary:
+        raise VectorsError(f"{place}: the scores are of {meta.model}, which has another vocabulary")
+    columns, scores, inputs = table["column"].to_numpy(), np.full(meta.size, np.nan), np.zeros(meta.size, np.int64)
+    if len(columns) and not 0 <= columns.min() <= columns.max() < meta.size:
+        raise VectorsError(f"{place}: a term lies outside the vocabulary of {meta.size}")
+    scores[columns], inputs[columns] = table["score"].to_numpy(), table["inputs"].to_numpy()
+    return scores, inputs, meta
+
+
+def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
+    """Return the columns of the scored terms in a file, the wackiest first, for a model with the v terms `names`.
+
+    Raises `VectorsError` as `read_scores` does.
+    """
+    scores, inputs, _ = read_scores(path, vocabulary_fingerprint(list(names)))
+    return ranked(scores, inputs)
+
+
+@checked
+def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: Share = WACKY_SHARE) -> frozenset[str]:
+    """Return the wackiest `share` of the scored terms in a file, rounded up; errors of `read_wackiest`."""
+    columns = read_wackiest(path, names)
+    return frozenset(names[column] for column in columns[: math.ceil(share * len(columns) - 1e-9)].tolist())

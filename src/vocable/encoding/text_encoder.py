@@ -1,0 +1,306 @@
+"""Encode texts as sparse vectors: sorted by length, in batches by number of tokens, with any runtime."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+from typing_extensions import Unpack
+
+from vocable.data.texts import Texts, as_texts
+from vocable.encoding.idf import idf, weighed
+from vocable.encoding.models import Model, encoding_model
+from vocable.encoding.protocol import EncodedTexts, Role, Tokenization
+from vocable.encoding.pruning import heaviest, prune
+from vocable.encoding.vectors import VectorsMeta, selected, vocabulary_fingerprint
+from vocable.encoding.windows import CharacterSpan, maximum, mean_of_windows, windows
+from vocable.errors import ArgumentError
+from vocable.options import Encoding, IdfPower, checked
+
+logger = logging.getLogger(__name__)
+
+LONGEST_TOKEN = 32  # characters; of a text with more of them per token that is read, only a beginning is tokenized
+
+
+def warn_of_unknown(unknown: int, texts: int, kind: str = "texts", share: float = 0.5) -> None:
+    """Warn if more than a `share` of `texts` has most of its tokens outside the vocabulary."""
+    if unknown > share * texts:
+        message = "the model's vocabulary does not know most tokens of %d of %d %s: it was made for other languages"
+        logger.warning(message, unknown, texts, kind)
+
+
+class TextEncoder:
+    """A model prepared for encoding one role: number type, `Router` route, prompt and maximum length are set once.
+
+    With `long_documents` "maxpool", a text is read in windows and gets each term's largest weight in any of them.
+    `max_terms` is the limit of the whole text; the model's own number of terms is the limit of one window, and a text
+    of w windows keeps sqrt(w) times as many, as the number of different words in a text grows (Heaps' law).
+
+    Counters: `truncated` texts or windows longer than `max_length` tokens, `windows_read` windows, and `unknown` texts
+    or windows with more than half of their tokens outside the vocabulary. A text with no token in the vocabulary, as an
+    empty one, has no terms. With `term_idf`, the IDF of some of a collection's terms, weights of queries are multiplied
+    by it to the power `query_idf`, by default the model's own.
+    """
+
+    @checked
+    def __init__(
+        self,
+        model: Model,
+        role: Role = "document",
+        *,
+        query_idf: IdfPower = None,
+        **options: Unpack[Encoding],  # `device` and `runtime` are the model's
+    ) -> None:
+        self.long_documents = options.get("long_documents", "truncate")
+        if self.long_documents == "passages":
+            raise ArgumentError("long_documents must be truncate or maxpool, not 'passages'")
+        max_terms = options.get("max_terms")
+        self.role, self.min_weight, self.mass = role, options.get("min_weight", 0.0), options.get("mass")
+        self.loaded = encoding_model(model)  # in its own number type
+        found = self.loaded.encoder(role, options.get("dtype", "auto"), options.get("max_length"))
+        self.model, self._encoder, self.pooling, own = found.model, found, found.pooling, found.settings
+        self.prompt, self.max_length, self.truncation = own.prompt, own.max_length, found.truncation
+        self.max_terms, self.batch_tokens = max_terms or own.max_terms, found.batch_tokens
+        self._grows = self.long_documents == "maxpool" and max_terms is None and own.max_terms is not None
+        self.query_idf: float = 0.0 if role == "document" else own.query_idf if query_idf is None else query_idf
+        self.term_idf: Callable[[np.ndarray], np.ndarray] | None = None  # IDF of the terms with these numbers
+        self.truncated = self.windows_read = self.unknown = 0
+
+    @property
+    def dimensions(self) -> int | None:
+        """The dimensions d of the model's dense vectors; None for a model that is sparse alone."""
+        return self._encoder.settings.dimensions
+
+    def encode(self, texts: Texts, advance: Callable[[int], object] = lambda done: None) -> csr_array:
+        """Encode b texts into [b, v]; `advance` is called after every batch with its number of texts."""
+        return self.encode_both(texts, advance).sparse
+
+    def encode_both(
+        self,
+        texts: Texts,
+        advance: Callable[[int], object] = lambda done: None,
+        *,
+        begun: Callable[[np.ndarray], EncodedTexts | None] = lambda order: None,
+        keep: Callable[[list[EncodedTexts]], object] = lambda rows: None,
+    ) -> EncodedTexts:
+        """Encode b texts as `encode` does, and return their dense vectors [b, d], too, if the model gives any.
+
+        They are unit vectors; of a text without a token in the vocabulary, zero. With "maxpool" a text has the mean of
+        its windows' dense vectors, as a unit vector.
+
+        `begun` gets the order in which the texts are encoded, int64 [b], and may return vectors of the first ones from
+        an earlier call. `keep` gets all vectors so far after every batch.
+        """
+        texts = as_texts(texts)
+        if self.long_documents == "truncate":
+            sparse, dense = self._rows(texts, advance, begun, keep)
+            return EncodedTexts(self.weighed(sparse), dense)
+        spans = [self.windows(text) for text in texts]
+        counts, done = [len(some) for some in spans], 0
+        owners = np.repeat(np.arange(len(texts)), counts)
+
+        def in_texts(count: int) -> None:
+            nonlocal done
+            advance((done + count) * len(texts) // len(owners) - done * len(texts) // len(owners))
+            done += count
+
+        parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]
+        rows, dense = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
+        self.windows_read += len(parts)
+        sparse = self.weighed(self._limited(maximum(rows, counts), np.array(counts)))
+        return EncodedTexts(sparse, None if dense is None else mean_of_windows(dense, counts))
+
+    def know_collection(self, frequencies: np.ndarray, documents: int) -> None:
+        """Multiply weights from now on by the terms' IDF in a collection, to the power `query_idf`.
+
+        `frequencies` [v] counts the collection's `documents` that contain each term.
+        """
+        if self.query_idf and documents:
+            term_idf = idf(frequencies, documents)
+            self.term_idf = lambda terms: term_idf[terms]
+
+    def weighed(self, vectors: csr_array) -> csr_array:
+        """Multiply the weights of vectors [b, v] by the IDF of the collection, if it is known."""
+        return weighed(vectors, self.term_idf, self.query_idf)
+
+    def windows(self, text: str, before: str = "", share: float = 1.0) -> list[CharacterSpan]:
+        """Cut a text into windows that fit into the model's length, after the prompt and the text `before`.
+
+        `share` is the largest share of the model's length that a window takes. Raises `ArgumentError` if the tokenizer
+        does not return the places of its tokens.
+        """
+        if self.max_length is None:
+            return [(0, len(text))]
+        if not self._tokenization.has_places:
+            raise ArgumentError(
+                "long_documents: this model's tokenizer does not return places of tokens: truncate, or split texts"
+            )
+        tokens = [(start, end) for _, start, end in self._tokenization.places(text)]
+        special = not self.looked_up
+        room = int((self.max_length - len(self._tokens([before], special=special)[0])) * share)
+        while True:  # a token may become several where a window begins within a word
+            spans = windows(text, tokens, max(1, room))
+            lengths = map(len, self._tokens([before + text[start:end] for start, end in spans], special=special))
+            excess = max(lengths) - self.max_length
+            if excess <= 0 or room <= 1:
+                return spans
+            room -= excess
+
+    def _rows(
+        self,
+        texts: Sequence[str],
+        advance: Callable[[int], object],
+        begun: Callable[[np.ndarray], EncodedTexts | None],
+        keep: Callable[[list[EncodedTexts]], object],
+    ) -> EncodedTexts:
+        if not texts:
+            nothing = None if self.dimensions is None else np.zeros((0, self.dimensions), dtype=np.float32)
+            return EncodedTexts(csr_array((0, len(self.model.terms)), dtype=np.float32), nothing)
+        texts = [self._beginning(text) for text in texts]
+        lengths, ids, known = self._read(texts)
+        if self.max_length is not None:
+            self.truncated += int((lengths > self.max_length).sum())
+            lengths = np.minimum(lengths, self.max_length)
+        order = np.argsort(-lengths, kind="stable")
+        batches, start = [], 0
+        while start < len(order):  # the longest first; only a batch of one text has more tokens than the limit
+            size = max(1, self.batch_tokens // max(1, int(lengths[order[start]])))
+            batches.append(order[start : start + size])
+            start += size
+        rows, ends = list[EncodedTexts](), np.cumsum([len(batch) for batch in batches])
+        if (earlier := begun(order)) is not None and (done := earlier.sparse.shape[0]) in ends:  # else of other batches
+            rows.append(earlier)
+            batches = batches[int(np.searchsorted(ends, done)) + 1 :]
+            advance(done)
+
+        def encode(batch: np.ndarray) -> EncodedTexts:
+            some = [texts[i] for i in batch], [ids[i] for i in batch]
+            made = self._encoder.encode(*some, self.prompt, self.truncation)
+            return made._replace(sparse=self._pruned(made.sparse))
+
+        for batch, vectors in zip(batches, self._encoded(encode, batches), strict=True):
+            rows.append(vectors)
+            advance(len(batch))
+            keep(rows)
+        (sparse, dense), back = joined_texts(rows), np.argsort(order)
+        return EncodedTexts(_with_rows(sparse[back], known), None if dense is None else dense[back] * known[:, None])
+
+    def lengths(self, texts: Sequence[str]) -> np.ndarray:
+        """Count the tokens of each text, with the prompt and special tokens, int64 [b]; nothing is truncated.
+
+        For a model without tokens, count characters.
+        """
+        return self._read(texts)[0]
+
+    @property
+    def looked_up(self) -> bool:
+        """True if a table of token weights encodes the role."""
+        return self._encoder.looked_up
+
+    @property
+    def tokenization(self) -> Tokenization | None:
+        """The tokenizer of the texts; None of a model without tokens."""
+        return self._encoder.tokenization
+
+    @property
+    def _tokenization(self) -> Tokenization:
+        assert self._encoder.tokenization is not None
+        return self._encoder.tokenization
+
+    def _read(self, texts: Sequence[str]) -> tuple[np.ndarray, list[list[int]], np.ndarray]:
+        """Return the lengths of texts, their tokens, and True for those with a token in the vocabulary, bool [b]."""
+        if self._encoder.tokenization is None:
+            return np.array([len(text) for text in texts]), [[]] * len(texts), np.ones(len(texts), dtype=bool)
+        ids = self._tokens(texts, special=not self.looked_up)
+        return np.array(list(map(len, ids))), ids, self._known(texts, ids)
+
+    def _known(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> np.ndarray:
+        """Return True for texts with a token in the vocabulary within the length, bool [b]; count unknown texts.
+
+        `ids` are the tokens of prompt and text, not truncated. A text of blanks has none.
+        """
+        missing = -1 if self._tokenization.unknown is None else self._tokenization.unknown
+        around = self._tokenization.special - {missing}
+        prompt = len(self._tokens([""], special=False)[0])
+        added = 0 if self.looked_up else self._tokenization.added
+        read = None if self.max_length is None else self.max_length - added
+        own = [[token for token in some if token not in around] for some in ids]
+        self.unknown += sum(2 * some[prompt:].count(missing) > len(some) - prompt for some in own)
+        pairs = zip(texts, own, strict=True)
+        known = [bool(text.strip()) and any(one != missing for one in some[prompt:read]) for text, some in pairs]
+        return np.array(known) | np.bool_(self._encoder.settings.keeps_special)
+
+    def _encoded(
+        self, encode: Callable[[np.ndarray], EncodedTexts], batches: list[np.ndarray]
+    ) -> Iterator[EncodedTexts]:
+        """Yield the vectors of each batch; a CPU encodes several batches at once, each in one thread.
+
+        Threads that share a product wait for each other, and wait long if another process has one of the cores. They
+        share the first batch, which makes the 8-bit weights of a head in PyTorch, once, and those of a few batches.
+        """
+        threads, shared = self._encoder.threads, self._encoder.takes_all_threads
+        first = batches[:1] if shared else []
+        rest = batches[len(first) :]
+        yield from map(encode, first)
+        if threads == 1 or len(rest) < (threads if shared else 2):
+            yield from map(encode, rest)
+            return
+        with self._encoder.one_thread_each() as prepare, ThreadPoolExecutor(threads, initializer=prepare) as pool:
+            yield from pool.map(encode, rest)
+
+    def _beginning(self, text: str) -> str:
+        """Return the beginning of a long text that holds all tokens to be read, unchanged.
+
+        Longer and longer beginnings are tokenized, until enough tokens come before the last word, which may be cut. A
+        text of one word stays whole, as does every text if the tokenizer has no words.
+        """
+        if self.max_length is None or len(text) <= (size := LONGEST_TOKEN * self.max_length):
+            return text
+        while self._tokenization.has_places and self.truncation == "right" and size < len(text):
+            words = self._tokenization.word_numbers((self.prompt or "") + text[:size])
+            if sum(word != words[-1] for word in words) > self.max_length:
+                return text[:size]
+            size *= 2
+        return text
+
+    def _pruned(self, vectors: csr_array) -> csr_array:
+        """Prune the vectors of texts; windows are pruned later, as a whole text."""
+        return (
+            vectors if self.long_documents == "maxpool" else prune(vectors, self.max_terms, self.min_weight, self.mass)
+        )
+
+    def _limited(self, vectors: csr_array, windows: np.ndarray) -> csr_array:
+        """Prune the vectors [b, v] of texts by their numbers of windows [b]."""
+        if not self._grows:
+            return prune(vectors, self.max_terms, self.min_weight, self.mass)
+        assert self.max_terms is not None
+        return prune(
+            heaviest(vectors, np.ceil(self.max_terms * np.sqrt(windows))), min_weight=self.min_weight, mass=self.mass
+        )
+
+    def _tokens(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        """Return the token ids of each prompt and text, not truncated; with `special` tokens around them."""
+        prompted = [self.prompt + text for text in texts] if self.prompt else texts
+        return self._tokenization.ids(prompted, special=special)
+
+
+def joined_texts(parts: Sequence[EncodedTexts]) -> EncodedTexts:
+    """Return the vectors of several groups of texts as one."""
+    dense = [part.dense for part in parts if part.dense is not None]
+    sparse = csr_array(vstack([part.sparse for part in parts], format="csr"))
+    return EncodedTexts(sparse, np.concatenate(dense) if dense else None)
+
+
+def _with_rows(vectors: csr_array, kept: np.ndarray) -> csr_array:
+    """Empty all rows of vectors [b, v] but those `kept`, bool [b]."""
+    return vectors if kept.all() else selected(vectors, np.repeat(kept, np.diff(vectors.indptr)))
+
+
+def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
+    """Return the metadata of the vectors of `encoder`, by which vectors of other vocabularies or models are refused."""
+    names, length, runtime = encoder.model.terms, encoder.max_length or 0, encoder.model.runtime
+    origin = vocabulary_fingerprint(names), name, encoder.pooling, encoder.role, length
+    return VectorsMeta(*origin, size=len(names), runtime=runtime, fingerprint=encoder.loaded.fingerprint())

@@ -1,0 +1,93 @@
+"""Elasticsearch: `sparse_vector` fields, queried without pruning, and `dense_vector` fields, scored by a script.
+
+The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with several HOST:PORT of one cluster between commas;
+alternatively, an API key is in ELASTIC_API_KEY.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vocable.engines.addresses import Server
+from vocable.engines.lucene import LuceneStore, about
+from vocable.engines.lucene_vectors import CANDIDATES, DENSE_ZERO
+from vocable.engines.protocols import Space
+from vocable.engines.server import BUSY_STATUSES, SHARD_SECONDS, seconds_left, seconds_of
+from vocable.errors import require_extra
+
+JSON = "application/vnd.elasticsearch+json; compatible-with=9"
+JSON_LINES = "application/vnd.elasticsearch+x-ndjson; compatible-with=9"
+
+
+class Elasticsearch(LuceneStore):
+    """An index of Elasticsearch."""
+
+    about = about("elasticsearch")
+    feature = "sparse_vector"
+    state = (f"master_timeout={SHARD_SECONDS}s",) * 2
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
+        self._driver = driver = require_extra("elasticsearch", "elasticsearch")
+        login: dict[str, object] = {"api_key": os.environ.get("ELASTIC_API_KEY")}
+        if servers[0].password is not None:
+            login = {"basic_auth": (servers[0].user, servers[0].password)}
+        self._nodes = len(servers)
+        # The driver would repeat a request three times without a pause: it goes to each other node once.
+        others = {"max_retries": len(servers) - 1, "retry_on_status": (), "retry_on_timeout": True}
+        self._client = driver.Elasticsearch([server.url for server in servers], **others, **login)
+        return driver.ApiError, driver.TransportError
+
+    def _wait(self, error: Exception) -> float | None:
+        if isinstance(error, self._driver.ApiError):
+            return seconds_of(error.meta.headers.get("retry-after")) if error.meta.status in BUSY_STATUSES else None
+        lost = isinstance(error, (self._driver.ConnectionError, self._driver.ConnectionTimeout))
+        return 0.0 if lost and not isinstance(error, self._driver.SSLError) and self.reached else None
+
+    def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
+        if not isinstance(error, self._driver.ApiError):
+            return None, {}
+        found = error.body.get("error") if isinstance(error.body, dict) else None
+        return error.meta.status, found if isinstance(found, dict) else {}
+
+    def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
+        headers = {"accept": JSON} | (
+            {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
+        )
+        # A making that was carried out would be refused by the next node: `_ask` knows that it is repeated.
+        once = {"max_retries": 0} if method == "PUT" and self.reached else {}
+        client = self._client.options(request_timeout=seconds_left(self._nodes), **once)
+        try:
+            return client.perform_request(method, path, headers=headers, body=body).body
+        except self._driver.NotFoundError:
+            if missing is None:
+                raise
+            return missing
+
+    def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
+        # By default the server ignores frequent query terms of small weight.
+        return {"sparse_vector": {"field": space, "query_vector": weights, "prune": False}}
+
+    def _dense_field(self, dimensions: int) -> Mapping[str, object]:
+        field: dict[str, object] = {"type": "dense_vector", "dims": dimensions, "index": self.options.dense == "hnsw"}
+        if self.options.dense == "hnsw":  # by default, vectors of some lengths are kept in one bit a dimension
+            field |= {"similarity": "max_inner_product", "index_options": {"type": "hnsw"}}
+        return field
+
+    def _dense_query(
+        self, vector: Sequence[float], k: int, conditions: Sequence[Mapping[str, object]]
+    ) -> Mapping[str, object]:
+        candidates: dict[str, object] = {"bool": {"filter": conditions}}
+        if self.options.dense == "hnsw":
+            depth = max(k, CANDIDATES)
+            near = {"field": "dense", "query_vector": vector, "k": depth, "num_candidates": depth}
+            candidates = {"knn": near | {"filter": conditions}}
+        source = f"Math.max(0.0, dotProduct(params.vector, 'dense')) + {DENSE_ZERO}"  # a score may not be negative
+        return {"script_score": {"query": candidates, "script": {"source": source, "params": {"vector": vector}}}}
+
+
+ENGINE = Elasticsearch

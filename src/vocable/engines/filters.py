@@ -1,0 +1,298 @@
+"""Filters on documents' fields: the language of `--filter`, its parser, and the matching of documents.
+
+    lang=de and year>=2020 and not (kind in (draft, 'old note') or public=false)
+
+A value is a number, true, false, a word, or any text in quotes. A nested field is named with a dot. If a field is a
+list, one element must meet the comparison; a document without the field meets no comparison, so it meets every `not`.
+Numbers are ordered by value, and dates in ISO 8601 by time (in quotes if they have a blank); other texts have no order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from itertools import chain
+from operator import ge, gt, le, lt
+from typing import Any, Literal, TypeAlias, get_args
+
+from vocable.core.tables import shortened
+from vocable.errors import ArgumentError
+
+Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
+Value: TypeAlias = str | int | float | bool
+ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+MAX_PARTS = 256  # comparisons and brackets, as engines limit their queries
+MAX_NAMES = 100_000  # characters of the names of fields
+MAX_NUMBER = 400  # characters
+MAX_SHOWN = 80  # characters of a filter in a message
+BARE_WORD = re.compile(r"""[^\s'"!=<>(),]+""")  # such as the name of a field
+FILTER_TOKEN = re.compile(
+    rf"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>{BARE_WORD.pattern}))"""
+)
+NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One field compared with a value; comparisons are equal only if their values have one type: 1 is not true."""
+
+    field: str
+    operator: Operator
+    value: Value
+    kind: type = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", type(self.value))
+
+
+@dataclass(frozen=True)
+class Every:
+    """A filter whose parts must all hold."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True)
+class Some:
+    """A filter that holds if at least one part holds."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True)
+class Not:
+    """A filter whose part must not hold."""
+
+    part: Filter
+
+
+Filter: TypeAlias = Comparison | Every | Some | Not
+
+
+def parse_filter(text: str) -> Filter:
+    """Parse a filter; raise `ArgumentError` with the position of an error.
+
+    >>> parse_filter("not year>=2020")
+    Not(part=Comparison(field='year', operator='>=', value=2020))
+    """
+    try:
+        return _Parser(text).whole()
+    except RecursionError as error:
+        raise ArgumentError(f"filter {shown(text)!r}: too many nested brackets") from error
+
+
+def shown(text: str) -> str:
+    """Return a filter, or a part of it, shortened for a message."""
+    return shortened(text, MAX_SHOWN)
+
+
+def field_names(fields: Mapping[str, object]) -> Iterator[str]:
+    """Iterate over the names of a document's fields; a nested field is named with a dot.
+
+    >>> list(field_names({"lang": "de", "made": {"by": "x"}}))
+    ['lang', 'made', 'made.by']
+    """
+    left = [("", fields)]
+    while left:  # no recursion: fields may be hundreds deep
+        before, some = left.pop()
+        for name, value in some.items():
+            yield f"{before}{name}"
+            if isinstance(value, Mapping):
+                left.append((f"{before}{name}.", value))
+
+
+def names_of(documents: Iterable[Mapping[str, object]], known: Collection[str] = ()) -> frozenset[str] | None:
+    """Return the `known` names and the names of all documents' fields; None if they are too long to be kept."""
+    names, size = set(known), sum(map(len, known))
+    for name in chain.from_iterable(map(field_names, documents)):
+        if name not in names:
+            names.add(name)
+            size += len(name)
+            if size > MAX_NAMES:
+                return None
+    return frozenset(names)
+
+
+def check_fields(filter: Filter, known: Collection[str]) -> None:
+    """Raise `ArgumentError`, with the nearest of the `known` names, for a field that no document has."""
+    for name in _fields_of(filter):
+        check_field(name, known, "filter")
+
+
+def check_field(name: str, known: Collection[str], option: str) -> None:
+    """Raise `ArgumentError`, with the nearest of the `known` names, for a field of an option that no document has."""
+    if name not in known:
+        folded = {one.casefold(): one for one in sorted(known) if BARE_WORD.fullmatch(one)}
+        near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=1)]
+        hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(folded.values()) or 'no fields'}"
+        raise ArgumentError(f"{option}: no document has the field {shown(name)!r}: {shown(hint)}")
+
+
+def _fields_of(filter: Filter) -> Iterator[str]:
+    if isinstance(filter, Comparison):
+        yield filter.field
+    else:
+        for part in (filter.part,) if isinstance(filter, Not) else filter.parts:
+            yield from _fields_of(part)
+
+
+def matches(filter: Filter, fields: Mapping[str, object]) -> bool:
+    """Return whether a document with these fields passes.
+
+    >>> matches(parse_filter("tags=news and not year<2020"), {"tags": ["news", "sport"], "year": 2024})
+    True
+    """
+    if isinstance(filter, Every):
+        return all(matches(part, fields) for part in filter.parts)
+    if isinstance(filter, Some):
+        return any(matches(part, fields) for part in filter.parts)
+    if isinstance(filter, Not):
+        return not matches(filter.part, fields)
+    return any(_holds(filter, value) for value in values_of_field(fields, filter.field))
+
+
+def values_of_field(fields: Mapping[str, object], name: str) -> list[object]:
+    """Return the values of a field, whose name has dots if it is nested: those of a list, one, or None alone.
+
+    >>> values_of_field({"from": {"city": "Rome"}, "tags": ["a", "b"]}, "from.city")
+    ['Rome']
+    """
+    found: Any = fields
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found if isinstance(found, list) else [found]
+
+
+def time_of(value: object) -> datetime | None:
+    """Return the time of a text in ISO 8601 (UTC by default), None for any other value."""
+    if not isinstance(value, str) or not value[:4].isdecimal() or "-" not in value:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _holds(comparison: Comparison, value: object) -> bool:
+    bound = comparison.value
+    if comparison.operator == "=":
+        # True is not 1
+        return isinstance(value, bool) == isinstance(bound, bool) and bool(value == bound)
+    order = ORDERS[comparison.operator]
+    if isinstance(bound, str):
+        times = time_of(value), time_of(bound)
+        return None not in times and order(*times)
+    return isinstance(value, int | float) and not isinstance(value, bool) and order(value, bound)
+
+
+class _Parser:
+    """Recursive descent over the tokens of a filter: `or` binds weakest, then `and`, then `not`."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.position, self.parts = text, 0, 0
+        self.tokens: list[tuple[str, str, int]] = []  # kind, text and place of each
+        while self.position < len(text.rstrip()):
+            token = FILTER_TOKEN.match(text, self.position)
+            if token is None:
+                raise self._wrong("a quote is not closed" if text[self.position :].strip()[0] in "'\"" else "")
+            kind = str(token.lastgroup)
+            self.tokens.append((kind, token[kind], token.start(kind)))
+            self.position = token.end()
+        self.tokens.append(("end", "", len(text)))
+
+    def whole(self) -> Filter:
+        filter = self._either()
+        if self.tokens[0][0] != "end":
+            raise self._wrong("expected and, or, or the end")
+        return filter
+
+    def _either(self) -> Filter:
+        parts = [self._both()]
+        while self._next("or"):
+            parts.append(self._both())
+        return parts[0] if len(parts) == 1 else Some(tuple(parts))
+
+    def _both(self) -> Filter:
+        parts = [self._one()]
+        while self._next("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else Every(tuple(parts))
+
+    def _one(self) -> Filter:
+        self._count()
+        if self._next("not"):
+            return Not(self._one())
+        if self._next("("):
+            filter = self._either()
+            self._expect(")")
+            return filter
+        kind, field, _ = self.tokens[0]
+        if kind != "word" or field.lower() in ("and", "or", "in"):
+            raise self._wrong("expected the name of a field")
+        self.tokens.pop(0)
+        negated = self._next("not")
+        if self._next("in"):
+            self._expect("(")
+            values = [self._value()]
+            while self._next(","):
+                self._count()
+                values.append(self._value())
+            self._expect(")")
+            some = Some(tuple(Comparison(field, "=", value) for value in values))
+            return Not(some) if negated else some
+        operator = self.tokens.pop(0)[1] if self.tokens[0][0] == "sign" else ""
+        if negated or operator not in (*get_args(Operator), "!="):
+            raise self._wrong("expected =, !=, <, <=, >, >= or in")
+        comparison = Comparison(field, "=" if operator == "!=" else operator, self._value())  # type: ignore[arg-type]
+        ordered = not isinstance(comparison.value, str | bool) or time_of(comparison.value) is not None
+        if comparison.operator != "=" and (isinstance(comparison.value, bool) or not ordered):
+            raise self._wrong(f"{comparison.value!r} has no order: only numbers and ISO dates in quotes have one:")
+        return Not(comparison) if operator == "!=" else comparison
+
+    def _value(self) -> Value:
+        kind, text, _ = self.tokens[0]
+        if kind not in ("word", "quoted"):
+            raise self._wrong("expected a value")
+        self.tokens.pop(0)
+        if kind == "quoted":
+            return re.sub(r"\\(.)", r"\1", text[1:-1])
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        number = NUMBER.fullmatch(text)
+        if number is None or not text.isascii():
+            return text
+        if len(text) > MAX_NUMBER or not math.isfinite(float(text)):
+            raise self._wrong(f"{shown(text)} is too large a number")
+        return float(text) if number["fraction"] or number["exponent"] else int(text)
+
+    def _count(self) -> None:
+        """Count one more part."""
+        self.parts += 1
+        if self.parts > MAX_PARTS:
+            raise self._wrong(f"more than {MAX_PARTS} parts")
+
+    def _next(self, word: str) -> bool:
+        """Take the token if it is this word or sign."""
+        kind, text, _ = self.tokens[0]
+        if kind in ("word", "sign") and text.lower() == word:
+            self.tokens.pop(0)
+            return True
+        return False
+
+    def _expect(self, sign: str) -> None:
+        if not self._next(sign):
+            raise self._wrong(f"expected {sign}")
+
+    def _wrong(self, message: str) -> ArgumentError:
+        place = self.tokens[0][2] if self.tokens and self.tokens[-1][0] == "end" else self.position
+        rest = self.text[place:].strip()
+        where = f"at {rest[:20]!r}" if rest else "at its end"
+        return ArgumentError(
+            f"filter {shown(self.text)!r}: {message or 'cannot be read'} {where} (character {place + 1})"
+        )

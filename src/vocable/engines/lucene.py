@@ -1,0 +1,420 @@
+"""The common part of Elasticsearch and OpenSearch: the index, its documents, filters, and scores of 9 significant bits.
+
+A document's id in the index is derived from its own id. Its source has id, title, text and fields, the keys for filters
+(`equal` and `order`, keywords), the vectors as features named by their columns, and the vectors with all their bits in
+`stored`. The engine's own queries can search title and text. The settings are in the mapping's `_meta`.
+
+Lucene keeps the 9 highest of a weight's 24 significant bits, and scores with these.
+
+The server answers from the shards that it has, and says in `_shards` how many these are: each answer is read for it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+from urllib.parse import quote
+
+import numpy as np
+
+from vocable.core.tables import masked
+from vocable.data import Document
+from vocable.engines.addresses import Server, servers_of
+from vocable.engines.base import Hits, Row, Vectors, key_of
+from vocable.engines.filter_keys import bound_of, comparison_key, filter_keys, translate
+from vocable.engines.filters import Comparison, Filter
+from vocable.engines.lucene_answers import left_out, passes, reason_of, refusal_of, unreached
+from vocable.engines.lucene_vectors import DENSE_ZERO, dense_scale, features, packed, unpacked
+from vocable.engines.protocols import About, Space
+from vocable.engines.server import SHARD_SECONDS, BusyError, ServerStore, writing
+from vocable.errors import ArgumentError, UnavailableError, VectorsError
+from vocable.options import Count, CountOrZero, check_fields
+
+LONGEST_ID = 32_766  # bytes of a keyword
+MAX_QUERY_WEIGHT = 64  # weight of a term in a linear query
+PORTS = {"http": 9200, "https": 9200}
+TERMS_ASKED = 1_000  # terms whose documents are counted in one request
+FORBIDDEN_NAMES = r'[A-Z\\/*?"<>| ,#:]|^[-_+.]'  # of an index; the server refuses them in other words
+RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+
+
+@dataclass(frozen=True)
+class LuceneOptions:
+    """Options of Elasticsearch and OpenSearch; without one, the server decides.
+
+    `shards` and `replicas` (copies of each shard beside the first) divide and copy the index. `refresh` is its refresh
+    interval, as "30s"; with it, searches see written documents after this time, or when the command ends. `bulk` is the
+    number of documents of a request, `workers` the number of requests at a time. `dense` is "hnsw" for
+    dense vectors in a graph, whose search is approximate.
+    """
+
+    shards: Count | None = None
+    replicas: CountOrZero | None = None
+    refresh: str | None = None
+    bulk: Count | None = None
+    workers: Count = 1
+    dense: Literal["exact", "hnsw"] = "exact"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class OpeningOptions:
+    """Options of a search: with `partial`, it answers also while shards are not available, and says so."""
+
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.partial, bool):
+            raise ArgumentError(f"partial must be true or false, not {self.partial!r}")
+
+
+def about(engine: str) -> About:
+    """Return the properties of an engine of this family."""
+    return About(
+        engine,
+        exact=True,
+        precision="9 bits",
+        max_terms=1_024,  # clauses of a query: indices.query.bool.max_clause_count is at least this
+        durable=True,
+        filters=True,
+        spaces=("sparse", "bm25", "dense"),
+        part=2048,
+        options=LuceneOptions,
+        opening=OpeningOptions,
+    )
+
+
+class LuceneStore(ServerStore):
+    """An index of a server that searches with Lucene; a subclass brings the driver and the query."""
+
+    page = 512
+    max_hits = 10_000  # index.max_result_window
+    kind = "index"
+    opening = OpeningOptions()
+    feature: ClassVar[str]  # type of a field of weighted terms
+    state: ClassVar[tuple[str, str]]  # parameters of a request for the mapping, to read and to write
+
+    def __init__(self, address: str, *, new: bool = False) -> None:
+        servers = servers_of(address, PORTS)
+        self.place, self.name = masked(address), servers[0].name
+        if re.search(FORBIDDEN_NAMES, self.name):
+            allowed = "lower-case letters, digits, -, _ and . (first a letter or digit)"
+            raise ArgumentError(f"{self.place}: the name of an index has {allowed}: {self.name.lower()!r}, for example")
+        self._path = f"/{quote(self.name, safe='')}"
+        self.driver_errors = self._connect(servers)
+
+    @abstractmethod
+    def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
+        """Make the driver of nodes of one cluster, and return the types of its errors."""
+
+    @abstractmethod
+    def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
+        """Send a request, and return the answer; a body that is a list is sent as lines of JSON.
+
+        `missing`, if it is given, is the answer for an index that does not exist.
+        """
+
+    @abstractmethod
+    def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
+        """Return the query that scores by the dot product with these weights."""
+
+    @abstractmethod
+    def _dense_field(self, dimensions: int) -> Mapping[str, object]:
+        """Return the mapping of the field of dense vectors, for the option `dense`."""
+
+    def _dense_settings(self) -> dict[str, object]:
+        """Return the settings of an index with that field."""
+        return {}
+
+    @abstractmethod
+    def _dense_query(
+        self, vector: Sequence[float], k: int, conditions: Sequence[Mapping[str, object]]
+    ) -> Mapping[str, object]:
+        """Return the query that scores documents by the inner product with a vector, plus `DENSE_ZERO`.
+
+        Of products below 0 it may make any scores below `DENSE_ZERO`.
+        """
+
+    def _make(self, record: Mapping[str, object]) -> None:
+        keyword = {"type": "keyword", "doc_values": False}
+        properties = {
+            "id": {"type": "keyword"},
+            "title": {"type": "text"},
+            "text": {"type": "text"},
+            "fields": {"type": "object", "enabled": False},
+            "stored": {"type": "object", "enabled": False},
+            "equal": keyword,
+            "order": keyword,
+        } | {space: {"type": self.feature} for space in self.spaces if space != "dense"}
+        mappings = {"dynamic": False, "_meta": {"vocable": record}, "properties": properties}
+        names = {"shards": "number_of_shards", "replicas": "number_of_replicas", "refresh": "refresh_interval"}
+        given = {known: value for name, known in names.items() if (value := getattr(self.options, name)) is not None}
+        if dimensions := self.spaces.get("dense"):
+            properties["dense"] = self._dense_field(dimensions)
+            given |= self._dense_settings()
+        elif self.options.dense != "exact":
+            raise ArgumentError(f"dense={self.options.dense}: the collection has no dense vectors")
+        self._send("PUT", "", {"mappings": mappings} | ({"settings": {"index": given}} if given else {}))
+
+    def _read_record(self) -> Mapping[str, Any]:
+        found = self._ask(self._mappings, self._path)
+        if len(found) > 1:
+            indexes = ", ".join(sorted(found))
+            raise VectorsError(
+                f"{self.place}: {self.name!r} is an alias of {len(found)} indexes: name one of {indexes}"
+            )
+        [index] = found.values()
+        record: Mapping[str, Any] = index["mappings"]["_meta"]["vocable"]
+        return record
+
+    def _mappings(self, path: str) -> dict[str, Any]:
+        """Return the mappings by index of the index or alias with this path; {} without one.
+
+        What reads takes them from the node that it asks: without most of its nodes, a cluster has no other state.
+        """
+        found: dict[str, Any] = self._request("GET", f"{path}/_mapping?{self.state[writing.get()]}", None, missing={})
+        return found
+
+    def _write_record(self, record: Mapping[str, object]) -> None:
+        self._send("PUT", "/_mapping", {"_meta": {"vocable": record}})
+
+    def _refuse(self, document: Document) -> str | None:
+        size = len(document.id.encode())
+        return f"an id of {size:,} bytes, Lucene stores {LONGEST_ID:,}" if size > LONGEST_ID else None
+
+    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
+        super().upsert(documents, vectors)
+        self._refresh()
+
+    def delete(self, ids: Sequence[str]) -> int:
+        count = super().delete(ids)
+        self._refresh()
+        return count
+
+    def _refresh(self) -> None:
+        """Let searches see what is written, unless the server does so at an interval."""
+        if self.options.refresh is None:
+            self.optimize()
+
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+        actions = dict[str, list[Mapping[str, object]]]()
+        for document, some in zip(documents, rows, strict=True):
+            equal, order = filter_keys(document.fields)
+            source = document._asdict() | {"fields": dict(document.fields), "equal": equal, "stored": {}}
+            source["order"] = [f"{key}{_sortable(number)}" for key, number in order.items()]
+            for space, row in zip(self.spaces, some, strict=True):
+                source[space] = row.tolist() if isinstance(row, np.ndarray) else features(*row)
+                source["stored"][space] = packed(row)
+            actions[document.id] = [{"index": {"_id": key_of(document.id)}}, source]
+        self._bulk(actions)
+
+    def _delete(self, ids: Sequence[str]) -> int:
+        results = self._bulk({identifier: [{"delete": {"_id": key_of(identifier)}}] for identifier in ids})
+        return results.count("deleted")
+
+    def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
+        return {name: Document(**source) for name, source in self._found(ids, Document._fields).items()}
+
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+        found = self._found(ids, ["id", f"stored.{space}"])
+        return {name: unpacked(source["stored"][space], space) for name, source in found.items()}
+
+    def ids(self) -> Iterator[str]:
+        body: dict[str, object] = {"size": self.max_hits, "sort": [{"id": "asc"}], "_source": ["id"]}
+        while hits := self._whole("POST", "/_search", body)["hits"]["hits"]:
+            yield from (hit["_source"]["id"] for hit in hits)
+            body["search_after"] = hits[-1]["sort"]
+
+    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
+        conditions = [] if filter is None else [_condition(filter)]
+        for row in rows:
+            if isinstance(row, np.ndarray):
+                scale, lowest = dense_scale(row), DENSE_ZERO
+                query = self._dense_query((row / scale).tolist(), k, conditions)
+            else:
+                # A linear query takes no weight above 64; a power of two changes only the exponent of a score.
+                scale, lowest = 2.0 ** max(0, math.ceil(math.log2(row[1].max(initial=1) / MAX_QUERY_WEIGHT))), 0.0
+                weighted = self._query_of(space, features(row[0], row[1] / scale))
+                query = {"bool": {"must": [weighted], "filter": conditions}}
+            body = {
+                "size": k,
+                "query": query,
+                "sort": [{"_score": "desc"}, {"id": "asc"}],
+                "track_scores": True,
+                "track_total_hits": False,
+                "_source": ["id"],
+            }
+            empty = not (row.any() if isinstance(row, np.ndarray) else len(row[0]))
+            hits = [] if empty else self._searched(body)["hits"]["hits"]
+            yield [(hit["_source"]["id"], (hit["_score"] - lowest) * scale) for hit in hits]
+
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        counts, documents = dict[int, int](), 0
+        for start in range(0, max(1, len(columns)), TERMS_ASKED):
+            some = columns[start : start + TERMS_ASKED]
+            filters = {str(column): self._query_of(space, {str(column): 1.0}) for column in some}
+            body: dict[str, object] = {"size": 0, "track_total_hits": True}
+            answer = self._searched(body | ({"aggs": {"terms": {"filters": {"filters": filters}}}} if some else {}))
+            buckets = answer["aggregations"]["terms"]["buckets"] if some else {}
+            counts |= {int(name): int(bucket["doc_count"]) for name, bucket in buckets.items()}
+            documents = int(answer["hits"]["total"]["value"])
+        return counts, documents
+
+    def _named(self, name: str) -> str | None:
+        return next(iter(self._mappings(f"/{quote(name, safe='')}")), None)
+
+    def _take_name(self, name: str) -> None:
+        before = self._named(name)
+        actions: list[object] = [{"add": {"index": self.name, "alias": name}}]
+        if before is not None:
+            index = {"index": before}
+            actions[:0] = [{"remove_index": index} if before == name else {"remove": index | {"alias": name}}]
+        self._request("POST", "/_aliases", {"actions": actions})
+
+    def _exists(self) -> bool:
+        return bool(self._ask(self._mappings, self._path))
+
+    def optimize(self) -> None:
+        """Let searches see what is written; the server merges by itself."""
+        len(self)  # the server would wait a minute for a lost shard
+        answer = self._send("POST", "/_refresh")
+        if answer["_shards"]["failed"]:
+            raise UnavailableError(f"{self.place}: {left_out(answer, self.name)}")
+
+    def drop(self) -> None:
+        self._send("DELETE", "")
+
+    def __len__(self) -> int:
+        return int(self._whole("GET", "/_count")["count"])
+
+    def count(self, filter: Filter) -> int:
+        return int(self._whole("POST", "/_count", {"query": _condition(filter)})["count"])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the index on disk, without its copies on other nodes."""
+        len(self)  # raises an error while a shard is missing
+        return int(self._send("GET", "/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"])
+
+    def _send(self, method: str, path: str, body: object = None) -> Any:
+        return self._ask(self._request, method, self._path + path, body)
+
+    def _whole(self, method: str, path: str, body: object = None) -> Any:
+        """Return an answer of all shards; `UnavailableError` if some are not available all the time."""
+
+        def send() -> Any:
+            answer = self._request(method, self._path + path, body)
+            if lacking := left_out(answer, self.name):
+                if self.opening.partial and not writing.get():  # nobody waits for the rest
+                    raise UnavailableError(f"{self.place}: {lacking}")
+                raise BusyError(lacking)
+            return answer
+
+        return self._ask(send)
+
+    def _searched(self, body: object) -> Any:
+        """Return the answer to a search, of all shards unless it may be partial."""
+        if not self.opening.partial:
+            return self._whole("POST", "/_search", body)
+        answer = self._send("POST", "/_search", body)
+        if lacking := left_out(answer, self.name):
+            self.note_missing(lacking)
+        return answer
+
+    def _bulk(self, actions: Mapping[str, Sequence[Mapping[str, object]]]) -> list[str]:
+        """Carry out actions, the lines of each by the id of its document, and return their results.
+
+        Those that the server was too busy for, or has no shard for, are sent again, without the others. Raises
+        `UnavailableError` with what is left of them, and `VectorsError` with the document and the reason for one that
+        the server refuses.
+        """
+        left = {key_of(identifier): identifier for identifier in actions}
+        results = list[str]()
+
+        def send() -> None:
+            lines = [line for identifier in left.values() for line in actions[identifier]]
+            reason = "no result"
+            for item in self._request("POST", f"{self._path}/_bulk?timeout={SHARD_SECONDS}s", lines)["items"]:
+                [one] = item.values()
+                error = one.get("error") or {}
+                if "cluster_block" in error.get("type", "") or (error and not passes(one["status"])):
+                    document = f"document {left[one['_id']]!r}" if one["_id"] in left else one["_id"]
+                    raise self._refused(one["status"], error) or VectorsError(
+                        f"{self.place}: {document}: {reason_of(error)}"
+                    )
+                if error:
+                    reason = reason_of(error)
+                elif left.pop(one["_id"], None) is not None:
+                    results.append(one["result"])
+            if left:
+                raise BusyError(f"{len(left)} of {len(actions)} documents of a request: {reason}")
+
+        try:
+            self._ask(send)
+        except UnavailableError as error:
+            error.unwritten = list(left.values())
+            raise
+        return results
+
+    def _reason(self, error: Exception) -> str:
+        status, content = self._answered(error)
+        return f"{status} {reason_of(content)}" if content else unreached(str(error))
+
+    def _refusal(self, error: Exception) -> VectorsError | None:
+        return self._refused(*self._answered(error))
+
+    def _refused(self, status: int | None, error: Mapping[str, Any]) -> VectorsError | None:
+        return refusal_of(status, error, f"{self.place}: ", self.name)
+
+    @abstractmethod
+    def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
+        """Return the status and the error of the answer that a driver's error has; None and {} without an answer."""
+
+    def _found(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the named parts of the documents' sources, by id."""
+        body = {"docs": [{"_id": key_of(identifier), "_source": list(names)} for identifier in ids]}
+
+        def send() -> list[Mapping[str, Any]]:
+            found: list[Mapping[str, Any]] = self._request("POST", f"{self._path}/_mget", body)["docs"]
+            if errors := [one["error"] for one in found if "error" in one]:
+                kept = f"{len(errors)} of {len(ids)} documents cannot be read, their shards are not available"
+                raise BusyError(f"{kept} ({errors[0].get('type')})")
+            return found
+
+        sources = [one["_source"] for one in self._ask(send) if one.get("found")]
+        return {source["id"]: source for source in sources}
+
+
+def _sortable(number: float) -> str:
+    """Return 16 hexadecimal digits that sort as the numbers do.
+
+    >>> sorted([2.5, -1.0, 0.0, -3.0], key=_sortable)
+    [-3.0, -1.0, 0.0, 2.5]
+    """
+    [bits] = struct.unpack(">Q", struct.pack(">d", number + 0.0))
+    return f"{bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63):016x}"
+
+
+def _condition(filter: Filter) -> Mapping[str, object]:
+    def leaf(comparison: Comparison) -> Mapping[str, object]:
+        key = comparison_key(comparison)
+        if comparison.operator == "=":
+            return {"term": {"equal": key}}
+        other = {"gte": key} if "<" in comparison.operator else {"lt": f"{key}g"}  # the other end of this key's numbers
+        bound = {RANGES[comparison.operator]: f"{key}{_sortable(bound_of(comparison))}"}
+        return {"range": {"order": bound | other}}
+
+    return translate(
+        filter,
+        leaf,
+        lambda parts: {"bool": {"filter": parts}},
+        lambda parts: {"bool": {"should": parts, "minimum_should_match": 1}},
+        lambda part: {"bool": {"must_not": [part]}},
+    )

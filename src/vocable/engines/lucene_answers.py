@@ -1,0 +1,82 @@
+"""Answers of Elasticsearch and OpenSearch: the part that they leave out, and their errors in our words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vocable.engines.server import BUSY_STATUSES
+from vocable.errors import NoSpaceError, VectorsError
+
+LOGINS = {401: "user or password is wrong or missing", 403: "the user may not do this"}
+
+
+def left_out(answer: Mapping[str, Any], name: str) -> str | None:
+    """Return what an answer of the index `name` leaves out; None if it is of all shards and their whole content."""
+    shards = answer["_shards"]
+    if lacking := shards["total"] - shards["successful"]:  # a shard without a node is not among the failed ones
+        verb = "is" if lacking == 1 else "are"
+        failures = [failure["reason"] for failure in shards.get("failures", ())]
+        why = f" ({reason_of(failures[0])})" if failures else ""
+        return f"{lacking} of {shards['total']} shards of {name} {verb} not available{why}"
+    return f"the search of {name} was cut short" if answer.get("timed_out") else None
+
+
+def reason_of(error: Mapping[str, Any]) -> str:
+    """Return the type and the reason of an error as the server writes it.
+
+    >>> reason_of({"type": "x", "reason": "all failed", "root_cause": [{"type": "y", "reason": "no such field"}]})
+    'y: no such field'
+    """
+    cause = (error.get("root_cause") or [error])[0]
+    kind, reason = cause.get("type", error.get("type")), cause.get("reason")
+    return str(kind) if reason is None else f"{kind}: {reason}"
+
+
+def unreached(message: str) -> str:
+    """Return the message of a driver that had no answer, without the names of its classes.
+
+    >>> unreached("ConnectionError(<...>: [Errno 111] Connection refused) caused by: NewConnectionError(<...>)")
+    'no connection: Connection refused'
+    """
+    if "timed out" in message.lower():
+        return "the server does not answer in time"
+    found = re.search(r"\[Errno -?\d+\] ([^)']+)", message)
+    return f"no connection: {found[1]}" if found else message
+
+
+def error_in(content: str) -> Mapping[str, Any]:
+    """Return the error in the content of an answer."""
+    try:
+        error = json.loads(content)["error"]
+    except (ValueError, KeyError, TypeError):
+        error = content
+    return error if isinstance(error, dict) else {"type": error}
+
+
+def passes(status: int) -> bool:
+    """Return whether the error of a document may pass; 500 is of a node that has just gone."""
+    return status in BUSY_STATUSES or status == 500
+
+
+def refusal_of(status: int | None, error: Mapping[str, Any], where: str, name: str) -> VectorsError | None:
+    """Return the error of a request that is of no use to repeat, in our words; None for any other.
+
+    The message begins with `where`; `name` is the index.
+    """
+    kind, reason = str(error.get("type")), str(error.get("reason"))
+    if kind == "cluster_block_exception" and "SERVICE_UNAVAILABLE" not in reason:
+        if "flood-stage" in reason:
+            return NoSpaceError(f"{where}the index {name} is read-only, the disk of a node is full: free space there")
+        return VectorsError(f"{where}the index {name} is blocked: {reason}")
+    if lacking := re.search(r"No handler for type \[(\w+)\]|unknown setting \[index\.knn\]", reason):
+        type_ = lacking[1] or "knn_vector"
+        less = ", or index without dense vectors (--no-dense)" if "field [dense]" in reason or not lacking[1] else ""
+        return VectorsError(
+            f"{where}the server has no fields of the type {type_}: install the module that has them{less}"
+        )
+    if status in LOGINS:
+        return VectorsError(f"{where}{LOGINS[status]} (the server answers {status})")
+    return None

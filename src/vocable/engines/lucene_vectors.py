@@ -1,0 +1,49 @@
+"""Vectors in documents of Elasticsearch and OpenSearch, and the scale of queries by dense ones."""
+
+from __future__ import annotations
+
+import base64
+import math
+
+import numpy as np
+
+from vocable.engines.base import Row
+from vocable.engines.protocols import Space
+
+DENSE_ZERO = 1.0  # score of a product of 0; OpenSearch gives a product p > 0 the score p + 1
+DENSE_EXPONENT = 40  # the largest weight of a query is below 2 to this power
+CANDIDATES = 100  # least number of documents that a graph is searched for; the best k of them are hits
+
+
+def features(columns: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    """Return weights by the names of their columns."""
+    return dict(zip(map(str, columns.tolist()), weights.tolist(), strict=True))
+
+
+def packed(row: Row) -> str:
+    """Return a row with all its bits as text."""
+    parts = [row.astype("<f4")] if isinstance(row, np.ndarray) else [row[0].astype("<i4"), row[1].astype("<f4")]
+    return base64.b64encode(b"".join(part.tobytes() for part in parts)).decode()
+
+
+def unpacked(text: str, space: Space) -> Row:
+    """Return the row of a text that `packed` made."""
+    content = base64.b64decode(text)
+    half = 0 if space == "dense" else len(content) // 2
+    weights = np.frombuffer(content[half:], "<f4")
+    return weights if space == "dense" else (np.frombuffer(content[:half], "<i4"), weights)
+
+
+def dense_scale(vector: np.ndarray) -> float:
+    """Return a power of two by which a query [d] is divided, so that the 1 added to a score takes none of its bits.
+
+    Scores are float32: of 0.001 + 1, half the bits of 0.001 are left.
+
+    >>> bool(np.float32(1 + np.float32(0.001)) - 1 == np.float32(0.001))
+    False
+    >>> scale = dense_scale(np.float32([0.001]))
+    >>> bool((np.float32(1 + np.float32(0.001) / scale) - 1) * scale == np.float32(0.001))
+    True
+    """
+    largest = float(np.abs(vector).max(initial=0))
+    return 2.0 ** ((math.frexp(largest)[1] if largest else 0) - DENSE_EXPONENT)

@@ -1,0 +1,343 @@
+"""Milvus: a server, or Milvus Lite in a local folder.
+
+The address is http(s)://HOST:PORT/COLLECTION, or for Milvus Lite the path of a folder, NAME.db, which holds one
+collection, "vocable". User and password, or a token as the password alone, are in the address or in MILVUS_TOKEN.
+
+Milvus has no empty vectors: each empty vector gets an entry in a column that nothing else has, one column for documents
+and one for queries, so that a document without terms is kept and is never a hit. The key of a document is derived from
+its id; `equal` and `order` are the keys for filters; the settings are a property of the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from vocable.core.tables import masked
+from vocable.data import Document
+from vocable.engines.addresses import server_of
+from vocable.engines.base import UNBOUNDED, Hits, Row, key_of
+from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
+from vocable.engines.filters import Comparison, Filter
+from vocable.engines.protocols import About, Space
+from vocable.engines.server import ServerStore, patience, patiently
+from vocable.errors import ArgumentError, VectorsError, require_extra
+from vocable.options import Count, CountOrZero, check_fields
+
+LONGEST_TEXT = 65_535  # bytes of a text or of fields
+MOST_ASKED = 500  # terms that are counted one by one, more than a query has; a recount has more
+MOST_VALUES = 4_096  # values in the fields of a document, and terms
+
+
+@dataclass(frozen=True)
+class MilvusOptions:
+    """Options of Milvus; without one, the server decides.
+
+    `shards` divide the writing of a collection; `replicas` are copies in memory beside the first, for searches. `bulk`
+    is the number of documents of a request.
+    """
+
+    shards: Count | None = None
+    replicas: CountOrZero | None = None
+    bulk: Count | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class Milvus(ServerStore):
+    """A collection of Milvus; a request of 1,000 documents is written as a whole."""
+
+    about = About(
+        "milvus",
+        exact=True,
+        max_nonzeros=MOST_VALUES,
+        durable=True,
+        filters=True,
+        spaces=("sparse", "bm25", "dense"),
+        options=MilvusOptions,
+    )
+    max_hits = 16_384
+    ties_by_id = False
+    joint = "_"  # names have letters, digits and this
+
+    def __init__(self, address: str, *, new: bool = False) -> None:
+        pymilvus = require_extra("pymilvus", "milvus")
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints a traceback of each error that it raises
+        self.place, self.driver_errors, self._types = masked(address), (pymilvus.MilvusException,), pymilvus.DataType
+        if "://" in address:
+            server = server_of(address, {"http": 19530, "https": 443})
+            self.name, token = server.name, os.environ.get("MILVUS_TOKEN", "")
+            if server.password:
+                token = f"{server.user}:{server.password}" if server.user else server.password
+            login = {"uri": server.url, "token": token}
+        else:
+            self.name, login = "vocable", {"uri": address}
+            if not address.endswith(".db"):
+                raise ArgumentError(f"{address}: the folder of Milvus Lite must be named NAME.db")
+            require_extra("milvus_lite", "milvus")
+            if not new and not Path(address).exists():
+                raise VectorsError(f"{address}: there is no such folder")
+            if not Path(address).parent.is_dir():
+                raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
+        self._read: dict[Space, tuple[object, Counter[int]]] = {}  # of Milvus Lite, all counts with their version
+        self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
+
+    def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """Call the driver, which repeats requests itself until a time is over."""
+        if getattr(call, "__self__", None) is self._client:
+            named["timeout"] = patience()
+        return super()._ask(call, *given, **named)
+
+    def _wait(self, error: Exception) -> float | None:
+        spent = any(words in str(error) for words in ("Retry timeout", "Retry run out"))
+        return math.inf if spent else None
+
+    def _make(self, record: Mapping[str, Any]) -> None:
+        types, client = self._types, self._client
+        schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+        indexes = client.prepare_index_params()
+        schema.add_field("key", types.VARCHAR, is_primary=True, max_length=32)
+        for name in ("id", "title", "text"):
+            schema.add_field(name, types.VARCHAR, max_length=LONGEST_TEXT)
+        for name in ("fields", "order"):
+            schema.add_field(name, types.JSON)
+        schema.add_field("equal", types.ARRAY, element_type=types.VARCHAR, max_capacity=MOST_VALUES, max_length=24)
+        for space, columns in self.spaces.items():
+            if space == "dense":
+                schema.add_field(space, types.FLOAT_VECTOR, dim=columns)
+            else:
+                schema.add_field(space, types.SPARSE_FLOAT_VECTOR)
+                schema.add_field(f"{space}_terms", types.ARRAY, element_type=types.INT64, max_capacity=MOST_VALUES)
+            kind = "FLAT" if space == "dense" else "SPARSE_INVERTED_INDEX"
+            indexes.add_index(space, index_type=kind, metric_type="IP")
+        self._ask(
+            client.create_collection,
+            self.name,
+            schema=schema,
+            index_params=indexes,
+            consistency_level="Strong",
+            properties={"vocable": json.dumps(record)},
+            **({} if self.options.shards is None else {"num_shards": self.options.shards}),
+        )
+        for space in self.spaces:
+            if space != "dense":
+                self._index_terms(f"{space}_terms")
+        if self.options.replicas:  # it is loaded for searches already, without further copies
+            self._ask(client.release_collection, self.name)
+            self._load(record)
+
+    def _index_terms(self, name: str) -> None:
+        """Index the columns of terms, by which documents are counted; Milvus Lite has no such index, and scans them."""
+        indexes = self._client.prepare_index_params()
+        indexes.add_index(name, index_type="INVERTED")
+        try:
+            self._ask(self._client.create_index, self.name, indexes)
+        except VectorsError as error:
+            if "does not support scalar index" not in str(error):
+                raise
+
+    def _exists(self) -> bool:
+        return bool(self._ask(self._client.has_collection, self.name))
+
+    def _named(self, name: str) -> str | None:
+        if not self._client.has_collection(name):
+            return None
+        return str(self._client.describe_collection(name)["collection_name"])
+
+    def _take_name(self, name: str) -> None:
+        """Let an alias mean this collection; a collection that has the name itself is removed first."""
+        before = self._named(name)
+        if before == name:
+            self._client.drop_collection(name)
+        change = self._client.create_alias if before in (None, name) else self._client.alter_alias
+        change(self.name, name)
+
+    @classmethod
+    def numbered(cls, address: str, number: int) -> str:
+        if "://" not in address:
+            raise ArgumentError("replace is for servers, not for Milvus Lite: index to another folder")
+        return super().numbered(address, number)
+
+    def _read_record(self) -> Mapping[str, Any]:
+        record = self._described()
+        with patiently():  # reading a collection into memory takes longer than a search
+            self._load(record)
+        return record
+
+    def version(self) -> object:
+        return self._described().get("version")
+
+    def _described(self) -> Mapping[str, Any]:
+        """Return the record of a collection that may not be loaded for searches."""
+        described = self._ask(self._client.describe_collection, self.name)
+        record: Mapping[str, Any] = json.loads(described["properties"]["vocable"])
+        return record
+
+    def _load(self, record: Mapping[str, Any]) -> None:
+        replicas = record["settings"].get("engine_options", {}).get("replicas")
+        self._ask(self._client.load_collection, self.name, **({"replica_number": replicas + 1} if replicas else {}))
+
+    def _write_record(self, record: Mapping[str, object]) -> None:
+        self._ask(self._client.alter_collection_properties, self.name, properties={"vocable": json.dumps(record)})
+
+    def _refuse(self, document: Document) -> str | None:
+        for name, text in (document._asdict() | {"fields": json.dumps(dict(document.fields))}).items():
+            if (size := len(text.encode())) > LONGEST_TEXT:
+                return f"its {name} has {size:,} bytes, Milvus stores {LONGEST_TEXT:,}"
+        if (count := len(filter_keys(document.fields).equal)) > MOST_VALUES:
+            return f"its fields have {count:,} values, Milvus stores {MOST_VALUES:,}"
+        return "Milvus rounds whole numbers beyond 64 bits" if beyond_64_bits(document.fields) else None
+
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+        entries = [
+            document._asdict()
+            | {"key": key_of(document.id), "fields": dict(document.fields)}
+            | filter_keys(document.fields)._asdict()
+            | {space: self._vector(row, space, 0) for space, row in zip(self.spaces, some, strict=True)}
+            | {
+                f"{space}_terms": row[0].tolist()
+                for space, row in zip(self.spaces, some, strict=True)
+                if space != "dense"
+            }
+            for document, some in zip(documents, rows, strict=True)
+        ]
+        self._ask(self._client.upsert, self.name, entries)
+
+    def _delete(self, ids: Sequence[str]) -> int:
+        found = list(self._found(ids, ["id"]))
+        if found:
+            self._ask(self._client.delete, self.name, filter=_among(found))
+        return len(found)
+
+    def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
+        found = self._found(ids, Document._fields).items()
+        return {i: Document(*(entry[name] for name in Document._fields)) for i, entry in found}
+
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+        found = {name: entry[space] for name, entry in self._found(ids, ["id", space]).items()}
+        if space == "dense":
+            return found
+        spare, rows = self.spaces[space] or UNBOUNDED, {}
+        for name, weights in found.items():
+            kept = {int(column): weight for column, weight in weights.items() if int(column) < spare}
+            rows[name] = list(kept), list(kept.values())
+        return rows
+
+    def ids(self) -> Iterator[str]:
+        iterator = self._ask(self._client.query_iterator, self.name, batch_size=self.page, output_fields=["id"])
+        while True:
+            found = self._ask(iterator.next)
+            if not found:
+                break
+            yield from (entry["id"] for entry in found)
+        iterator.close()
+
+    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
+        found = self._ask(
+            self._client.search,
+            self.name,
+            [self._vector(row, space, 1) for row in rows],
+            anns_field=space,
+            limit=k,
+            filter="" if filter is None else _condition(filter),
+            output_fields=["id"],
+            search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
+        )
+        return ([(hit["entity"]["id"], hit["distance"]) for hit in one] for one in found)
+
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        """Count by an array of the terms' columns: a sparse vector has no filter."""
+        if "://" not in self.place or len(columns) > MOST_ASKED:
+            return self._all_counts(space), len(self)
+        conditions = {column: f"array_contains({space}_terms, {column})" for column in columns}
+        return {column: self._count_where(condition) for column, condition in conditions.items()}, len(self)
+
+    def _all_counts(self, space: Space) -> Mapping[int, int]:
+        """Count all terms by reading all arrays, once for each version.
+
+        Milvus Lite would scan them for each term; of a server, this is for more terms than a query has.
+        """
+        version, known = self.version(), self._read.get(space)
+        if known is None or version is None or known[0] != version:
+            counts, ids = Counter[int](), self.ids()
+            while names := list(islice(ids, self.page)):
+                for entry in self._found(names, ["id", f"{space}_terms"]).values():
+                    counts.update(map(int, entry[f"{space}_terms"]))
+            known = self._read[space] = version, counts
+        return known[1]
+
+    def optimize(self) -> None:
+        """Put added documents into segments of their own, and remove deleted ones from segments."""
+        self._ask(self._client.flush, self.name)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def drop(self) -> None:
+        """Remove the collection, and the folder of Milvus Lite."""
+        self._ask(self._client.drop_collection, self.name)
+        if "://" not in self.place:
+            self._client.close()
+            shutil.rmtree(self.place)
+
+    def __len__(self) -> int:
+        return self._count_where("")
+
+    def count(self, filter: Filter) -> int:
+        return self._count_where(_condition(filter))
+
+    def _count_where(self, condition: str) -> int:
+        [entry] = self._ask(self._client.query, self.name, filter=condition, output_fields=["count(*)"])
+        return int(entry["count(*)"])
+
+    @property
+    def nbytes(self) -> int | None:
+        """Size of the files of Milvus Lite; a server does not report it."""
+        files = () if "://" in self.place else Path(self.place).rglob("*")
+        return sum(file.stat().st_size for file in files if file.is_file()) or None
+
+    def _vector(self, row: Row, space: Space, spare: int) -> Any:
+        """Return the row in the driver's form; an empty row has an entry in a spare column."""
+        if space == "dense":
+            return row.tolist()
+        return dict(zip(row[0].tolist(), row[1].tolist(), strict=True)) or {
+            (self.spaces[space] or UNBOUNDED) + spare: 1.0
+        }
+
+    def _found(self, ids: Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
+        """Return the entries of documents by id."""
+        entries = self._ask(self._client.query, self.name, filter=_among(ids), output_fields=list(columns))
+        return {entry["id"]: entry for entry in entries}
+
+
+ENGINE = Milvus
+
+
+def _among(ids: Sequence[str]) -> str:
+    return f"key in {json.dumps([key_of(identifier) for identifier in ids])}"
+
+
+def _condition(filter: Filter) -> str:
+    """Return the filter as an expression of Milvus, which contains only digests and numbers."""
+
+    def leaf(comparison: Comparison) -> str:
+        if comparison.operator == "=":
+            return f'array_contains(equal, "{comparison_key(comparison)}")'
+        key = f'order["{comparison_key(comparison)}"]'
+        # `not` of a comparison with a missing value would be neither true nor false.
+        return f"(exists {key} and {key} {comparison.operator} {bound_of(comparison)!r})"
+
+    def joined(word: str) -> Callable[[list[str]], str]:
+        return lambda parts: f"({f' {word} '.join(parts)})"
+
+    return translate(filter, leaf, joined("and"), joined("or"), lambda part: f"not {part}")

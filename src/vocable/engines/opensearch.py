@@ -1,0 +1,118 @@
+"""OpenSearch: `rank_features` fields, queried with linear functions, and `knn_vector` fields, scored by a script.
+
+The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with several HOST:PORT of one cluster between commas; user and
+password can also be in OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is
+approximate and stores 8 bits; it is not used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vocable.engines.addresses import Server
+from vocable.engines.lucene import LuceneStore, about
+from vocable.engines.lucene_answers import error_in, reason_of
+from vocable.engines.lucene_vectors import CANDIDATES
+from vocable.engines.protocols import Space
+from vocable.engines.server import BUSY_STATUSES, SHARD_SECONDS, BusyError, seconds_left, seconds_of
+from vocable.errors import require_extra
+
+
+class OpenSearch(LuceneStore):
+    """An index of OpenSearch."""
+
+    about = about("opensearch")
+    feature = "rank_features"
+    state = ("local=true", f"cluster_manager_timeout={SHARD_SECONDS}s")
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
+        self._driver = driver = require_extra("opensearchpy", "opensearch")
+        user = servers[0].user or os.environ.get("OPENSEARCH_USERNAME")
+        password = servers[0].password or os.environ.get("OPENSEARCH_PASSWORD")
+        login = (user, password) if user and password else None
+        self._client = driver.OpenSearch([server.url for server in servers], http_auth=login)
+        self._nodes, self._node = list(self._client.transport.connection_pool.connections), 0
+        return (driver.OpenSearchException,)
+
+    def _wait(self, error: Exception) -> float | None:
+        lost = isinstance(error, self._driver.ConnectionError) and not isinstance(error, self._driver.SSLError)
+        return 0.0 if lost and self.reached else None
+
+    def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
+        status, info = getattr(error, "status_code", None), getattr(error, "info", None)
+        if not isinstance(status, int):  # "N/A" and the like: there was no answer
+            return None, {}
+        found = info.get("error") if isinstance(info, dict) else None
+        return status, found if isinstance(found, dict) else {}
+
+    def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
+        dumps = self._client.transport.serializer.dumps
+        lines = body if isinstance(body, list) else [] if body is None else [body]
+        sent = "".join(f"{dumps(line)}\n" for line in lines).encode() or None
+        status, headers, content = self._answer(method, path, sent, missing is not None)
+        if status == 404:
+            return missing
+        return self._client.transport.deserializer.loads(content, headers.get("content-type"))
+
+    def _answer(self, method: str, path: str, body: bytes | None, absent: bool) -> tuple[int, Mapping[str, str], str]:
+        """Return status, headers and content of the answer of a node: the one that answered last, or the next.
+
+        Of several nodes each has its share of the time, as one may be there and not answer.
+
+        The driver's transport would repeat a request three times without a pause, and hide the header `Retry-After`.
+        """
+        ignored = (404, *BUSY_STATUSES) if absent else BUSY_STATUSES
+        seconds = seconds_left(len(self._nodes))
+        for tried in range(1, len(self._nodes) + 1):
+            try:
+                status, headers, content = self._nodes[self._node].perform_request(
+                    method, path, body=body, timeout=seconds, ignore=ignored
+                )
+                break
+            except self._driver.ConnectionError:
+                self._node = (self._node + 1) % len(self._nodes)
+                # A making that was carried out would be refused by the next node: `_ask` knows that it is repeated.
+                if tried == len(self._nodes) or (method == "PUT" and self.reached):
+                    raise
+        if status in BUSY_STATUSES:
+            self._node = (self._node + (status != 429)) % len(self._nodes)
+            said = error_in(content)
+            busy = BusyError(f"{status} {reason_of(said)}", seconds_of(headers.get("retry-after")))
+            raise self._refused(status, said) or busy
+        return status, headers, content
+
+    def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
+        # Functions other than `linear` would change the weights.
+        products = [
+            {"rank_feature": {"field": f"{space}.{column}", "linear": {}, "boost": weight}}
+            for column, weight in weights.items()
+        ]
+        return {"bool": {"should": products, "minimum_should_match": 1}}
+
+    def _dense_field(self, dimensions: int) -> Mapping[str, object]:
+        field: dict[str, object] = {"type": "knn_vector", "dimension": dimensions}
+        if self.options.dense == "hnsw":
+            field["method"] = {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}
+        return field
+
+    def _dense_settings(self) -> dict[str, object]:
+        return {"knn": True} if self.options.dense == "hnsw" else {}
+
+    def _dense_query(
+        self, vector: Sequence[float], k: int, conditions: Sequence[Mapping[str, object]]
+    ) -> Mapping[str, object]:
+        candidates: dict[str, object] = {"bool": {"filter": conditions}}
+        if self.options.dense == "hnsw":
+            near: dict[str, object] = {"vector": vector, "k": max(k, CANDIDATES)}
+            candidates = {"knn": {"dense": near | ({"filter": candidates} if conditions else {})}}
+        given = {"field": "dense", "query_value": vector, "space_type": "innerproduct"}
+        script = {"lang": "knn", "source": "knn_score", "params": given}
+        return {"script_score": {"query": candidates, "script": script}}
+
+
+ENGINE = OpenSearch

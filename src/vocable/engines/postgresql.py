@@ -1,0 +1,394 @@
+"""PostgreSQL with pgvector: documents and vectors in one table, searched exactly by a sequential scan.
+
+The address is a URI of libpq with one more parameter, `table` (default "vocable"):
+
+    postgresql://user@host:5432/database?table=name
+
+The table has the columns id, title, text, fields (jsonb), ranges (jsonb: the lowest and highest number and time of each
+field, for filters) and one for each space, and can be joined with others; its comment holds the settings. A second
+table, "NAME terms", counts the documents that have each term, and all documents; each transaction changes both. Libpq
+completes the address from PGHOST, PGUSER, PGPASSWORD, a service and ~/.pgpass.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import numpy as np
+
+from vocable.core.tables import masked
+from vocable.data import Document
+from vocable.engines.base import Hits, Row
+from vocable.engines.filter_keys import EXACT, bound_of, comparison_key, filter_keys, translate
+from vocable.engines.filters import Comparison, Filter
+from vocable.engines.protocols import About, Space
+from vocable.engines.server import TIMEOUT, ServerStore
+from vocable.errors import ArgumentError, require_extra
+from vocable.options import Count, check_fields
+
+COLUMNS = ("id", "title", "text", "fields", "ranges")
+DEFAULT_TABLE = "vocable"
+LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names
+ALL_DOCUMENTS = "documents"  # in place of a space, all documents
+COUNTS_ENDING = " terms"  # after the name of the table, the name of that which counts documents by term
+# SQLSTATEs that may pass: connection lost, too many connections, shutdown or crash or start, conflict of transactions.
+PASSING_STATES = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
+CONNECTION_LIMITS = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": TIMEOUT * 1000,
+}  # of a connection: seconds, milliseconds
+MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # of sparsevec and of vector
+
+
+@dataclass(frozen=True)
+class PostgreSQLOptions:
+    """Options of PostgreSQL: `partitions` divide the table by a hash of the id, so that a scan uses several workers."""
+
+    partitions: Count | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class PostgreSQL(ServerStore):
+    """A table of documents; up to 10,000 documents are written in one transaction."""
+
+    about = About(
+        "postgresql",
+        exact=True,
+        max_nonzeros=16_000,
+        max_terms=16_000,
+        durable=True,
+        filters=True,
+        spaces=("sparse", "bm25", "dense"),
+        options=PostgreSQLOptions,
+    )
+    page = 10_000
+    kind = "table"
+
+    def __init__(self, address: str, *, new: bool = False) -> None:
+        psycopg = require_extra("psycopg", "postgresql")
+        self._driver, self._sql = psycopg, psycopg.sql
+        parts = urlsplit(address)
+        parameters = parse_qsl(parts.query, keep_blank_values=True)
+        self.name = dict(parameters).get("table", DEFAULT_TABLE)
+        if not 0 < len(self.name.encode()) <= LONGEST_NAME - len(COUNTS_ENDING) or "\0" in self.name:
+            raise ArgumentError(
+                f"{masked(address)}: the name of a table has 1 to {LONGEST_NAME - len(COUNTS_ENDING)} bytes"
+            )
+        self.place, self.driver_errors = masked(address), (psycopg.Error,)
+        self._table = psycopg.sql.Identifier(self.name)
+        query = urlencode([pair for pair in parameters if pair[0] != "table"])
+        self._address = urlunsplit(parts._replace(query=query))
+        self._limits = {name: limit for name, limit in CONNECTION_LIMITS.items() if name not in dict(parameters)}
+        self._connection: Any = None
+        self._ask(self._connected)
+
+    def _connected(self) -> Any:
+        """Return the connection, a new one if it was lost."""
+        if self._connection is None or self._connection.closed:
+            self._connection = self._driver.connect(self._address, autocommit=True, **self._limits)
+        return self._connection
+
+    def _wait(self, error: Exception) -> float | None:
+        if isinstance(error, self._driver.OperationalError):
+            state = getattr(error, "sqlstate", None)
+            lost = state is None and self.reached  # without a state, there was no answer
+            return 0.0 if lost or str(state).startswith(PASSING_STATES) else None
+        return None
+
+    def _make(self, record: Mapping[str, object]) -> None:
+        """Make the table, and the extension pgvector if it is missing, which needs the right to do so."""
+        columns = []
+        for space, size in self.spaces.items():
+            if size > (MOST_DIMENSIONS if space == "dense" else MOST_COLUMNS):
+                raise ArgumentError(f"{space}: {size:,} columns, more than PostgreSQL stores")
+            kind = f"vector({size})" if space == "dense" else f"sparsevec({size or MOST_COLUMNS})"
+            columns.append(self._sql.SQL(", {} {} NOT NULL").format(self._sql.Identifier(space), self._sql.SQL(kind)))
+        self._execute("CREATE EXTENSION IF NOT EXISTS vector")
+        parts = self.options.partitions or 0
+        if parts and len(self._part(parts - 1).encode()) > LONGEST_NAME:
+            raise ArgumentError(f"{self.place}: the names of partitions would have more than {LONGEST_NAME} bytes")
+        divided = "PARTITION OF {table} FOR VALUES WITH (MODULUS {parts}, REMAINDER {part})"
+        # The statements are one transaction. The collation orders ids by code point, as Python does: the database
+        # breaks ties.
+        self._execute(
+            'CREATE TABLE {table} (id text COLLATE "C" PRIMARY KEY, title text NOT NULL, '
+            "text text NOT NULL, fields jsonb NOT NULL, ranges jsonb NOT NULL{vectors})"
+            + (" PARTITION BY HASH (id)" if parts else "")
+            + "".join(f"; CREATE TABLE {{p{part}}} {divided.replace('{part}', str(part))}" for part in range(parts))
+            + "; CREATE TABLE {terms} (space text, term int, df bigint NOT NULL, PRIMARY KEY (space, term))"
+            + "; COMMENT ON TABLE {table} IS {comment}",
+            vectors=self._sql.Composed(columns),
+            parts=self._sql.Literal(parts),
+            comment=self._comment(record),
+            **{f"p{part}": self._sql.Identifier(self._part(part)) for part in range(parts)},
+        )
+
+    def _part(self, number: int) -> str:
+        """Return the name of a partition."""
+        return f"{self.name} {number}"
+
+    def _exists(self) -> bool:
+        return bool(self._execute("SELECT to_regclass({name}) IS NOT NULL", name=self._literal())[0][0])
+
+    def _named(self, name: str) -> str | None:
+        found = self._rows_for("SELECT to_regclass(%s) IS NOT NULL", [self._quoted(name)])
+        return name if found[0][0] else None
+
+    def _take_name(self, name: str) -> None:
+        """Rename this table and its partitions, and remove the table of this name before, in one transaction."""
+        if self._named(self.name) is not None:  # otherwise an attempt whose answer was lost has done it
+            self._rename(name)
+        self.name = name
+
+    def _rename(self, name: str) -> None:
+        both = self._sql.Identifier(name), self._sql.Identifier(name + COUNTS_ENDING)
+        statements = self._sql.SQL("DROP TABLE IF EXISTS {}, {}").format(*both)
+        renamed = [(self.name, name), (self.name + COUNTS_ENDING, name + COUNTS_ENDING)]
+        renamed += [(f"{self.name} {part}", f"{name} {part}") for part in range(self.options.partitions or 0)]
+        for pair in renamed:
+            change = self._sql.SQL("; ALTER TABLE {} RENAME TO {}").format(*map(self._sql.Identifier, pair))
+            statements += change
+        self._rows_for(statements, ())
+
+    @classmethod
+    def numbered(cls, address: str, number: int) -> str:
+        parts = urlsplit(address)
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+        parameters["table"] = f"{parameters.get('table', DEFAULT_TABLE)}{cls.joint}{number}"
+        return urlunsplit(parts._replace(query=urlencode(parameters)))
+
+    def _read_record(self) -> Mapping[str, object]:
+        [(comment,)] = self._execute("SELECT obj_description({name}::regclass)", name=self._literal())
+        record: Mapping[str, object] = json.loads(comment)["vocable"]
+        return record
+
+    def _write_record(self, record: Mapping[str, object]) -> None:
+        self._execute("COMMENT ON TABLE {table} IS {comment}", comment=self._comment(record))
+
+    def _comment(self, record: Mapping[str, object]) -> Any:
+        return self._sql.Literal(json.dumps({"vocable": record}))
+
+    def _refuse(self, document: Document) -> str | None:
+        fields = json.dumps(dict(document.fields))
+        null = any("\0" in text for text in document[:3]) or re.search(r"(?<!\\)(\\\\)*\\u0000", fields)
+        return "PostgreSQL stores no character NUL" if null else None
+
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+        names = [*COLUMNS, *self.spaces]
+        values = []
+        for document, some in zip(documents, rows, strict=True):
+            ranges = json.dumps(filter_keys(document.fields).order)
+            own = document.id, document.title, document.text, json.dumps(_all_digits(document.fields)), ranges
+            values.append((*own, *(self._written(row, space) for space, row in zip(self.spaces, some, strict=True))))
+        joined, identifiers = self._sql.SQL(", ").join, [self._sql.Identifier(name) for name in names]
+        statement = self._sql.SQL(
+            "INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT (id) DO UPDATE SET {replaced}"
+        ).format(
+            table=self._table,
+            names=joined(identifiers),
+            values=joined([self._sql.SQL(f"%s{self._cast(name)}") for name in names]),
+            replaced=joined([self._sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in identifiers[1:]]),
+        )
+        added = {space: [row[number] for row in rows] for number, space in enumerate(self.spaces)}
+        self._ask(self._insert, statement, values, [document.id for document in documents], added)
+
+    def _insert(
+        self, statement: Any, values: Sequence[Sequence[object]], ids: Sequence[str], added: Mapping[Space, list[Row]]
+    ) -> None:
+        with self._counting() as cursor:
+            removed = self._stored(cursor, "SELECT {columns} FROM {table} WHERE id = ANY(%s)", ids)
+            cursor.executemany(statement, values)
+            self._count(cursor, added, removed)
+
+    def _delete(self, ids: Sequence[str]) -> int:
+        def delete() -> int:
+            with self._counting() as cursor:
+                removed = self._stored(cursor, "DELETE FROM {table} WHERE id = ANY(%s) RETURNING {columns}", ids)
+                self._count(cursor, {space: [] for space in self.spaces}, removed)
+                return len(removed["sparse"])
+
+        return int(self._ask(delete))
+
+    @contextmanager
+    def _counting(self) -> Iterator[Any]:
+        """Return a cursor in a transaction, the only one that changes the documents and their counts."""
+        connection = self._connected()
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(self._composed("LOCK TABLE {terms} IN SHARE ROW EXCLUSIVE MODE"))
+            yield cursor
+
+    def _stored(self, cursor: Any, statement: str, ids: Sequence[str]) -> dict[Space, list[Row]]:
+        """Return the vectors by space of the documents that a statement returns."""
+        columns = [self._sql.SQL("{}::text").format(self._sql.Identifier(space)) for space in self.spaces]
+        cursor.execute(self._composed(statement, columns=self._sql.SQL(", ").join(columns)), [_possible(ids)])
+        rows = cursor.fetchall()
+        return {space: [_read(row[number]) for row in rows] for number, space in enumerate(self.spaces)}
+
+    def _count(self, cursor: Any, added: Mapping[Space, list[Row]], removed: Mapping[Space, list[Row]]) -> None:
+        """Change the counts; always in one order, though one transaction at a time does it."""
+        changes = [(ALL_DOCUMENTS, 0, len(added["sparse"]) - len(removed["sparse"]))]
+        for space in self.spaces:
+            if space != "dense":
+                counts = Counter(chain.from_iterable(map(int, row[0]) for row in added[space]))
+                counts.subtract(Counter(chain.from_iterable(map(int, row[0]) for row in removed[space])))
+                changes += [(space, column, change) for column, change in sorted(counts.items()) if change]
+        cursor.execute(
+            self._composed(
+                "INSERT INTO {terms} AS kept SELECT * FROM unnest(%s::text[], %s::int[], %s::bigint[]) "
+                "ON CONFLICT (space, term) DO UPDATE SET df = kept.df + EXCLUDED.df"
+            ),
+            [list(values) for values in zip(*changes, strict=True)],
+        )
+
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        found = self._execute(
+            "SELECT space, term, df FROM {terms} WHERE (space = %s AND term = ANY(%s)) OR space = %s",
+            [space, list(columns), ALL_DOCUMENTS],
+        )
+        counts = {(kind, column): df for kind, column, df in found}
+        return {column: counts.get((space, column), 0) for column in columns}, counts.get((ALL_DOCUMENTS, 0), 0)
+
+    def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
+        rows = self._execute("SELECT id, text, title, fields FROM {table} WHERE id = ANY(%s)", [_possible(ids)])
+        return {row[0]: Document(*row) for row in rows}
+
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+        rows = self._execute(
+            "SELECT id, {column}::text FROM {table} WHERE id = ANY(%s)",
+            [_possible(ids)],
+            column=self._sql.Identifier(space),
+        )
+        return {row[0]: _read(row[1]) for row in rows}
+
+    def ids(self) -> Iterator[str]:
+        rows: Sequence[Any] = [("",)]
+        while rows:
+            last = [rows[-1][0], self.page]
+            rows = self._execute("SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT %s", last)
+            yield from (row[0] for row in rows)
+
+    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
+        condition, values = ("true", []) if filter is None else _condition(filter)
+        for row in rows:
+            # The inner query keeps each product from being computed once for every use.
+            found = self._execute(
+                "SELECT id, product FROM "
+                f"(SELECT id, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
+                f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0 ORDER BY product, id LIMIT %s",
+                [self._written(row, space), *values, k],
+                column=self._sql.Identifier(space),
+            )
+            yield [(identifier, -product) for identifier, product in found]
+
+    def optimize(self) -> None:
+        """Free the space of replaced documents, and update the planner's statistics."""
+        self._execute("VACUUM (ANALYZE) {table}")
+        self._execute("VACUUM (ANALYZE) {terms}")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def drop(self) -> None:
+        self._execute("DROP TABLE {table}, {terms}")
+
+    def __len__(self) -> int:
+        return int(self._execute("SELECT count(*) FROM {table}")[0][0])
+
+    def count(self, filter: Filter) -> int:
+        condition, values = _condition(filter)
+        return int(self._execute(f"SELECT count(*) FROM {{table}} WHERE {condition}", values)[0][0])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the table with its indexes and long values."""
+        of_parts = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree({name}::regclass)"
+        either = f"SELECT coalesce(({of_parts}), pg_total_relation_size({{name}}::regclass))"
+        return int(self._execute(either, name=self._literal())[0][0])
+
+    def _execute(self, statement: str, values: Sequence[object] = (), **parts: object) -> list[Any]:
+        """Return the rows of a statement; the driver composes {parts}, and sends the values separately."""
+        return list(self._ask(self._rows_for, self._composed(statement, **parts), values) or ())
+
+    def _composed(self, statement: str, **parts: object) -> Any:
+        """Return a statement with {parts}, the names of both tables among them."""
+        terms = self._sql.Identifier(self.name + COUNTS_ENDING)
+        return self._sql.SQL(statement).format(table=self._table, terms=terms, **parts)
+
+    def _rows_for(self, query: Any, values: Sequence[object]) -> list[Any]:
+        with self._connected().cursor() as cursor:
+            cursor.execute(query, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def _literal(self) -> Any:
+        """Return the table's name as a text for a cast to regclass."""
+        return self._sql.Literal(self._quoted(self.name))
+
+    def _quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def _cast(self, column: str) -> str:
+        return "" if column not in self.spaces else "::vector" if column == "dense" else "::sparsevec"
+
+    def _written(self, row: Row, space: Space) -> str:
+        """Return a row in pgvector's form, which counts columns from 1."""
+        if isinstance(row, np.ndarray):
+            return json.dumps(row.tolist())
+        pairs = zip((row[0] + 1).tolist(), row[1].tolist(), strict=True)
+        columns = ",".join(f"{column}:{weight}" for column, weight in pairs)
+        return f"{{{columns}}}/{self.spaces[space] or MOST_COLUMNS}"
+
+
+def _all_digits(value: Any) -> Any:
+    """Return the value with large floats as whole numbers: jsonb keeps decimals, and reads 1e23 as another number."""
+    if isinstance(value, Mapping):
+        return {name: _all_digits(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_all_digits(inner) for inner in value]
+    return int(value) if isinstance(value, float) and abs(value) >= EXACT else value
+
+
+def _possible(ids: Sequence[str]) -> list[str]:
+    return [identifier for identifier in ids if "\0" not in identifier]
+
+
+def _read(text: str) -> Row:
+    """Parse a row in pgvector's form."""
+    if text.startswith("["):
+        return json.loads(text)
+    pairs = [pair.split(":") for pair in text[1 : text.index("}")].split(",") if pair]
+    return [int(column) - 1 for column, _ in pairs], [float(weight) for _, weight in pairs]
+
+
+def _condition(filter: Filter) -> tuple[str, list[object]]:
+    """Return the filter as a condition of SQL, and the values of its placeholders."""
+
+    def leaf(comparison: Comparison) -> tuple[str, list[object]]:
+        if comparison.operator == "=":
+            names = comparison.field.split(".")
+            # The operator @> is true of an array if one of its elements is the value.
+            found = f"fields{' -> %s::text' * len(names)}"
+            return f"coalesce(({found}) @> %s::jsonb, false)", [*names, json.dumps(_all_digits(comparison.value))]
+        condition = f"coalesce((ranges ->> %s)::float8 {comparison.operator} %s::float8, false)"
+        return condition, [comparison_key(comparison), bound_of(comparison)]
+
+    def joined(word: str) -> Callable[[list[tuple[str, list[object]]]], tuple[str, list[object]]]:
+        return lambda parts: (
+            "(" + f" {word} ".join(condition for condition, _ in parts) + ")",
+            [value for _, values in parts for value in values],
+        )
+
+    return translate(filter, leaf, joined("AND"), joined("OR"), lambda part: (f"NOT {part[0]}", part[1]))
+
+
+ENGINE = PostgreSQL

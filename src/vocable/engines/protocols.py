@@ -1,0 +1,122 @@
+"""Engines: what each declares about itself, and the engine of a place.
+
+An engine is a module of `vocable.engines` with a class `ENGINE`, a `Store` (`engines/base.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from typing_extensions import Doc
+
+from vocable import engines as package
+from vocable.core.storage import path_name, read_record
+from vocable.core.tables import masked
+from vocable.errors import ArgumentError
+from vocable.options import SearchOptions
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array  # slow to import, and no command needs it for its help
+
+ENGINE_PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
+STORE = "store.json"  # in the folder of a collection
+DEFAULT_ENGINE = "edge"  # engine of a plain folder
+Space = str  # kind of vectors of a document: "sparse" and "bm25" are sparse [n, v]; "dense" is float32 [n, d]
+
+
+class OpenedSearchOptions(SearchOptions, total=False):
+    """Settings of a search, and of the opening of its index."""
+
+    engine_options: Annotated[
+        str | Mapping[str, object] | None,
+        Doc("Options of the engine for a search, as partial=true of a server (docs/engines.md)."),
+    ]
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Options of an engine without options."""
+
+
+@dataclass(frozen=True)
+class About:
+    """Properties of an engine."""
+
+    engine: str
+    exact: bool  # finds the k best documents, not most of them
+    precision: str = "float32"  # of the stored weights: a NumPy type, or "9 bits" of significand
+    max_nonzeros: int | None = None  # largest number of terms of a document
+    max_terms: int | None = None  # largest number of terms of a query
+    changes: bool = True  # documents can be added, replaced and deleted after the collection is made
+    durable: bool = False  # added documents survive a kill of the process that added them
+    filters: bool = False  # a search can be limited by fields
+    matching: tuple[str, ...] = ()  # options of `vocable.options.Matching` that it applies itself
+    in_folder: bool = False  # its address is a local folder, which is whole or absent
+    weighs_words: bool = False  # computes BM25 from the texts
+    spaces: tuple[Space, ...] = ("sparse",)
+    part: int = 512  # documents that are encoded and written at once: a kill loses at most one part of work
+    options: type[Any] = NoOptions  # dataclass of the engine's own options
+    opening: type[Any] = NoOptions  # dataclass of its options of an opening, for a search
+
+
+class Lexicon(Protocol):
+    """The words of a collection, for BM25."""
+
+    def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
+        """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""
+
+
+def engine_named(name: str) -> Any:
+    """Return the class of an engine; None for an unknown one. A module has the name of its engine."""
+    if name not in {module.name for module in iter_modules(package.__path__)}:
+        return None
+    return getattr(import_module(f"{package.__name__}.{name}"), "ENGINE", None)
+
+
+def engines() -> dict[str, Any]:
+    """Return the classes of all engines by name."""
+    named = ((module.name, engine_named(module.name)) for module in iter_modules(package.__path__))
+    return {name: engine for name, engine in named if engine is not None}
+
+
+def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
+    """Return the engine class of a place, and the address for that engine.
+
+    A place is a folder, ENGINE:FOLDER, ENGINE+http(s)://HOST/NAME, or ENGINE://HOST/NAME, whose address is the whole
+    place. The engine of a folder is the one that made it, or else the embedded store.
+
+    Raises:
+        ArgumentError: unknown engine.
+    """
+    text = path_name(place, "a place")
+    found = ENGINE_PLACE.match(text)
+    if found is None or (found["server"] == ":" and engine_named(found["name"]) is None):
+        name = DEFAULT_ENGINE
+        if (record := Path(text, STORE)).is_file():
+            name = read_record(record, dict[str, Any]).get("engine", DEFAULT_ENGINE)
+        if (engine := engine_named(name)) is None:
+            raise ArgumentError(f"{record}: unknown engine {name!r}: the engines are {', '.join(engines())}")
+        return engine, text
+    if found["name"] in ("http", "https"):
+        raise ArgumentError(
+            f"{masked(text)}: a service is searched by its address, its hits are explained by vocable search "
+            "--explain, and documents change there by PUT and DELETE; all else needs the index itself"
+        )
+    if (engine := engine_named(found["name"])) is None:
+        raise ArgumentError(f"{text.partition('//')[0]}: the engines are {', '.join(engines())}")
+    return engine, text if found["server"] == "://" else text[found.end("name") + 1 :]
+
+
+def holds_index(place: str | os.PathLike[str]) -> bool:
+    """Return whether a place names an engine, or is the folder of a collection."""
+    text = path_name(place, "a place")
+    found = ENGINE_PLACE.match(text)
+    named = found is not None and (found["server"] != ":" or engine_named(found["name"]) is not None)
+    return named or Path(text, STORE).is_file()

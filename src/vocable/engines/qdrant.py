@@ -1,0 +1,303 @@
+"""A Qdrant server: exact search, payloads and filters, over the official client.
+
+The address is http(s)://HOST:PORT/COLLECTION; an API key is the variable QDRANT_API_KEY, or the password in the
+address. A point's id is derived from the document's id; its payload has id, text, title, fields (as JSON, since the
+server keeps no order of keys), and the keys for filters (`equal`, `order`). The settings are in the collection's
+metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vocable.core.tables import masked
+from vocable.data import Document
+from vocable.engines.addresses import server_of
+from vocable.engines.base import UNBOUNDED, Hits, Row, key_of
+from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
+from vocable.engines.filters import Comparison, Filter
+from vocable.engines.protocols import About, Space
+from vocable.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, ServerStore, seconds_of
+from vocable.errors import VectorsError, require_extra
+from vocable.options import Count, CountOrZero, check_fields
+
+logger = logging.getLogger(__name__)
+
+SEPARATE_COUNTS = 100  # terms that are counted in a request each; of more, all are counted in one
+RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+PASSING_STATUSES = (500, *BUSY_STATUSES)  # a cluster answers 500 while a node is away
+
+
+@dataclass(frozen=True)
+class QdrantOptions:
+    """Options of Qdrant; without one, the server decides.
+
+    `shards` and `replicas` (copies of each shard beside the first) divide and copy the collection;
+    `write_consistency` is the number of copies that acknowledge a write. `bulk` is the number of documents of a
+    request, `workers` the number of requests at a time.
+    """
+
+    shards: Count | None = None
+    replicas: CountOrZero | None = None
+    write_consistency: Count | None = None
+    bulk: Count | None = None
+    workers: Count = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class Qdrant(ServerStore):
+    """A collection of a Qdrant server; a request of 256 documents is written as a whole."""
+
+    about = About(
+        "qdrant",
+        exact=True,
+        durable=True,
+        filters=True,
+        spaces=("sparse", "bm25", "dense"),
+        part=2048,
+        options=QdrantOptions,
+    )
+    ties_by_id = False
+    page = 256
+
+    def __init__(self, address: str, *, new: bool = False) -> None:
+        client, errors = (
+            require_extra("qdrant_client", "qdrant"),
+            require_extra("qdrant_client.http.exceptions", "qdrant"),
+        )
+        self._models = client.models
+        server = server_of(address, {"http": 6333, "https": 6333})
+        key = server.password or os.environ.get("QDRANT_API_KEY")
+        self.place, self.name = masked(address), server.name
+        exhausted = require_extra("qdrant_client.common.client_exceptions", "qdrant").QdrantException
+        self.driver_errors = (errors.ApiException, exhausted)
+        if key and server.url.startswith("http:"):
+            logger.warning(
+                "%s: the API key is sent without encryption: use https outside of a safe network", self.place
+            )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Api key is used with an insecure connection")  # said above
+            self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
+
+    def _wait(self, error: Exception) -> float | None:
+        found: Any = error
+        if hasattr(error, "status_code"):
+            return seconds_of(found.headers.get("retry-after")) if found.status_code in PASSING_STATUSES else None
+        if isinstance(source := getattr(error, "source", None), Exception):  # there is no answer, or none that is one
+            return 0.0 if self.reached and not isinstance(source, ValueError) else None
+        return float(getattr(found, "retry_after_s", 0))  # the driver's form of 429
+
+    def _reason(self, error: Exception) -> str:
+        content = getattr(error, "content", None)
+        if isinstance(content, bytes):
+            try:
+                said = json.loads(content)["status"]["error"]
+            except (ValueError, KeyError, TypeError):
+                said = content.decode(errors="replace")
+            return f"{getattr(error, 'status_code', '')} {said}"
+        return str(getattr(error, "source", None) or error)
+
+    def _refusal(self, error: Exception) -> VectorsError | None:
+        status = getattr(error, "status_code", None)
+        if status not in (401, 403):
+            return None
+        return VectorsError(
+            f"{self.place}: the API key is wrong or missing, or may not do this (the server answers {status})"
+        )
+
+    def _written(self, call: Any, *given: Any) -> None:
+        """Write, and wait until it is carried out; a server whose time is over answers before."""
+
+        def write() -> None:
+            result = call(self.name, *given, wait=True)
+            if result.status != self._models.UpdateStatus.COMPLETED:
+                raise BusyError(f"the server has not carried out a write yet: {result.status.value}")
+
+        self._ask(write)
+
+    def _make(self, record: Mapping[str, object]) -> None:
+        models = self._models
+        self._ask(
+            self._client.create_collection,
+            self.name,
+            vectors_config={
+                space: models.VectorParams(size=columns, distance=models.Distance.DOT)
+                for space, columns in self.spaces.items()
+                if space == "dense"
+            },
+            sparse_vectors_config={space: models.SparseVectorParams() for space in self.spaces if space != "dense"},
+            shard_number=self.options.shards,
+            replication_factor=None if self.options.replicas is None else self.options.replicas + 1,
+            write_consistency_factor=self.options.write_consistency,
+            metadata={"vocable": record},
+        )
+        whole_numbers = models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=True, range=False)
+        indexes: dict[str, Any] = {_terms(space): whole_numbers for space in self.spaces if space != "dense"}
+        for key, kind in {"equal": models.PayloadSchemaType.KEYWORD, **indexes}.items():
+            self._ask(self._client.create_payload_index, self.name, key, kind, wait=True)
+
+    def _exists(self) -> bool:
+        return bool(self._ask(self._client.collection_exists, self.name))
+
+    def _named(self, name: str) -> str | None:
+        aliases = {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
+        return aliases.get(name) or (name if self._client.collection_exists(name) else None)
+
+    def _take_name(self, name: str) -> None:
+        """Let an alias mean this collection; a collection that has the name itself is removed first."""
+        models, before = self._models, self._named(name)
+        added = models.CreateAlias(collection_name=self.name, alias_name=name)
+        changes: list[Any] = [models.CreateAliasOperation(create_alias=added)]
+        if before == name:
+            self._client.delete_collection(name)
+        elif before is not None:
+            changes[:0] = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))]
+        self._client.update_collection_aliases(changes)
+
+    def _read_record(self) -> Mapping[str, object]:
+        record: Mapping[str, object] = self._ask(self._client.get_collection, self.name).config.metadata["vocable"]
+        return record
+
+    def _write_record(self, record: Mapping[str, object]) -> None:
+        self._ask(self._client.update_collection, self.name, metadata={"vocable": record})
+
+    def _refuse(self, document: Document) -> str | None:
+        return "Qdrant rounds whole numbers beyond 64 bits" if beyond_64_bits(document.fields) else None
+
+    def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
+        points = [
+            self._models.PointStruct(
+                id=key_of(document.id),
+                vector={space: self._vector(row) for space, row in zip(self.spaces, some, strict=True)},
+                payload=document._asdict()
+                | {"fields": json.dumps(dict(document.fields))}
+                | filter_keys(document.fields)._asdict()
+                | {
+                    _terms(space): row[0].tolist()
+                    for space, row in zip(self.spaces, some, strict=True)
+                    if space != "dense"
+                },
+            )
+            for document, some in zip(documents, rows, strict=True)
+        ]
+        self._written(self._client.upsert, points)
+
+    def _delete(self, ids: Sequence[str]) -> int:
+        keys = [key_of(identifier) for identifier in self._found(ids, ["id"])]
+        if keys:
+            self._written(self._client.delete, self._models.PointIdsList(points=keys))
+        return len(keys)
+
+    def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
+        found = self._found(ids, Document._fields)
+        return {
+            name: Document(**point.payload | {"fields": json.loads(point.payload["fields"])})
+            for name, point in found.items()
+        }
+
+    def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
+        stored = {name: point.vector[space] for name, point in self._found(ids, ["id"], [space]).items()}
+        return stored if space == "dense" else {name: (one.indices, one.values) for name, one in stored.items()}
+
+    def ids(self) -> Iterator[str]:
+        offset, more = None, True
+        while more:
+            records, offset = self._ask(
+                self._client.scroll, self.name, limit=self.page, offset=offset, with_payload=["id"]
+            )
+            yield from (record.payload["id"] for record in records)
+            more = offset is not None
+
+    def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
+        models = self._models
+        requests = [
+            models.QueryRequest(
+                query=self._vector(row),
+                using=space,
+                limit=k,
+                filter=None if filter is None else models.Filter(must=[self._condition(filter)]),
+                params=models.SearchParams(exact=True),
+                with_payload=["id"],
+            )
+            for row in rows
+        ]
+        for found in self._ask(self._client.query_batch_points, self.name, requests):
+            yield [(point.payload["id"], point.score) for point in found.points]
+
+    def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
+        """Count by an index of the terms' columns in the payload: a sparse vector has no filter."""
+        models, counts = self._models, dict[int, int]()
+        if len(columns) > SEPARATE_COUNTS:
+            facets = self._ask(self._client.facet, self.name, _terms(space), limit=UNBOUNDED, exact=True).hits
+            return {int(facet.value): int(facet.count) for facet in facets}, len(self)
+        for column in columns:
+            condition = models.FieldCondition(key=_terms(space), match=models.MatchValue(value=column))
+            one_term = models.Filter(must=[condition])
+            counts[column] = self._ask(self._client.count, self.name, count_filter=one_term, exact=True).count
+        return counts, len(self)
+
+    def optimize(self) -> None:
+        """Do nothing: the server optimizes by itself."""
+
+    def close(self) -> None:
+        self._client.close()
+
+    def drop(self) -> None:
+        self._ask(self._client.delete_collection, self.name)
+
+    def __len__(self) -> int:
+        return int(self._ask(self._client.count, self.name, exact=True).count)
+
+    def count(self, filter: Filter) -> int:
+        passing = self._models.Filter(must=[self._condition(filter)])
+        return int(self._ask(self._client.count, self.name, count_filter=passing, exact=True).count)
+
+    @property
+    def nbytes(self) -> None:
+        return None
+
+    def _vector(self, row: Row) -> Any:
+        if isinstance(row, np.ndarray):
+            return row.tolist()
+        return self._models.SparseVector(indices=row[0].tolist(), values=row[1].tolist())
+
+    def _found(self, ids: Sequence[str], payload: Sequence[str], vectors: Any = False) -> dict[str, Any]:
+        """Return the points of documents by id."""
+        keys = [key_of(identifier) for identifier in ids]
+        records = self._ask(self._client.retrieve, self.name, keys, with_payload=list(payload), with_vectors=vectors)
+        return {record.payload["id"]: record for record in records}
+
+    def _condition(self, filter: Filter) -> Any:
+        models = self._models
+
+        def leaf(comparison: Comparison) -> Any:
+            if comparison.operator == "=":
+                return models.FieldCondition(key="equal", match=models.MatchValue(value=comparison_key(comparison)))
+            bound = models.Range(**{RANGES[comparison.operator]: bound_of(comparison)})
+            return models.FieldCondition(key=f"order.{comparison_key(comparison)}", range=bound)
+
+        return translate(
+            filter,
+            leaf,
+            lambda parts: models.Filter(must=parts),
+            lambda parts: models.Filter(should=parts),
+            lambda part: models.Filter(must_not=[part]),
+        )
+
+
+def _terms(space: Space) -> str:
+    """Return the key of the payload with the columns of the terms of a document."""
+    return f"{space}_terms"
+
+
+ENGINE = Qdrant

@@ -1,0 +1,1 @@
+"""Explanations of hits: terms, and marked parts of texts."""

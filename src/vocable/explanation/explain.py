@@ -1,0 +1,275 @@
+"""Explanations: the terms that make the score of a query and a document, and the terms that a text becomes.
+
+A score is the sum, over the terms that query and document share, of query weight times document weight. A term that
+stands in a text is one of the text's tokens; any other is the model's expansion, which is wacky if the caller lists the
+term. Terms are shown as the vocabulary has them, pieces of words (`##ing`) included.
+
+Shapes: v output vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.core.tables import Table, Tabular, counted
+from vocable.data.texts import Text, as_text
+from vocable.encoding.encode import encode
+from vocable.encoding.models import Model, encoding_model
+from vocable.encoding.protocol import Role
+from vocable.encoding.terms import Word, input_terms, terms
+from vocable.errors import VectorsError
+from vocable.explanation.highlights import Mark, Origin
+from vocable.explanation.notebook import bars
+from vocable.indexes.fusion import ScoreParts
+from vocable.options import Count, checked
+
+MARKED = 8  # matching terms that are marked in a text, the heaviest
+
+
+@dataclass(frozen=True)
+class MatchedTerm:
+    """A term that query and document share, its `contribution` to the score, and its `share` of the score (0 to 1).
+
+    `wacky` is true for a wacky expansion of either text, and None if the wacky terms are not known.
+    """
+
+    term: str
+    query_weight: float
+    document_weight: float
+    contribution: float
+    share: float
+    in_query: bool
+    in_document: bool
+    wacky: bool | None = None
+
+    @property
+    def kind(self) -> Origin:
+        """The origin of the term in the query."""
+        return _origin(self.in_query, self.wacky)
+
+
+@dataclass(frozen=True)
+class Explanation(Tabular):
+    """A score and the terms that made it, largest contribution first; `parts` are those of a fused score."""
+
+    score: float
+    matches: tuple[MatchedTerm, ...]
+    parts: ScoreParts | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the explanation as JSON values."""
+        values: dict[str, object] = json_values(self)
+        return values
+
+    def reasons(self, limit: int = 8) -> list[str]:
+        """Return the heaviest terms with their shares, a line each for terms of both texts, expansions, wacky ones."""
+        parts: dict[str, list[str]] = {"text": [], "expansion": [], "wacky": []}
+        for match in self.matches[:limit]:
+            origin = _origin(match.in_query and match.in_document, match.wacky)
+            parts[origin].append(f"{match.term} {match.share:.0%}")
+        return [f"{origin}: {', '.join(terms)}" for origin, terms in parts.items() if terms] or ["no shared term"]
+
+    def _repr_html_(self) -> str:
+        return bars(self._title(), [(one.term, one.kind, f"{one.share:.0%}", one.share) for one in self.matches])
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares of the terms that are marked in a text."""
+        return {match.term: match.share for match in self.matches[:MARKED]}
+
+    def marks(self, places: Iterable[Word]) -> list[Mark]:
+        """Return the marks of a text with these terms.
+
+        >>> match = MatchedTerm("fox", 1.0, 1.0, 1.0, 1.0, in_query=True, in_document=True)
+        >>> Explanation(1.0, (match,)).marks([("a", 0, 1), ("fox", 2, 5)])
+        [Mark(start=2, end=5, term='fox', kind='text')]
+        """
+        kinds = {match.term: match.kind for match in self.matches[:MARKED]}
+        return [Mark(start, end, term, kinds[term]) for term, start, end in places if term in kinds]
+
+    def __str__(self) -> str:
+        return super().__str__() if self.matches else f"score {self.score:g}: no shared term"
+
+    def table(self, limit: int | None = None) -> Table:
+        """Return a table of the `limit` heaviest terms, by default of all."""
+        headers = ["term", "query", "document", "score", "share", "in query", "in document"]
+        rows = []
+        for match in self.matches[:limit]:
+            weights = [f"{one:.2f}" for one in (match.query_weight, match.document_weight, match.contribution)]
+            origins = [match.kind, _origin(match.in_document, match.wacky)]
+            rows.append([match.term, *weights, f"{match.share:.1%}", *origins])
+        return Table(self._title() + ("" if limit is None else f", the {limit} weightiest"), headers, rows)
+
+    def _title(self) -> str:
+        return f"score {self.score:.2f}, {counted(len(self.matches), 'shared term')}"
+
+
+@dataclass(frozen=True)
+class ExpansionTerm:
+    """A term of a text's vector; `wacky` as in `MatchedTerm`."""
+
+    term: str
+    weight: float
+    in_text: bool
+    wacky: bool | None = None
+
+    @property
+    def kind(self) -> Origin:
+        """The origin of the term."""
+        return _origin(self.in_text, self.wacky)
+
+
+@dataclass(frozen=True)
+class Expansion(Tabular):
+    """The number of `active` terms of a text's vector, and the heaviest of them."""
+
+    active: int
+    terms: tuple[ExpansionTerm, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the expansion as JSON values."""
+        values: dict[str, object] = json_values(self)
+        return values
+
+    def _repr_html_(self) -> str:
+        terms = [(one.term, one.kind, f"{one.weight:.2f}", one.weight) for one in self.terms]
+        return bars(counted(self.active, "active term"), terms)
+
+    def table(self) -> Table:
+        """Return a table of the terms."""
+        rows = [[term.term, f"{term.weight:.2f}", term.kind] for term in self.terms]
+        shown = f", the {len(self.terms)} weightiest" if len(self.terms) < self.active else ""
+        return Table(counted(self.active, "active term") + shown, ["term", "weight", "from"], rows)
+
+
+def explain_texts(
+    model: Model, query: Text, document: Text | None = None, wacky: Collection[str] | None = None
+) -> Explanation | Expansion:
+    """Encode a query and a document (title and text), and explain their score; without a document, expand the query.
+
+    Args:
+        model: from `vocable.load`.
+        query: a text or a record.
+        document: a text or a record.
+        wacky: terms whose expansions are marked, as `vocable.encoding.term_scores.read_wacky_terms` reads them.
+    """
+    query = as_text(query, "query")
+    if document is None:
+        return expand_text(model, query, role="query", wacky=wacky)
+    document = as_text(document, "document")
+    vectors = encode(model, [query], role="query"), encode(model, [document], role="document")
+    tokens = text_terms(model, query), text_terms(model, document)
+    return explain_vectors(*vectors, terms(model), *tokens, wacky)
+
+
+def expand_text(
+    model: Model, text: Text, role: Role = "document", k: int = 20, wacky: Collection[str] | None = None
+) -> Expansion:
+    """Encode a text with a model from `vocable.load`, and return its k heaviest terms.
+
+    `wacky` is as in `explain_texts`.
+    """
+    text = as_text(text)
+    return expand_vector(encode(model, [text], role=role), terms(model), text_terms(model, text), k, wacky)
+
+
+def text_terms(model: Model, text: str) -> set[str]:
+    """Return the output terms that occur in a text, also beyond the length at which the model truncates it."""
+    encoder = encoding_model(model)
+    columns = input_terms(encoder, [text]).indices.tolist()
+    return {encoder.terms[column] for column in columns}
+
+
+def explain_vectors(
+    query_vector: csr_array,
+    document_vector: csr_array,
+    names: Sequence[str],
+    query_tokens: Collection[str],
+    document_tokens: Collection[str],
+    wacky: Collection[str] | None = None,
+) -> Explanation:
+    """Explain the score of two vectors [1, v].
+
+    `names` are the v terms by column, `query_tokens` and `document_tokens` the terms that occur in each text, `wacky`
+    as in `explain_texts`. Raises `VectorsError` if a vector is not a single row of v columns.
+
+    >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
+    >>> explained = explain_vectors(query, document, ["list", "array", "set"], ["list"], ["list", "set"])
+    >>> explained.score, [(match.term, match.contribution, match.in_query) for match in explained.matches]
+    (4.0, [('list', 3.0, True), ('array', 1.0, False)])
+    """
+    query, document = _weights(query_vector, names), _weights(document_vector, names)
+    contributions = query * document
+    score = float(contributions.sum())
+    in_query, in_document = set(query_tokens), set(document_tokens)
+    matches = []
+    for column in _descending(contributions):
+        term, contribution = names[column], float(contributions[column])
+        origin = term in in_query, term in in_document
+        marked = None if wacky is None else term in wacky and not all(origin)
+        weights = float(query[column]), float(document[column])
+        matches.append(MatchedTerm(term, *weights, contribution, float(contributions[column] / score), *origin, marked))
+    return Explanation(score, tuple(matches))
+
+
+@checked
+def expand_vector(
+    vector: csr_array,
+    names: Sequence[str],
+    tokens: Collection[str],
+    k: Count = 20,
+    wacky: Collection[str] | None = None,
+) -> Expansion:
+    """Return the k heaviest terms of a vector [1, v]; `tokens` occur in the text, the rest as in `explain_vectors`.
+
+    >>> expanded = expand_vector(csr_array(np.array([[1.0, 2.0, 0.0]])), ["list", "array", "set"], ["list"])
+    >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]
+    [('array', 2.0, False), ('list', 1.0, True)]
+    """
+    weights, in_text = _weights(vector, names), set(tokens)
+    columns = _descending(weights)
+    heaviest = []
+    for column in columns[:k]:
+        term, stands = names[column], names[column] in in_text
+        marked = None if wacky is None else term in wacky and not stands
+        heaviest.append(ExpansionTerm(term, float(weights[column]), stands, marked))
+    return Expansion(len(columns), tuple(heaviest))
+
+
+def json_values(record: object) -> Any:
+    """Return dataclasses, also within lists, tuples and dictionaries, as JSON values; fields that are None are left
+    out.
+
+    >>> json_values(ExpansionTerm("fox", 1.5, in_text=True))
+    {'term': 'fox', 'weight': 1.5, 'in_text': True}
+    """
+    if is_dataclass(record):
+        values = {field.name: getattr(record, field.name) for field in fields(record)}
+        return {name: json_values(value) for name, value in values.items() if value is not None}
+    if isinstance(record, dict):
+        return {name: json_values(value) for name, value in record.items()}
+    return [json_values(one) for one in record] if isinstance(record, list | tuple) else record
+
+
+def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:
+    """Return one row of weights as dense float64 [v]."""
+    if vector.shape != (1, len(names)):
+        raise VectorsError(f"expected one vector of {len(names)} terms, not the shape {vector.shape}")
+    weights: np.ndarray = vector.toarray()[0].astype(np.float64)
+    return weights
+
+
+def _descending(weights: np.ndarray) -> list[int]:
+    """Return the columns of the weights that are not 0, largest weight first."""
+    active = np.flatnonzero(weights)
+    columns: list[int] = active[np.argsort(-weights[active], kind="stable")].tolist()
+    return columns
+
+
+def _origin(in_text: bool, wacky: bool | None) -> Origin:
+    return "text" if in_text else "wacky" if wacky else "expansion"

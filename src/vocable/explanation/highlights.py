@@ -1,0 +1,142 @@
+"""Highlights: marks of the words of a text that match a query, and the excerpt around the best of them.
+
+Without an explanation the words of the query are marked, compared as BM25 compares them; with one, the terms that make
+the score. `publishing/page/excerpt.js` marks and cuts alike for a site without a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from typing import Literal, TypeAlias
+
+from vocable.language.words import stemmed, word_spans
+
+EXCERPT = 300  # characters, at most
+MARKED_CHARACTERS = 20_000  # characters of a text in which matches are looked for
+BLANKS = " \n\t"
+Origin: TypeAlias = Literal["text", "expansion", "wacky"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Characters `start` to `end` of a text, the term that stands there, and its origin in the query."""
+
+    start: int
+    end: int
+    term: str
+    kind: Origin = "text"
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Characters `start` to `end` of a document's text, with the marks of this part and those of the title."""
+
+    start: int
+    end: int
+    text: str
+    marks: tuple[Mark, ...] = ()
+    title_marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """A part of a text; if it is a matching term, the `term` and its origin in the query.
+
+    `hidden` is true for a part outside the excerpt, and None for any other.
+    """
+
+    text: str
+    term: str | None = None
+    kind: Origin | None = None
+    hidden: bool | None = None
+
+
+def word_marks(text: str, words: Collection[str]) -> list[Mark]:
+    """Return the marks of the words of a text whose stems are among `words`, in the order of the text.
+
+    >>> word_marks("A cat, cats and 東京都", {"cat", "東京", "京都"})
+    [Mark(start=2, end=5, term='cat', kind='text'), Mark(start=7, end=11, term='cat', kind='text'), \
+Mark(start=16, end=19, term='東京', kind='text')]
+    """
+    spans = word_spans(text[:MARKED_CHARACTERS]) if words else []
+    distinct = list(dict.fromkeys(text[start:end] for start, end in spans))
+    stems = dict(zip(distinct, stemmed(distinct), strict=True))
+    marks = list[Mark]()
+    for start, end in spans:
+        term = next((stem for stem in stems[text[start:end]] if stem in words), None)
+        if term is not None and marks and start < marks[-1].end:  # pairs of characters overlap
+            marks[-1] = replace(marks[-1], end=end)
+        elif term is not None:
+            marks.append(Mark(start, end, term))
+    return marks
+
+
+def excerpt(
+    text: str, marks: Sequence[Mark], weights: Mapping[str, float] | None = None, length: int = EXCERPT
+) -> tuple[int, int]:
+    """Return the start and end of the part of a text in which the different marked terms weigh most, between words.
+
+    The part has at most `length` characters. `weights` are those of terms, by default all 1.
+
+    >>> text = "one two three four five six seven"
+    >>> start, end = excerpt(text, word_marks(text, {"five", "six"}), length=12)
+    >>> text[start:end]
+    'five six'
+    """
+    if len(text) <= length:
+        return 0, len(text)
+    before = length // 10  # characters of the context before the first mark
+    most, first, last = -1.0, 0, 0
+    starts = [0, *(mark.start for mark in marks)]  # the beginning, unless more is elsewhere
+    for number, at in enumerate(starts):
+        until = at + length - before if number else length
+        while last < len(marks) and marks[last].end <= until:
+            last += 1
+        terms = {one.term for one in marks[max(0, number - 1) : last]}
+        if (weight := sum(1.0 if weights is None else weights[term] for term in terms)) > most + 1e-9:
+            most, first = weight, at
+    start = max(0, min(first - before, len(text) - length))
+    blank = min((at for one in BLANKS if (at := text.find(one, start, first)) >= 0), default=-1) if start else -1
+    start = blank + 1 if blank >= 0 else start
+    end = min(len(text), start + length)
+    blank = max(text.rfind(one, first + 1, end + 1) for one in BLANKS) if end < len(text) else -1
+    return start, blank if blank >= 0 else end
+
+
+def snippet(
+    text: str,
+    marks: Sequence[Mark],
+    weights: Mapping[str, float] | None = None,
+    *,
+    before: int = 0,
+    title_marks: Sequence[Mark] = (),
+) -> Snippet:
+    """Return the excerpt of a text that begins after `before` characters of the document."""
+    start, end = excerpt(text, marks, weights)
+    inside = [mark for mark in marks if start <= mark.start and mark.end <= end]
+    moved = tuple(replace(mark, start=mark.start - start, end=mark.end - start) for mark in inside)
+    return Snippet(before + start, before + end, text[start:end], moved, tuple(title_marks))
+
+
+def parts(text: str, marks: Sequence[Mark], shown: tuple[int, int] | None = None) -> list[TextPart]:
+    """Split a text into its marked words and the text between; of overlapping marks the first counts.
+
+    Parts outside `shown`, the start and end of an excerpt, are hidden.
+
+    >>> [(part.text, part.term, part.hidden) for part in parts("a fox ran away", [Mark(2, 5, "fox")], (0, 9))]
+    [('a ', None, None), ('fox', 'fox', None), (' ran', None, None), (' away', None, True)]
+    """
+    start, end = shown or (0, len(text))
+    found, done = [], 0
+    for mark in [*marks, Mark(len(text), len(text), "")]:
+        if mark.start < done:
+            continue
+        between = sorted({done, mark.start, *(at for at in (start, end) if done < at < mark.start)})
+        pieces = [(*span, None, None) for span in pairwise(between)]
+        for first, last, term, kind in chain(pieces, [(mark.start, mark.end, mark.term, mark.kind)]):
+            if first < last:
+                found.append(TextPart(text[first:last], term, kind, None if start <= first < end else True))
+        done = mark.end
+    return found

@@ -1,0 +1,1 @@
+"""Rankings of vectors and words: exact search, BM25, dense search, fusion."""

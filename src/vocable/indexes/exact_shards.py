@@ -1,0 +1,212 @@
+"""Exact search of documents whose postings do not fit into memory at once.
+
+The documents are cut into shards, each an `ExactIndex` in a folder of its own. A shard is made in memory, which takes
+24 bytes a posting, saved, and searched memory-mapped. A score depends on one document alone, so that the best of all
+shards are the best of all documents, to the last bit and in the same order.
+
+FOLDER/shards.json    numbers of documents by shard
+FOLDER/shard-00001/   index of the first documents, ...
+
+Shapes: n documents, m of them, q queries, v output vocabulary, k results.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias, Unpack
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_array, vstack
+
+from vocable.core.arrays import Ids
+from vocable.core.storage import read_record, write_record
+from vocable.encoding.vectors import SHARDS, StoredVectors, joined, shard_folder
+from vocable.errors import ArgumentError, VectorsError
+from vocable.indexes import exact_kernels as kernels
+from vocable.indexes.exact_index import ExactIndex, order_of
+from vocable.indexes.ranking import Ranking
+from vocable.options import Count, Matching, checked
+
+SHARD_POSTINGS = 1 << 27  # of a shard: 3.2 GB while it is made, 0.8 GB on disk
+MAKING_BYTES = 24  # a posting, while an index is made: the vectors, in the order of their ids, and by term
+
+
+class ExactShards:
+    """Documents in several exact indexes, searched as one; ties are broken by id."""
+
+    def __init__(self, shards: Sequence[ExactIndex]) -> None:
+        """Search the documents of `shards`, at least one, which have ids.
+
+        Raises `VectorsError` if a shard has no ids, a document is in two, or their vocabularies differ.
+        """
+        first = shards[0]
+        if other := next(
+            (shard for shard in shards if shard.shape[1] != first.shape[1] or shard.meta != first.meta), None
+        ):
+            raise VectorsError(f"shards of other vectors: {first!r} of {first.meta}, {other!r} of {other.meta}")
+        self.shards, self.meta = shards, first.meta
+        self.ids = Ids(pa.concat_arrays([_ids_of(shard).array for shard in shards]))
+        self._firsts = np.cumsum([0, *map(len, shards)])
+        self.shape: tuple[int, int] = int(self._firsts[-1]), first.shape[1]
+        order = order_of(self.ids, len(self))
+        self._rank = np.arange(len(self), dtype=np.int32)  # the place of each document in the order of the ids
+        self._rank[order] = np.arange(len(order), dtype=np.int32)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} documents, {self.shape[1]:,} terms, {len(self.shards)} shards)"
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all arrays in bytes."""
+        return sum(shard.nbytes for shard in self.shards)
+
+    @cached_property
+    def document_frequency(self) -> np.ndarray:
+        """Number of documents with each term, int64 [v]."""
+        counts: np.ndarray = np.sum([shard.document_frequency for shard in self.shards], axis=0)
+        return counts
+
+    def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
+        """Return the stored vectors of the documents in `rows`, csr_array [m, v]; of all n by default.
+
+        Raises `ArgumentError` for a row that does not exist.
+        """
+        wanted = np.arange(len(self)) if rows is None else np.asarray(rows, dtype=np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(self):
+            raise ArgumentError(f"rows must lie between 0 and {len(self) - 1}, not {wanted.min()} to {wanted.max()}")
+        of = np.searchsorted(self._firsts, wanted, side="right") - 1
+        parts = [self.shards[number].get(wanted[of == number] - self._firsts[number]) for number in np.unique(of)]
+        if not parts:
+            return self.shards[0].get([])
+        found = csr_array(vstack(parts, format="csr"))
+        return found if (np.diff(of) >= 0).all() else found[np.argsort(np.argsort(of, kind="stable"))]
+
+    @checked
+    def search(
+        self,
+        queries: csr_array,
+        k: Count = 10,
+        *,
+        allowed: np.ndarray | None = None,
+        threads: Count | None = None,
+        **matching: Unpack[Matching],
+    ) -> Ranking:
+        """Return the k documents with the highest dot product for each of `queries` [q, v], as `ExactIndex` does.
+
+        Of several queries, each shard answers all before the next one is read, and its pages are let go: no more than
+        one is in memory.
+        """
+        if allowed is not None and allowed.shape != (len(self),):
+            raise ArgumentError(f"allowed must have the shape ({len(self)},), not {allowed.shape}")
+        rows = np.full((queries.shape[0], k), -1, dtype=np.int32)
+        scores = np.zeros(rows.shape, dtype=np.float32)
+        for shard, first in zip(self.shards, self._firsts[:-1].tolist(), strict=True):
+            mask = None if allowed is None else allowed[first : first + len(shard)]
+            found = shard.search(queries, k, allowed=mask, threads=threads, **matching)
+            more = np.where(found.rows < 0, np.int32(-1), found.rows + np.int32(first))
+            kernels.merge(rows, scores, more, found.scores, self._rank)
+            if queries.shape[0] > 1:
+                shard.release()
+        return Ranking(rows, scores, self.ids)
+
+    def matched(self, queries: csr_array, *, minimum_match: float = 0.0) -> np.ndarray:
+        """Return the number of documents that a search scores for each of `queries` [q, v], int64 [q]."""
+        counts: np.ndarray = np.sum(
+            [shard.matched(queries, minimum_match=minimum_match) for shard in self.shards], axis=0
+        )
+        return counts
+
+
+Exact: TypeAlias = ExactIndex | ExactShards
+
+
+def save_exact(
+    parts: Iterable[StoredVectors],
+    folder: Path,
+    *,
+    postings: int = SHARD_POSTINGS,
+    weight_bits: int | None = None,
+    heaviest: float | None = None,
+) -> None:
+    """Write an index of the vectors of `parts`, at least one, which are read one at a time; `load_exact` opens it.
+
+    It is a single `ExactIndex` if there are at most so many `postings`, else shards of at most as many (a longer
+    vector is a shard of its own). With `weight_bits`, `heaviest` is the largest of all weights. The folder is not
+    written atomically: it belongs to a larger work.
+    """
+    shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed
+    folder.mkdir(parents=True)
+    counts = list[int]()
+    for group in _groups(parts, postings):
+        index = ExactIndex(group.matrix, group.ids, group.meta, weight_bits=weight_bits, heaviest=heaviest)
+        del group  # the next one is read without it
+        counts.append(len(index))
+        index.save(shard_folder(folder, len(counts)))
+        del index
+    if len(counts) == 1:
+        alone = folder.with_name(f".{folder.name}.alone")
+        shard_folder(folder, 1).rename(alone)
+        folder.rmdir()
+        alone.rename(folder)
+    else:
+        write_record(folder / SHARDS, counts)
+
+
+def load_exact(folder: Path) -> Exact:
+    """Open an index that `save_exact` wrote, memory-mapped; raises `VectorsError` if it is missing or damaged."""
+    if not (folder / SHARDS).is_file():
+        return ExactIndex.load(folder)
+    counts = read_record(folder / SHARDS, list[int])
+    shards = list[ExactIndex]()
+    for number in range(1, len(counts) + 1):
+        shards.append(ExactIndex.load(shard_folder(folder, number)))
+        shards[-1].release()  # it has been read whole, to compare its checksums
+    if [*map(len, shards)] != counts or not shards:
+        raise VectorsError(f"{folder}: the index is damaged: its shards have other documents than {SHARDS} counts")
+    return ExactShards(shards)
+
+
+def _ids_of(shard: ExactIndex) -> Ids:
+    if shard.ids is None:
+        raise VectorsError(f"{shard!r}: a shard needs the ids of its documents")
+    return shard.ids
+
+
+def _groups(parts: Iterable[StoredVectors], most: int) -> Iterator[StoredVectors]:
+    """Join consecutive vectors to groups of at most so many postings; a longer vector is a group of its own."""
+    held, count, whole = list[StoredVectors](), 0, None
+    for whole in parts:
+        whole = whole._replace(dense=None)
+        indptr, start, n = whole.matrix.indptr, 0, len(whole.ids)
+        while start < n:
+            end = int(np.searchsorted(indptr, int(indptr[start]) + most - count, side="right")) - 1
+            if end <= start and held:
+                yield _joined(held)
+                count = 0
+                continue
+            end = max(end, start + 1)
+            some = (
+                whole if end - start == n else whole._replace(ids=whole.ids[start:end], matrix=whole.matrix[start:end])
+            )
+            held.append(some)
+            count += int(indptr[end] - indptr[start])
+            start = end
+            del some
+    if held:
+        yield _joined(held)
+    elif whole is not None and not len(whole.ids):
+        yield whole  # without documents
+
+
+def _joined(held: list[StoredVectors]) -> StoredVectors:
+    """Join the vectors in a list, and empty it."""
+    found = joined(held)
+    held.clear()
+    return found

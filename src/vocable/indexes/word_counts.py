@@ -1,0 +1,98 @@
+"""Counts of the stemmed words of many texts, as numbers: no word is kept as a string but once.
+
+Letters: n texts, v words.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.core.progress import track
+from vocable.language.languages import language_of
+from vocable.language.words import words
+
+TEXTS_AT_ONCE = 2_048  # texts whose words are strings at the same time
+NO_COLUMN = -1
+ENTRIES = 1 << 22  # of a matrix, at a time
+
+
+class CountedTexts(NamedTuple):
+    """The `vocabulary` {word: column}, the `counts` csr_array [n, v], and the words of each text, `lengths` int64 [n].
+
+    Lengths count all words but stop words, known or not.
+    """
+
+    vocabulary: Mapping[str, int]
+    counts: csr_array
+    lengths: np.ndarray
+
+
+def count_texts(
+    texts: Sequence[str], language: str, vocabulary: Mapping[str, int] | None = None, progress: bool = False
+) -> CountedTexts:
+    """Count the stemmed words of n texts, as `stemmed` finds them; those of a vocabulary, by default all, sorted.
+
+    >>> found = count_texts(["The cat sat on a cat.", "Owls"], "english")
+    >>> dict(found.vocabulary), found.counts.toarray().tolist(), found.lengths.tolist()
+    ({'cat': 0, 'owl': 1, 'sat': 2}, [[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [3, 1])
+    """
+    spoken, columns = language_of(language), dict[str, int]() if vocabulary is None else vocabulary
+    column_of: dict[str, int] = {}  # of each spelling
+    indices, numbers, indptr, lengths = array("i"), array("f"), array("q", [0]), array("q")
+    for start in (
+        track(range(0, len(texts), TEXTS_AT_ONCE), "words") if progress else range(0, len(texts), TEXTS_AT_ONCE)
+    ):
+        found = [
+            [word for word in words(text, icu=spoken.icu) if word not in spoken.stop]
+            for text in texts[start : start + TEXTS_AT_ONCE]
+        ]
+        new = [word for word in dict.fromkeys(chain.from_iterable(found)) if word not in column_of]
+        for word, stem in zip(new, spoken.stems(new), strict=True):
+            if vocabulary is None:
+                columns.setdefault(stem, len(columns))  # type: ignore[attr-defined]
+            column_of[word] = columns.get(stem, NO_COLUMN)
+        part = _counted(found, column_of, len(columns))
+        indices.frombytes(part.indices.astype(np.int32, copy=False).tobytes())
+        numbers.frombytes(part.data.tobytes())
+        indptr.extend((part.indptr[1:].astype(np.int64) + indptr[-1]).tolist())
+        lengths.extend(map(len, found))
+    starts = _view(indptr, np.int64)
+    if len(indices) <= np.iinfo(np.int32).max:  # SciPy takes the wider type for both
+        starts = starts.astype(np.int32)
+    arrays = _view(numbers, np.float32), _view(indices, np.int32), starts
+    if vocabulary is None:
+        columns = _sort(columns, arrays[1])
+    counts = csr_array(arrays, shape=(len(texts), len(columns)))
+    counts.sort_indices()
+    return CountedTexts(columns, counts, _view(lengths, np.int64))
+
+
+def _counted(found: Sequence[Sequence[str]], column_of: Mapping[str, int], size: int) -> csr_array:
+    """Return the counts of lists of words, csr_array [lists, size], without words that have no column."""
+    columns = np.fromiter((column_of[word] for some in found for word in some), np.int32)
+    known = columns != NO_COLUMN
+    ends = np.cumsum([0, *map(len, found)])
+    indptr = np.concatenate([[0], np.cumsum(known)])[ends]
+    part: csr_array = csr_array((np.ones(indptr[-1], np.float32), columns[known], indptr), shape=(len(found), size))
+    part.sum_duplicates()
+    return part
+
+
+def _sort(columns: Mapping[str, int], indices: np.ndarray) -> dict[str, int]:
+    """Return the columns of the words in alphabetical order, and write them over the `indices`."""
+    ordered = sorted(columns)
+    new = np.empty(len(ordered), np.int32)
+    new[[columns[word] for word in ordered]] = np.arange(len(ordered), dtype=np.int32)
+    for start in range(0, len(indices), ENTRIES):
+        indices[start : start + ENTRIES] = new[indices[start : start + ENTRIES]]
+    return {word: column for column, word in enumerate(ordered)}
+
+
+def _view(values: array[float] | array[int], kind: type[np.generic]) -> np.ndarray:
+    return np.frombuffer(values, kind) if len(values) else np.empty(0, kind)

@@ -1,0 +1,1 @@
+"""Words of languages: splitting, stemming, suggestions, coverage by a vocabulary."""

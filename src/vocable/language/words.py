@@ -1,0 +1,198 @@
+"""Segmentation of texts in any script into the words that BM25 counts.
+
+All lexical components use it: BM25, its query expanders, the word statistics of a collection, the teacher `bm25`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from vocable.core.progress import track
+from vocable.data.texts import Texts, as_texts
+from vocable.language.languages import icu_words, language_of
+
+WORD, LETTERS = re.compile(r"\w\w+"), re.compile(r"\w+")
+# Texts with these characters need `_Patterns`. Latin, Greek, Cyrillic and most symbols have none of them.
+COMPLEX = "[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]"
+# Scripts without spaces between words, and Korean, which attaches particles to its words. They are cut into pairs of
+# characters (bigrams), as by Lucene's CJKAnalyzer.
+UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Myanmar
+    (0x1100, 0x11FF),  # Hangul Jamo
+    (0x1780, 0x17FF),  # Khmer
+    (0x1950, 0x19DF),  # Tai Le, New Tai Lue
+    (0x1A20, 0x1AAF),  # Tai Tham
+    (0x3000, 0x31FF),  # Hiragana, Katakana, Bopomofo, Hangul letters, ideographic marks
+    (0x3400, 0x9FFF),  # Han
+    (0xA960, 0xA97F),  # Hangul Jamo Extended-A
+    (0xA9E0, 0xA9FF),  # Myanmar Extended-B
+    (0xAA60, 0xAADF),  # Myanmar Extended-A, Tai Viet
+    (0xAC00, 0xD7FF),  # Hangul syllables
+    (0xF900, 0xFAFF),  # Han, compatibility
+    (0xFF66, 0xFFDC),  # half-width Katakana and Hangul
+    (0x1AFF0, 0x1B16F),  # Kana supplement and extensions
+    (0x20000, 0x323AF),  # Han extensions
+)
+HANGUL = re.compile("[\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff\uffa0-\uffdc]")
+MARKS = (0x300, 0x1FFFF)  # range that contains all combining marks except the supplementary variation selectors
+
+
+class _Patterns(NamedTuple):
+    """Patterns that segment non-ASCII text."""
+
+    ignored: re.Pattern[str]  # variation selectors, and joiners after a mark, which affect only how a letter is drawn
+    unspaced: re.Pattern[str]  # a letter of a script without spaces, with its marks
+    run: re.Pattern[str]  # letters, digits, underscores, and the marks on them
+    word: re.Pattern[str]  # a run of two or more
+    part: re.Pattern[str]  # longest part of a run that is all in scripts without spaces, or all in others
+
+
+def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> list[list[str]]:
+    """Return the stemmed words of each text, in order, without stop words and single letters.
+
+    Words are lower-cased and in Unicode's composed form (NFC); combining marks belong to their letters. Scripts without
+    spaces and Korean yield overlapping pairs of characters, or with `+icu` words, Korean excepted; an isolated
+    character is a word of its own.
+
+    >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
+    [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]
+    >>> stemmed(["Die Katzen saßen."], "german")
+    [['katz', 'sass']]
+    """
+    words_of_texts = counted_words(texts, language, progress)
+    stems = stems_of(words_of_texts, language)
+    return [[stems[word] for word in some] for some in words_of_texts]
+
+
+def counted_words(texts: Texts, language: str, progress: bool = False) -> list[list[str]]:
+    """Return the words of each text that are counted, in order: without stop words and single letters, not stemmed."""
+    spoken = language_of(language)
+    texts = as_texts(texts)
+    return [
+        [word for word in words(text, icu=spoken.icu) if word not in spoken.stop]
+        for text in (track(texts, "words") if progress else texts)
+    ]
+
+
+def stems_of(words_of_texts: Iterable[Iterable[str]], language: str) -> dict[str, str]:
+    """Return the stem of each word of texts."""
+    distinct = list(dict.fromkeys(chain.from_iterable(words_of_texts)))
+    return dict(zip(distinct, language_of(language).stems(distinct), strict=True))
+
+
+def words(text: str, *, letters: bool = False, icu: bool = False, cased: bool = False) -> list[str]:
+    """Return the words of a text, in order, unstemmed and with stop words; `letters` keeps single letters.
+
+    `cased` leaves upper case, and `icu` takes words of ICU's dictionaries in place of pairs of characters, but for
+    Korean.
+
+    >>> words("Der Süden Chinas: 中国南方, ภาษาไทย")
+    ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
+    """
+    text = text if cased else text.lower()
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # lower-cased Turkish İ, as in Lucene
+    if text.isascii() or not re.search(COMPLEX, text):
+        return (LETTERS if letters else WORD).findall(text)
+    patterns = _patterns()
+    text = unicodedata.normalize("NFC", patterns.ignored.sub("", text))
+    if not patterns.unspaced.search(text):
+        return (patterns.run if letters else patterns.word).findall(text)
+    found = list[str]()
+    for part in chain.from_iterable(map(patterns.part.findall, patterns.run.findall(text))):
+        if patterns.unspaced.match(part):
+            for some in icu_words(part) if icu else [part]:
+                found += [some] if icu and not HANGUL.match(some) else _pairs(patterns.unspaced.findall(some))
+        elif letters or len(part) > 1:
+            found.append(part)
+    return found
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of each word that `words` finds in a text, in order; pairs of characters overlap.
+
+    >>> text = "Chinas 中国南"
+    >>> [text[start:end] for start, end in word_spans(text)]
+    ['Chinas', '中国', '国南']
+    """
+    if text.isascii() or not re.search(COMPLEX, text):
+        return [found.span() for found in WORD.finditer(text)]
+    patterns, spans = _patterns(), list[tuple[int, int]]()
+    for run in patterns.run.finditer(text):
+        for part in patterns.part.finditer(run[0]):
+            at, letters = run.start() + part.start(), [one.span() for one in patterns.unspaced.finditer(part[0])]
+            pairs = [(first, last) for (first, _), (_, last) in pairwise(letters)] or [(0, len(part[0]))]
+            spans += [(at + first, at + last) for first, last in pairs]
+    return spans
+
+
+def _pairs(characters: list[str]) -> list[str]:
+    return list(map("".join, pairwise(characters))) if len(characters) > 1 else characters
+
+
+def unspaced(word: str) -> bool:
+    """Return whether a word is of a script that is cut into pairs of characters.
+
+    >>> unspaced("中国"), unspaced("Chinas")
+    (True, False)
+    """
+    return not word.isascii() and _patterns().unspaced.match(word) is not None
+
+
+def spaced_pieces(text: str) -> list[str]:
+    """Return the words of a text with the space before each, and pairs of characters where no spaces part words.
+
+    Joined they are the text, its white space single blanks. Punctuation belongs to the piece before it.
+
+    >>> spaced_pieces("Press twice. 按两次，红色"), spaced_pieces("ปุ่ม")
+    ([' Press', ' twice.', ' 按两', '次，', '红色'], [' ปุ่ม'])
+    """
+    if text.isascii() or not re.search(COMPLEX, text):
+        return [f" {word}" for word in text.split()]
+    patterns, found = _patterns(), list[str]()
+    for word in text.split():
+        pieces = [""]
+        for part in patterns.part.findall(word):
+            letters = patterns.unspaced.findall(part)
+            if not letters and not re.search(r"\w", part):
+                pieces[-1] += part
+                continue
+            pieces += ["".join(letters[at : at + 2]) for at in range(0, len(letters), 2)] or [part]
+        first = 0 if pieces[0] or len(pieces) == 1 else 1
+        found += [f" {pieces[first]}", *pieces[first + 1 :]]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> _Patterns:
+    marks = _class(code for code in range(*MARKS) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    letters = _class(
+        code
+        for first, last in UNSPACED
+        for code in range(first, last + 1)
+        if unicodedata.category(chr(code)) in ("Lo", "Lm", "Nl")
+    )
+    return _Patterns(
+        ignored=re.compile(rf"[\u200c\u200d](?<=[{marks}].)|[\ufe00-\ufe0f\U000e0100-\U000e01ef]"),
+        unspaced=re.compile(rf"[{letters}][{marks}]*"),
+        run=re.compile(rf"\w[\w{marks}]*"),
+        word=re.compile(rf"\w[\w{marks}]+"),
+        part=re.compile(rf"(?:[{letters}][{marks}]*)+|[^{letters}]+"),
+    )
+
+
+def _class(codes: Iterable[int]) -> str:
+    """Return ascending code points as the content of a character class of a regular expression."""
+    spans: list[list[int]] = []
+    for code in codes:
+        if spans and spans[-1][1] == code - 1:
+            spans[-1][1] = code
+        else:
+            spans.append([code, code])
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in spans)

@@ -1,1 +1,0 @@
-"""Retrieval: collections and engines, rankings and their fusion, explanations, and the verbs that use them."""

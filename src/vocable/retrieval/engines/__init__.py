@@ -1,1 +1,0 @@
-"""The engines, one module each: vectors that are searched (`Index`), and stores that hold documents too (`Store`)."""

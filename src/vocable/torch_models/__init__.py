@@ -1,0 +1,1 @@
+"""Models in PyTorch: the head without logits, pooling, opening of checkpoints, export."""

@@ -1,0 +1,449 @@
+"""Write a model as a graph of ONNX or OpenVINO, with its pooling, and compare the two on texts.
+
+The graph is made of standard operations, but for 8-bit products in ONNX (see `quantize`). Its outputs are all
+`weights` of a text; `query_weights` and `document_weights`, the terms that the model keeps for the role; and `dense`.
+Padding has no effect: in max pooling its states are replaced by the state of the text's first token, which changes no
+maximum; in sum pooling they are multiplied by zero. Padding at the beginning is moved to the end, so that every token
+has the same position as without padding.
+
+Letters: b texts, s tokens, d size of the decoder's input, v output terms, k heaviest terms.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from scipy.sparse import csr_array, vstack
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router, Transformer
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers import PreTrainedModel
+
+from vocable.core.progress import progress
+from vocable.core.storage import finished, read_record, replacing_folder, write_record
+from vocable.core.tables import NONE, Table, Tabular, counted, short
+from vocable.core.threads import cpu_threads
+from vocable.data import read_texts
+from vocable.data.texts import iter_texts
+from vocable.encoding.graph import (
+    DENSE_OUTPUT,
+    GRAPHS,
+    INPUTS,
+    OUTPUT,
+    QUERY_WEIGHTS,
+    TOKENIZER,
+    GraphModel,
+    import_openvino,
+    refuse_exported,
+)
+from vocable.encoding.graph_settings import BOTH_ROLES, GRAPH_SETTINGS, GraphFormat, GraphRole, GraphSettings
+from vocable.encoding.hub import CARD
+from vocable.encoding.models import model_digest, model_name
+from vocable.encoding.own_terms import TERMS_FILE, write_terms
+from vocable.encoding.protocol import Activation, EncodingModel, Role
+from vocable.encoding.pruning import prune
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.errors import ArgumentError, ModelError, require_extra
+from vocable.options import DType, Share, checked
+from vocable.torch_models.asymmetric import positions, route, terms_kept
+from vocable.torch_models.dense import dense_dimensions, take_last_hidden
+from vocable.torch_models.export_card import card
+from vocable.torch_models.export_weights import weights_on_disk
+from vocable.torch_models.fuse import splade_modules, without_logits
+from vocable.torch_models.layouts import is_decoder
+from vocable.torch_models.output_vocabulary import output_vocabulary
+from vocable.torch_models.pooling import activate
+from vocable.torch_models.quantize import quantize
+from vocable.torch_models.special_terms import keeps_special_terms
+from vocable.torch_models.torch_model import TorchModel
+
+COMPARISON = "exported.json"
+OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as one operation, 23 also attention
+DECODER_BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
+COMPARED_TEXTS, COMPARED_TERMS = 64, 10
+ROUNDED_TEXTS = 192  # for the ranges of 8-bit inputs
+TIMED_QUERIES, QUERY_WORDS = 20, 8
+TOLERANCE = 1e-3  # of a weight in float32; rounding alone gives about 1e-5
+
+
+class Speed(NamedTuple):
+    """Size and speed of a model or a graph."""
+
+    megabytes: float
+    texts_per_second: float
+    milliseconds: float  # for one text of 8 words, the median
+
+
+@dataclass(frozen=True)
+class ExportedModel(Tabular):
+    """Comparison of a graph with its model, in float32: differences of weights, size and speed."""
+
+    format: GraphFormat
+    int8: bool
+    texts: int
+    threads: int
+    before: Speed
+    after: Speed
+    largest_error: float  # of a weight
+    heaviest: float  # largest weight
+    same_top: float  # share of equal terms among the ten with the largest weights
+
+    def to_json(self) -> dict[str, object]:
+        """Return the figures as JSON values."""
+        return asdict(self) | {"before": self.before._asdict(), "after": self.after._asdict()}
+
+    def table(self) -> Table:
+        """Return a row for the model and one for the graph."""
+        name = f"{self.format}{', int8' if self.int8 else ''}"
+        apart = [f"{self.largest_error:.1e}", f"{self.same_top:.1%}"]
+        rows = [
+            [side, *(short(figure) for figure in speed), *figures]
+            for side, speed, figures in (("torch", self.before, [NONE, NONE]), (name, self.after, apart))
+        ]
+        header = ["", "MB", "texts/s", "ms a query", "largest error", f"same top {COMPARED_TERMS}"]
+        size = f"{counted(self.texts, 'text')}, {counted(self.threads, 'thread')}"
+        return Table(f"{size}, weights up to {self.heaviest:.2f}", header, rows)
+
+
+@checked
+def export_model(
+    model: SparseEncoder,
+    output: str | Path,
+    *,
+    format: GraphFormat = "onnx",
+    int8: bool = False,
+    texts: Iterable[str] | None = None,
+    min_overlap: Share = 0.8,
+) -> ExportedModel:
+    """Write a model as a graph with its pooling, for `vocable.load` and for other runtimes.
+
+    The graph is compared with the model on texts, and written only if they agree: in float32 every weight to 0.001.
+
+    Args:
+        model: from `vocable.load`; it is not changed. Both encoders of an asymmetric model are written.
+        output: Output folder (written atomically).
+        format: onnx is for ONNX Runtime and Transformers.js, openvino for OpenVINO.
+        int8: write 8-bit weights: a quarter of the size, with other results.
+        texts: the graph is compared on the first 64, and the ranges of an 8-bit ONNX graph are those of the first 192,
+            which should be of all kinds that the model reads; by default texts of pydocs:.
+        min_overlap: with `int8`, the least share of equal terms among the ten with the largest weights.
+
+    Raises:
+        MissingExtraError: a package that writes or runs the format is not installed.
+        ModelError: the model cannot be written in this format, or the graph does not agree with it.
+        ArgumentError: the output exists already, there are no texts, or the format is unknown.
+    """
+    compared = read_texts("pydocs:") if texts is None else iter_texts(texts)
+    refuse_exported(model)
+    made_from = {"model": model_name(model), "digest": model_digest(model), "format": format, "int8": int8}
+    made_from["pooling"] = [[p.pooling_strategy, p.activation_function] for _, p in splade_modules(model)]
+    folder = Path(output)
+    if finished(folder, made_from):
+        return read_record(folder / COMPARISON, ExportedModel)
+    require_extra("onnxscript", "train")  # before the work
+    if format == "openvino":
+        import_openvino()
+        require_extra("nncf", format)
+    sample = list(islice(compared, ROUNDED_TEXTS if int8 and format == "onnx" else COMPARED_TEXTS))
+    if not any(text.split() for text in sample):
+        raise ArgumentError("no text to compare the graph with the model")
+    with replacing_folder(folder, made_from) as part, progress("export-model", 3) as advance:
+        _write_model(model, part, format, int8, sample)
+        made = GraphModel(part)
+        (part / CARD).write_text(card(made, model), encoding="utf-8")
+        advance(1)
+        result = _compared(model, made, sample[:COMPARED_TEXTS])
+        advance(2)
+        _check(result, min_overlap)
+        write_record(part / COMPARISON, result)
+    return result
+
+
+def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: bool, texts: Sequence[str]) -> None:
+    """Write the files of an exported model: the encoders of its roles, and the settings of each.
+
+    The ranges of 8-bit numbers are found on `texts`.
+    """
+    encoding, roles = TorchModel(model), dict[Role, GraphRole]()
+    names: dict[int, Literal["", "query", "document"]] = {}
+    for role in BOTH_ROLES:
+        first: Any = route(model, role)[0]
+        if rest := route(model, role)[2:]:
+            raise ModelError(f"a {role} goes through {type(rest[0]).__name__} after its pooling, which no graph has")
+        encoder = encoding.encoder(role, "float32")
+        if id(first) not in names:
+            names[id(first)] = role if isinstance(model[0], Router) else ""
+            inner = folder / names[id(first)]
+            inner.mkdir(exist_ok=True)
+            first.tokenizer.save_pretrained(inner)
+            if not (inner / TOKENIZER).is_file():
+                raise ModelError(f"{type(first.tokenizer).__name__} cannot be exported: it has no {TOKENIZER}")
+            if encoder.looked_up:
+                save_file({"weights": first.weight.detach().float().cpu().contiguous()}, inner / QUERY_WEIGHTS)
+            else:
+                _write_encoder(model, first, inner, format, int8, texts)
+        own = encoder.settings
+        roles[role] = GraphRole(
+            names[id(first)],
+            first.weight.numel() if encoder.looked_up else first.auto_model.get_input_embeddings().num_embeddings,
+            own.prompt,
+            own.max_length,
+            None if encoder.looked_up else positions(first),
+            own.max_terms,
+            own.query_idf,
+            encoder.pooling,
+            own.keeps_special,
+            encoder.looked_up,
+            sorted(first.tokenizer.all_special_ids),
+            first.tokenizer.unk_token_id,
+            first.tokenizer.pad_token_id or 0,
+            own.dimensions,
+        )
+    step = json.loads(json.dumps({"verb": "export-model", "format": format, "int8": int8}))
+    notes = {**encoding.notes, "provenance": [*encoding.notes.get("provenance", []), step]}
+    size, prompts, default = len(encoding.terms), dict(encoding.prompts), encoding.default_prompt
+    name, weights = Path(encoding.name).name, weights_on_disk(model)
+    settings = GraphSettings(format, int8, name, weights, size, roles, prompts, default, notes)
+    write_record(folder / GRAPH_SETTINGS, settings)
+
+
+def _write_encoder(
+    model: SparseEncoder, encoder: Transformer, folder: Path, format: GraphFormat, int8: bool, texts: Sequence[str]
+) -> None:
+    """Write the graph of an encoder with its pooling, its configuration and its terms."""
+    [pool] = [pooling for transformer, pooling in splade_modules(model) if transformer is encoder]
+    path, layer = folder / GRAPHS[format][int8], output_vocabulary(encoder.auto_model)
+    path.parent.mkdir()
+    encoder.auto_model.config.save_pretrained(folder)
+    if layer is not None:
+        write_terms(folder / TERMS_FILE, layer.terms)
+    limits = {role: terms_kept(model, role) for role in BOTH_ROLES if route(model, role)[0] is encoder}
+    with TemporaryDirectory(dir=folder) as work:
+        plain = Path(work, "model.onnx") if format == "openvino" or int8 else path
+        _write_onnx(encoder, pool.pooling_strategy, pool.activation_function, limits, int8 and format == "onnx", plain)
+        if format == "openvino":
+            _onnx_to_openvino(plain, path, int8)
+        elif int8:
+            quantize(plain, path, (_inputs(encoder, [text]) for text in texts))
+
+
+POOLED = ("max", "sum", "cls", "mean-before-head")  # poolings that `PooledTerms` computes
+RoleLimits = dict[Role, int | None]  # terms that are kept of a text, None for all
+
+
+class PooledTerms(nn.Module):
+    """Token ids [b, s] -> term weights [b, v], in operations of ONNX; `mlm` is without its logits.
+
+    `known` [tokens] is 1 for ordinary tokens, 0 for special ones: a text without an ordinary token has no terms.
+    """
+
+    known: Tensor
+
+    def __init__(
+        self,
+        mlm: PreTrainedModel,
+        layer: nn.Linear,
+        pooling: str,
+        activation: Activation,
+        known: Tensor,
+        limits: RoleLimits,
+        in_blocks: bool = False,
+    ) -> None:
+        super().__init__()
+        self.mlm, self.layer, self.pooling, self.activation = mlm, layer, pooling, activation
+        self.limits, self.blocks = limits, nn.ParameterList(layer.weight.split(DECODER_BLOCK) if in_blocks else [])
+        self.register_buffer("known", known)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return all weights [b, v] of texts [b, s], for each role the largest ones, and any dense vectors [b, d]."""
+        tokens = torch.ones_like(input_ids).sum(1, keepdim=True)  # s, as a tensor: ONNX has no remainder of a number
+        first = attention_mask.argmax(1, keepdim=True)
+        places = (torch.arange(input_ids.shape[1]) + first) % tokens  # padding goes to the end
+        ids, mask = input_ids.gather(1, places), attention_mask.gather(1, places)
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.gather(1, places)}
+        weights = self.pooled(ids, mask, types)
+        last, d = take_last_hidden(), dense_dimensions(self.mlm.config)
+        readable = (self.known[ids] * mask).amax(1, keepdim=True) > 0
+        weights = torch.where(readable, weights, torch.zeros_like(weights))
+        heaviest = [_heaviest(weights, limit) for limit in self.limits.values()]
+        return weights, *heaviest, *([] if last is None or d is None else [_mean(last, mask, d)])
+
+    def pooled(self, input_ids: Tensor, attention_mask: Tensor, types: dict[str, Tensor]) -> Tensor:
+        """Return the weights [b, v] of texts [b, s] padded at the end; arbitrary for a text without a token."""
+        hidden = self.mlm(input_ids=input_ids, attention_mask=attention_mask, **types).logits  # [b, s, d]
+        (texts, tokens, _), weight, bias = hidden.shape, self.layer.weight, self.layer.bias
+        mask = attention_mask.unsqueeze(-1).to(hidden.dtype)  # [b, s, 1]
+        if self.pooling == "sum":
+            weights = activate(linear(hidden, weight, bias), self.activation)
+            return (mask.transpose(1, 2) @ weights).squeeze(1)
+        first = hidden[:, 0]  # [b, d]
+        if self.pooling == "mean-before-head":
+            logits = linear((hidden * mask).sum(1) / mask.sum(1), weight)
+        elif self.pooling == "cls":
+            logits = linear(first, weight)
+        else:
+            states = torch.where(mask > 0, hidden, first.unsqueeze(1))
+            if self.blocks:
+                logits = torch.cat([linear(states, block).amax(1) for block in self.blocks], 1)
+            else:
+                logits = linear(states.flatten(0, 1), weight).unflatten(0, (texts, tokens)).amax(1)
+        # The same bias for every token: adding it to the winner alone gives the same maximum.
+        return activate(logits if bias is None else logits + bias, self.activation)
+
+
+def _mean(hidden: Tensor, mask: Tensor, d: int) -> Tensor:
+    """Return the unit vectors [b, d] of the means of states [b, s, d or more] of tokens, without padding."""
+    sums = (hidden[:, :, :d] * mask.unsqueeze(-1)).sum(1)
+    return sums / sums.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
+
+
+def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
+    """Keep the `limit` largest of each row of `weights` [b, v], and set the others to zero."""
+    if limit is None or limit >= weights.shape[1]:
+        return weights.clone()
+    best = weights.topk(limit, dim=1)
+    return torch.zeros_like(weights).scatter(1, best.indices, best.values)
+
+
+def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
+    """Return 0 for each special token and 1 for any other, int64 [tokens]; only 1 if special terms are kept."""
+    known = torch.ones(mlm.get_input_embeddings().num_embeddings, dtype=torch.int64)
+    if not keeps_special_terms(mlm.config):
+        known[[i for i in transformer.tokenizer.all_special_ids if i < len(known)]] = 0
+    return known
+
+
+def _inputs(transformer: Transformer, texts: list[str]) -> dict[str, NDArray[np.int64]]:
+    """Return the inputs [b, s] that the model reads of texts."""
+    features, read = transformer.preprocess(texts), transformer.model_forward_params
+    return {name: features[name].cpu().numpy() for name in INPUTS if name in features and (not read or name in read)}
+
+
+def _write_onnx(
+    transformer: Transformer, pooling: str, activation: Activation, limits: RoleLimits, int8: bool, path: Path
+) -> None:
+    """Write a model with its pooling, with inputs of any size; with `int8`, in a form that is fast in 8 bits."""
+    if pooling not in POOLED:
+        raise ModelError(f"{pooling} pooling cannot be exported, only {', '.join(POOLED)}")
+    from onnx_ir.passes.common import DeduplicateInitializersPass
+
+    mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()
+    old = not int8 or is_decoder(mlm)  # ONNX Runtime does not run the rotary positions of a decoder in opset 23
+    fused = not old and mlm._supports_sdpa
+    mlm.set_attn_implementation("sdpa" if fused else "eager")  # before opset 23, sdpa becomes more operations
+    inputs = _inputs(transformer, ["two texts", "the second one is longer"])
+    dense = [] if dense_dimensions(mlm.config) is None else [DENSE_OUTPUT]
+    with without_logits(mlm) as layer, torch.no_grad(), _silently():
+        try:
+            program: Any = torch.onnx.export(
+                PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits, int8),
+                kwargs={name: torch.from_numpy(values) for name, values in inputs.items()},
+                input_names=list(inputs),
+                output_names=[OUTPUT, *(f"{role}_{OUTPUT}" for role in limits), *dense],
+                dynamic_shapes={name: {0: "batch", 1: "length"} for name in inputs},
+                opset_version=OPSET if old else OPSET_INT8,
+                dynamo=True,
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            reason = str(error.__cause__ or error).strip().partition("\n")[0]
+            raise ModelError(f"{type(mlm).__name__} cannot be written as a graph: {reason}") from error
+        # The exporter transposes a matrix for each layer that uses it: ALBERT's would be stored twelve times.
+        DeduplicateInitializersPass(size_limit=sys.maxsize)(program.model)
+        program.save(path)
+
+
+def _onnx_to_openvino(plain: Path, path: Path, int8: bool) -> None:
+    """Convert an ONNX graph to OpenVINO, in float32 or with 8-bit weights."""
+    openvino = import_openvino()
+    with _silently():
+        graph = openvino.convert_model(plain)
+        if int8:
+            graph = require_extra("nncf", "openvino").compress_weights(graph)
+        openvino.save_model(graph, path, compress_to_fp16=False)
+
+
+@contextmanager
+def _silently() -> Iterator[None]:
+    """Within the context, the libraries that write graphs neither log nor warn."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _compared(model: SparseEncoder, made: GraphModel, texts: Sequence[str]) -> ExportedModel:
+    """Encode texts with both, on the CPU and in float32."""
+    plain = TorchModel(model if model.device.type == "cpu" else copy.deepcopy(model).cpu())
+    roles: tuple[Role, ...] = BOTH_ROLES if isinstance(model[0], Router) else ("document",)
+    wanted, seconds, wait = _encoded(plain, texts, roles)
+    found, seconds_after, wait_after = _encoded(made, texts, roles)
+    size = sum(file.stat().st_size for file in made.place.rglob(f"{made.settings.format}/*"))
+    return ExportedModel(
+        made.settings.format,
+        made.settings.int8,
+        len(texts),
+        cpu_threads(),
+        Speed((plain.parameters or 0) * 4 / 1e6, len(texts) / seconds, wait),
+        Speed(size / 1e6, len(texts) / seconds_after, wait_after),
+        float(abs(found - wanted).max()),
+        float(wanted.max()),
+        _same_top(wanted, found),
+    )
+
+
+def _encoded(model: EncodingModel, texts: Sequence[str], roles: Iterable[Role]) -> tuple[csr_array, float, float]:
+    """Return the weights [., v] of the texts for each role with an encoder, the seconds of a role, and ms per query."""
+    rows = list[csr_array]()
+    dtype: DType = "float32" if model.runtime == "torch" else "auto"
+    found = [TextEncoder(model, role, max_terms=len(model.terms), dtype=dtype) for role in roles]
+    for encoder in (one for one in found if not one.looked_up):
+        encoder.encode(texts[:1])  # warm up before timing
+        started = time.perf_counter()
+        rows.append(encoder.encode(texts))
+        seconds = time.perf_counter() - started
+    query, times = " ".join(" ".join(texts).split()[:QUERY_WORDS]), []
+    for _ in range(TIMED_QUERIES):
+        started = time.perf_counter()
+        encoder.encode([query])
+        times.append(time.perf_counter() - started)
+    return csr_array(vstack(rows, format="csr")), seconds, 1000 * float(np.median(times))
+
+
+def _same_top(wanted: csr_array, found: csr_array) -> float:
+    """Return the share of each row's ten largest weights in `wanted` [b, v] that are among those of `found` [b, v]."""
+    best, other = (prune(vectors, COMPARED_TERMS).astype(bool) for vectors in (wanted, found))
+    return float(best.multiply(other).nnz / best.nnz) if best.nnz else 1.0
+
+
+def _check(result: ExportedModel, min_overlap: float) -> None:
+    """Raise `ModelError` if the graph does not agree with the model."""
+    if not result.int8 and not result.largest_error <= TOLERANCE:
+        apart = f"a weight differs by {result.largest_error:.1e}, and {TOLERANCE:g} is allowed"
+        raise ModelError(f"the graph does not agree with the model: {apart}; nothing is written")
+    if result.same_top < min_overlap:
+        stay = f"{result.same_top:.1%} of the largest terms are equal"
+        raise ModelError(f"min_overlap of {min_overlap:g} is not reached: {stay}; nothing is written")

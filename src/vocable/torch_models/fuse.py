@@ -1,0 +1,249 @@
+"""Fuse decoder and pooling of a SparseEncoder into the head without logits, and undo it; parts and copies of a model.
+
+The decoder passes its input through, so that the "logits" of the model are the hidden states before it, and the pooling
+module applies the weight and bias of the decoder, or of an output vocabulary beside it. Only the two `forward` methods
+are replaced, on the instances: parameters, ties, state-dict keys, module classes and the saved folder do not change.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.encoding.graph import refuse_exported
+from vocable.encoding.protocol import Activation
+from vocable.errors import ModelError
+from vocable.torch_models.dense import DENSE, dense_dimensions, keep_last_hidden, mean_embeddings, take_last_hidden
+from vocable.torch_models.head import sparse_head
+from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
+from vocable.torch_models.pooling import POOLINGS, rows_to_pool
+from vocable.torch_models.special_terms import keeps_special_terms, silence, special_columns, special_tokens
+
+JOINED = "joined"  # attribute of a pooling module whose result has the dense vectors, too
+
+
+class Parts(NamedTuple):
+    """Parts of a SPLADE model with one encoder."""
+
+    mlm: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    pooling: str
+    activation: Activation
+
+
+def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
+    """Return all (fill-mask Transformer, SpladePooling) pairs of a model, at most one for each `Router` route.
+
+    Raises `ModelError` for an exported model.
+    """
+    refuse_exported(model)
+    chains: list[list[nn.Module]] = [list(model.children())]
+    if chains[0] and isinstance(chains[0][0], Router):
+        chains = [list(route) for route in chains[0][0].sub_modules.values()]
+    return [
+        (chain[0], chain[1])
+        for chain in chains
+        if len(chain) >= 2 and isinstance(chain[0], Transformer) and isinstance(chain[1], SpladePooling)
+    ]
+
+
+def main_transformer(model: SparseEncoder) -> Transformer:
+    """Return the transformer of a model; of an asymmetric model with two, the query transformer."""
+    return splade_modules(model)[0][0]
+
+
+def _some_pairs(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
+    if pairs := splade_modules(model):
+        return pairs
+    outline = " -> ".join(type(module).__name__ for module in model.children()) or "an empty model"
+    raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {outline}")
+
+
+def parts(model: SparseEncoder) -> Parts:
+    """Return the masked language model of `model`, its tokenizer, its pooling and its activation."""
+    pairs = _some_pairs(model)
+    if isinstance(model[0], Router):
+        raise ModelError("this model has separate query and document encoders: use the encoder that it was made of")
+    [(transformer, pooling)] = pairs
+    return Parts(transformer.auto_model, transformer.tokenizer, pooling.pooling_strategy, pooling.activation_function)
+
+
+def copy_with(
+    model: SparseEncoder, mlm: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
+) -> SparseEncoder:
+    """Return a fused copy of `model`, in evaluation mode, with `mlm` and `tokenizer` unless they are None.
+
+    These two are not copied. The copy of a model with an output vocabulary is saved with its terms.
+    """
+    old = parts(model)
+    replaced = (old.mlm, mlm), (old.tokenizer, tokenizer)
+    made = copy.deepcopy(model, {id(part): given for part, given in replaced if given is not None})
+    transformer = made[0]
+    if output_vocabulary(transformer.auto_model) is not None:
+        transformer.__class__ = OutputVocabularyTransformer
+        transformer.on_model_ready(made)
+    return fuse(made).eval()
+
+
+def fuse(model: SparseEncoder) -> SparseEncoder:
+    """Replace the head of `model`, in place, by one that never holds the logits; returns the model.
+
+    Outputs, always float32, and gradients equal the stock model's, up to the order of additions. Special and unused
+    tokens are not terms: their output bias, and their weight in a table of query weights, is set so that they are never
+    active, also when the saved model is used by stock sentence-transformers.
+
+    Raises:
+        ModelError: the model has no fill-mask Transformer followed by SpladePooling, or its decoder cannot be bypassed.
+    """
+    for transformer, pooling in _some_pairs(model):
+        mlm = transformer.auto_model
+        decoder, layer, kept = plain_decoder(mlm), output_layer(mlm), keeps_special_terms(mlm.config)
+        if not kept:
+            silence(layer, special_columns(mlm, transformer.tokenizer))
+        # Instance attributes: they hide the class's methods, and deleting them undoes it.
+        pooling.__dict__["forward"] = partial(_pool, pooling, layer, mlm.config)
+        keep_last_hidden(mlm)
+        decoder.__dict__["forward"] = _hand_through
+    for table in model.modules():
+        if isinstance(table, SparseStaticEmbedding) and not kept:
+            table.weight.data[special_tokens(table.tokenizer, len(table.weight))] = 0
+    return model
+
+
+def fused(model: SparseEncoder) -> bool:
+    """Return whether `model` has the head that never holds the logits."""
+    return any("forward" in pooling.__dict__ for _, pooling in splade_modules(model))
+
+
+def unfuse(model: SparseEncoder) -> SparseEncoder:
+    """Give `model`, in place, its stock head back; returns the model.
+
+    Raises:
+        ModelError: the model has a pooling that the stock head does not know, which would sum without an error.
+    """
+    pairs = splade_modules(model)
+    for name in (pooling.pooling_strategy for _, pooling in pairs):
+        if not POOLINGS[name].stock:
+            raise ModelError(f"the stock SpladePooling has no {name} pooling: choose max or sum before unfusing")
+    for transformer, pooling in pairs:
+        for module in (transformer.auto_model.get_output_embeddings(), pooling):
+            module.__dict__.pop("forward", None)
+        pass_on(transformer.auto_model)
+    return model
+
+
+@contextmanager
+def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
+    """Within the context, the `logits` of `mlm` are its decoder's inputs [b, s, d]; yields the output layer."""
+    decoder = plain_decoder(mlm)
+    before = decoder.__dict__.get("forward")  # of a fused model, or one with an output vocabulary
+    decoder.__dict__["forward"] = _hand_through
+    try:
+        yield output_layer(mlm)
+    finally:
+        del decoder.__dict__["forward"]
+        if before is not None:
+            decoder.__dict__["forward"] = before
+
+
+def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
+    """Return the decoder of a masked language model; raise `ModelError` if bypassing it would change the result."""
+    decoder = mlm.get_output_embeddings()
+    name = type(mlm).__name__
+    if decoder is None:
+        raise ModelError(f"{name} has no masked-language-model head")
+    if type(decoder) is not nn.Linear:
+        kind = f"{type(decoder).__module__}.{type(decoder).__qualname__}"  # quantized layers are also named Linear
+        repair = "merge the adapter or load the model unquantized"
+        raise ModelError(f"the output layer of {name} is a {kind}, not a plain Linear: {repair}")
+    if "forward" not in decoder.__dict__:
+        _check_bypass(mlm, decoder)
+    return decoder
+
+
+@torch.no_grad()
+def _check_bypass(mlm: PreTrainedModel, decoder: nn.Linear) -> None:
+    """Compare the logits of two tokens with the decoder applied by hand: some architectures scale or cap them."""
+    training, inputs = mlm.training, list[Tensor]()
+    mlm.eval()
+    ids = torch.tensor([[1, 2]], device=decoder.weight.device)
+    handle = decoder.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    try:
+        logits = mlm(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    finally:
+        handle.remove()
+        mlm.train(training)
+    if not inputs or not torch.equal(decoder(inputs[0]).view(-1), logits.view(-1)):
+        raise ModelError(f"{type(mlm).__name__} changes its logits after the output layer: its head cannot be bypassed")
+
+
+def _hand_through(hidden: Tensor) -> Tensor:
+    return hidden
+
+
+def _pool(
+    pooling: SpladePooling, layer: nn.Linear, config: PreTrainedConfig, features: dict[str, object]
+) -> dict[str, object]:
+    """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d].
+
+    For a model with a dense side, `dense_embedding` has the unit vectors of the texts, too.
+    """
+    dense = None
+    if (last := take_last_hidden()) is not None and (d := dense_dimensions(config)) is not None:
+        dense = features["dense_embedding"] = mean_embeddings(*pack({**features, "token_embeddings": last}), d)
+    hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
+    reduction = POOLINGS[pooling.pooling_strategy].reduction
+    pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function)
+    pooling.embedding_dimension = pooled.shape[1]
+    features["sentence_embedding"] = pooled
+    if dense is not None and JOINED in pooling.__dict__:
+        features |= {"sparse_embedding": pooled, "sentence_embedding": torch.cat([pooled, dense], dim=1)}
+    return features
+
+
+def join_dense(model: SparseEncoder) -> None:
+    """Give `model`, in place, dense vectors of all dimensions of its last hidden states, joined to the sparse ones.
+
+    A training needs both in one tensor [b, v + d], which gradient caching and threads pass on. An encoder of texts
+    keeps them apart, and a saved model does not know of it.
+    """
+    for transformer, pooling in _some_pairs(model):
+        setattr(transformer.auto_model.config, DENSE, transformer.auto_model.config.hidden_size)
+        keep_last_hidden(transformer.auto_model)
+        pooling.__dict__[JOINED] = True
+
+
+def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
+    """Return the tokens without padding [n, d] and the b + 1 offsets of the texts."""
+    hidden = features["token_embeddings"]
+    if "cu_seq_lens_q" in features:  # already flat: flash attention without padding
+        return hidden.squeeze(0), features["cu_seq_lens_q"].tolist()
+    mask = features["attention_mask"].bool()
+    offsets = [0, *accumulate(mask.sum(dim=1).tolist())]
+    return (hidden.flatten(0, 1) if offsets[-1] == mask.numel() else hidden[mask]), offsets
+
+
+@contextmanager
+def every_pooling_allowed() -> Iterator[None]:
+    """Within the context, the stock class also accepts the poolings of the fused head.
+
+    A patch of sentence-transformers, whose SpladePooling refuses other names when it is made; elsewhere it refuses such
+    a folder, as its own head cannot compute them.
+    """
+    modes = SpladePooling.SPLADE_POOLING_MODES
+    SpladePooling.SPLADE_POOLING_MODES = tuple(POOLINGS)
+    try:
+        yield
+    finally:
+        SpladePooling.SPLADE_POOLING_MODES = modes

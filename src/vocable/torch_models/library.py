@@ -1,0 +1,48 @@
+"""Models in PyTorch for the search side, which reaches them by `vocable.encoding.runtimes` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vocable.encoding.hub import trusting
+from vocable.encoding.protocol import EncodingModel
+from vocable.encoding.runtimes import ModelKind
+from vocable.errors import ArgumentError
+from vocable.torch_models.opening import model_kind, open_model, without_bars
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
+from vocable.torch_models.token_weights import ONLY_ENCODES, TokenWeightModel, load_token_weights, weighs_tokens
+from vocable.torch_models.torch_model import TorchModel
+from vocable.torch_models.torch_model import library_fingerprint as fingerprint
+
+if TYPE_CHECKING:
+    from sentence_transformers import SparseEncoder
+
+__all__ = ["as_encoding_model", "fingerprint", "kinds", "model_kind", "open_model", "without_bars"]
+
+
+def kinds() -> tuple[ModelKind, ...]:
+    """Return the kinds of sparse models; the first one that opens a model loads it, the last one opens any."""
+    return (
+        ModelKind("token weights", weighs_tokens, _load_token_weights),
+        ModelKind("sparse encoder", lambda place: True, _load_sparse_encoder),
+    )
+
+
+def as_encoding_model(model: SparseEncoder) -> EncodingModel:
+    """Return a model of sentence-transformers as an `EncodingModel`."""
+    return TorchModel(model)
+
+
+def _load_token_weights(
+    name: str | Path, changes: Mapping[str, Any], *, device: str | None, trust_remote_code: bool
+) -> TokenWeightModel:
+    if any(changes.values()):
+        raise ArgumentError(f"{name}: pooling, activation and special_terms are of an output layer: {ONLY_ENCODES}")
+    with trusting(trust_remote_code):
+        return load_token_weights(name, device)
+
+
+def _load_sparse_encoder(name: str | Path, changes: Mapping[str, Any], **options: Any) -> SparseEncoder:
+    return load_sparse_encoder(name, **changes, **options)

@@ -1,0 +1,149 @@
+"""Output vocabulary: a layer of terms that are not the tokenizer's tokens, beside a model's own decoder.
+
+The layer is registered in the masked language model as `output_vocabulary`. The decoder passes its input on to it, so
+that the `logits` [b, s, v'] belong to the layer's terms; no weight of the model is replaced or untied. In a saved model
+its weights are in model.safetensors, which transformers reports as unexpected, and the v' terms in
+output_vocabulary.jsonl, one JSON string per line, in the order of the rows; stock sentence-transformers refuses the
+module below as foreign code.
+
+Letters: b texts, s tokens, d size of the decoder's input, v' terms.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base import BaseModel
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.util import load_file_path
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.encoding.own_terms import TERMS_FILE, faults_of, read_terms, write_terms
+from vocable.encoding.vectors import token_names
+from vocable.errors import ArgumentError, ModelError
+
+LAYER = "output_vocabulary"
+
+
+class OutputVocabulary(nn.Linear):
+    """Output layer of an output vocabulary: weight [v', d], bias [v'] or None, and the v' distinct `terms`."""
+
+    def __init__(self, terms: Iterable[str], weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+        self.terms = tuple(terms)
+        if len(self.terms) != len(weight):
+            raise ArgumentError(f"{len(self.terms):,} terms for an output layer of {len(weight):,} rows")
+        for number, fault in faults_of(self.terms):
+            raise ArgumentError(f"term {number}: {fault}")
+        self.weight = nn.Parameter(weight.detach().clone())
+        if bias is not None:
+            self.bias = nn.Parameter(bias.detach().clone())
+
+
+def output_vocabulary(mlm: nn.Module) -> OutputVocabulary | None:
+    """Return the output vocabulary of `mlm`; None if its terms are its tokens."""
+    layer: OutputVocabulary | None = getattr(mlm, LAYER, None)
+    return layer
+
+
+def output_layer(mlm: PreTrainedModel) -> nn.Linear:
+    """Return the layer of the output terms of `mlm`, with rows [v, d]: its output vocabulary or its decoder."""
+    layer: nn.Linear | None = output_vocabulary(mlm)
+    return mlm.get_output_embeddings() if layer is None else layer
+
+
+def give_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> None:
+    """Make `layer` the output layer of `mlm`, in place; a fused model must be fused again."""
+    mlm.add_module(LAYER, layer.to(mlm.device, mlm.dtype))
+    pass_on(mlm)
+
+
+def pass_on(mlm: PreTrainedModel) -> None:
+    """Let the decoder of `mlm` return the logits of its output vocabulary, if it has one.
+
+    The decoder's weights that are not tied to the input embeddings are then unused: they require no gradient, which
+    several processes would wait for.
+    """
+    layer = output_vocabulary(mlm)
+    if layer is not None:  # on the instance, over the class's method, as in `fuse`
+        decoder, read = mlm.get_output_embeddings(), mlm.get_input_embeddings()
+        decoder.__dict__["forward"] = layer
+        for weight in decoder.parameters():
+            if all(weight is not other for other in read.parameters()):
+                weight.requires_grad_(False)
+
+
+def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: object) -> None:
+    """Load the output vocabulary of `mlm` from `place`, a folder or a Hub id, if there is one.
+
+    `where` holds subfolder, token, revision and other arguments of `load_file_path`.
+    """
+    found = load_file_path(place, TERMS_FILE, **where)
+    if found is None:
+        return
+    terms, weights = read_terms(found), load_file_path(place, "model.safetensors", **where)
+    try:
+        with safe_open(weights, framework="pt") as tensors:
+            names = tensors.keys()
+            bias = tensors.get_tensor(f"{LAYER}.bias") if f"{LAYER}.bias" in names else None
+            layer = OutputVocabulary(terms, tensors.get_tensor(f"{LAYER}.weight"), bias)
+    except (ArgumentError, OSError, TypeError, SafetensorError) as error:
+        raise ModelError(f"{place}: the output vocabulary of {TERMS_FILE} has no weights that fit: {error}") from error
+    give_output_vocabulary(mlm, layer)
+
+
+def output_terms(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return the v' output terms of `mlm` by column; a column without a token (padding of the head) is `<column>`."""
+    layer = output_vocabulary(mlm)
+    return token_names(tokenizer, output_layer(mlm).out_features) if layer is None else list(layer.terms)
+
+
+class OutputVocabularyTransformer(Transformer):
+    """The fill-mask Transformer of sentence-transformers, with the output vocabulary saved beside the model."""
+
+    def __init__(self, model_name_or_path: str, **settings: Any) -> None:
+        logger = logging.getLogger("transformers.modeling_utils")
+        logger.addFilter(_has_more_to_say)
+        try:
+            super().__init__(model_name_or_path, **settings)
+        finally:
+            logger.removeFilter(_has_more_to_say)
+        given = settings.get("model_kwargs") or {}
+        where = {key: given[key] for key in ("subfolder", "token", "revision", "local_files_only") if key in given}
+        restore_output_vocabulary(self.auto_model, model_name_or_path, **where)
+
+    def save(self, output_path: str, *args: Any, **kwargs: object) -> None:
+        """Save the module with its terms."""
+        super().save(output_path, *args, **kwargs)
+        layer = output_vocabulary(self.auto_model)
+        if layer is not None:
+            write_terms(Path(output_path) / TERMS_FILE, layer.terms)
+
+    def on_model_ready(self, model: BaseModel) -> None:
+        """Give the model a `decode` with the terms: its own looks them up in the tokenizer."""
+        layer = output_vocabulary(self.auto_model)
+        if layer is not None:
+            model.__dict__["decode"] = partial(SparseEncoder.decode, _Terms(layer.terms))
+
+
+class _Terms:
+    """The part of a model that `SparseEncoder.decode` uses: a tokenizer with the names of columns."""
+
+    def __init__(self, terms: Sequence[str]) -> None:
+        self._terms, self.tokenizer = terms, self
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+        return [self._terms[i] for i in ids]
+
+
+def _has_more_to_say(record: logging.LogRecord) -> bool:
+    """Filter out the log of transformers about unexpected weights of an output vocabulary."""
+    report = record.getMessage()
+    return f"{LAYER}." not in report or any(word in report for word in ("MISSING", "MISMATCH", "CONVERSION"))

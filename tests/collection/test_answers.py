@@ -1,0 +1,208 @@
+"""Pages of a search, hits above a score, documents like another, and suggestions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from vocable.collection.answers import search
+from vocable.collection.collection import LIKE_TERMS, Collection
+from vocable.collection.passages import PassageCollection
+from vocable.collection.verbs import index
+from vocable.encoding.pruning import prune
+from vocable.errors import ArgumentError
+from vocable.indexes.fusion import MIN_DEPTH
+from vocable.indexes.ranking import read_trec
+
+QUERIES = ["the old fox reads", "posting lists at night"]
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"hybrid": True},
+    {"hybrid": True, "fusion": "reciprocal-rank"},
+    {"filter": "lang=en"},
+    {"weights": "bm25=1"},
+]
+
+
+@pytest.fixture(scope="module", params=["exact", "edge", "passages"])
+def collection(
+    request: pytest.FixtureRequest, backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Collection]:
+    place, options = str(tmp_path_factory.mktemp("made") / "index"), dict[str, Any]()
+    if request.param == "exact":
+        place = f"exact:{place}"
+    if request.param == "passages":
+        options = {"max_length": 12, "long_documents": "passages"}
+    made = index(str(backbones["bert"]), corpus, place, bm25=True, dtype="float32", device="cpu", **options)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_pages_are_one_long_search(collection: Collection, way: dict[str, Any]) -> None:
+    whole = search(collection, QUERIES, 30, **way)
+    pages = [search(collection, QUERIES, 7, offset=start, **way) for start in range(0, 30, 7)]
+    for number, answer in enumerate(whole):
+        found = [(hit.rank, hit.document.id, hit.score) for page in pages for hit in page[number].hits]
+        assert found[:30] == [(hit.rank, hit.document.id, hit.score) for hit in answer.hits]
+        assert [rank for rank, *_ in found] == [*range(1, len(found) + 1)]
+    assert search(collection, QUERIES, 3, offset=1000, **way)[0].hits == ()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_hits_below_a_score_are_left_out(collection: Collection, way: dict[str, Any]) -> None:
+    whole = search(collection, QUERIES, 30, **way)
+    least = whole[0].hits[4].score
+    found = search(collection, QUERIES, 20, min_score=least, offset=2, **way)
+    for answer, expected in zip(found, whole, strict=True):
+        assert [hit.document.id for hit in answer.hits] == [
+            hit.document.id for hit in expected.hits[2:22] if hit.score >= least
+        ]
+    above = float(np.nextafter(np.float32(whole[0].hits[0].score), np.float32(np.inf)))
+    assert search(collection, QUERIES[:1], 5, min_score=above, **way)[0].hits == ()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [*WAYS[1:3], WAYS[4], {"weights": "sparse=2,bm25=0.5", "sort": "lang", "offset": 2, "min_score": 0.1}],
+    ids=str,
+)
+def test_parts_sum_up_to_the_score(collection: Collection, way: dict[str, Any]) -> None:
+    for query, answer in zip(QUERIES, search(collection, QUERIES, 9, explain=True, **way), strict=True):
+        assert answer.hits
+        for hit in answer.hits:
+            assert hit.parts is not None
+            assert hit.parts.words is not None
+            assert sum(hit.parts.kinds.values()) == pytest.approx(hit.score, rel=1e-5)
+            assert hit.to_json()["parts"] == {"kinds": hit.parts.kinds, "words": list(hit.parts.words)}
+            there = set(re.findall(r"\w+", hit.document.full.lower()))
+            assert {*query.split()} & there - {"the", "at"} <= {*hit.parts.words} <= {*query.split()} - {"the", "at"}
+            assert hit.parts.words or not hit.parts.kinds["bm25"]
+    assert search(collection, QUERIES, 1, **way)[0].hits[0].parts is None
+    assert search(collection, QUERIES, 1, explain=True)[0].hits[0].parts is None
+
+
+def test_a_run_begins_after_the_offset(collection: Collection, tmp_path: Path) -> None:
+    answers = search(collection, QUERIES, 3, offset=5, run=tmp_path / "run")
+    lines = [line.split() for line in (tmp_path / "run").read_text(encoding="utf-8").splitlines()]
+    assert [int(line[3]) for line in lines] == [6, 7, 8] * 2
+    assert [hit.doc_id for hit in read_trec(tmp_path / "run")] == [
+        hit.document.id for answer in answers for hit in answer.hits
+    ]
+
+
+def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vocable.collection.collection.MIN_DEPTH", 20)
+    assert MIN_DEPTH == 100
+    assert search(collection, QUERIES, 10, offset=10, hybrid=True)[0].hits[0].rank == 11
+    assert search(collection, QUERIES, 21, hybrid=True)
+    assert search(collection, QUERIES, 10, offset=11)
+    with pytest.raises(ArgumentError, match=r"offset \+ k must be at most 20 in a fused search, not 21"):
+        search(collection, QUERIES, 10, offset=11, hybrid=True)
+    with pytest.raises(ArgumentError, match="offset must be at least 0, not -1"):
+        search(collection, QUERIES, offset=-1)
+
+
+@pytest.mark.parametrize("terms", [None, 3])
+def test_documents_like_another(collection: Collection, terms: int | None) -> None:
+    names = [f"d{i}" for i in range(40)]
+    query, passages = collection.document_vectors(["d7", "d20"]), isinstance(collection, PassageCollection)
+    vectors = csr_array(
+        collection.store.vectors([one for one in collection.store.ids() if "\t" in one or not passages])
+    )
+    owners = [one.partition("\t")[0] for one in collection.store.ids() if "\t" in one or not passages]
+    scores = (prune(csr_array(query), terms or LIKE_TERMS) @ vectors.T).toarray()
+    for own, row in zip(("d7", "d20"), scores, strict=True):
+        [answer] = search(collection, k=40, like=own, **({} if terms is None else {"max_terms": terms}))
+        best = {name: max(row[i] for i, owner in enumerate(owners) if owner == name) for name in names if name != own}
+        expected = {name: score for name, score in best.items() if score > 0}
+        assert {hit.document.id: hit.score for hit in answer.hits} == pytest.approx(expected, rel=1e-5)
+        assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
+        assert (answer.query.id, answer.suggestion) == (own, None)
+    pages = [hit for start in (0, 4, 8) for hit in search(collection, k=4, like="d7", offset=start)[0].hits]
+    assert [(hit.rank, hit.document.id) for hit in pages] == [
+        (hit.rank, hit.document.id) for hit in search(collection, k=12, like="d7")[0].hits
+    ]
+
+
+def test_the_terms_of_documents_like_another_are_explained(collection: Collection) -> None:
+    for hit in search(collection, k=3, like="d7", explain=True)[0].hits:
+        assert hit.explanation is not None
+        assert hit.explanation.score == pytest.approx(hit.score, rel=1e-4)
+        assert hit.snippet is not None
+        assert {mark.term for mark in hit.snippet.marks} <= {match.term for match in hit.explanation.matches}
+
+
+def test_words_have_no_part_in_documents_like_another(collection: Collection) -> None:
+    plain, hybrid = (search(collection, k=9, like="d7", hybrid=one) for one in (False, True))
+    assert [hit.document.id for hit in plain[0].hits] == [hit.document.id for hit in hybrid[0].hits]
+    with pytest.raises(ArgumentError, match="`like` needs sparse or dense vectors"):
+        search(collection, k=9, like="d7", weights="bm25=1")
+    with pytest.raises(ArgumentError, match="there is no document 'd99'"):
+        search(collection, like="d99")
+    with pytest.raises(ArgumentError, match="queries must be a list"):
+        search(collection)
+    given: dict[str, Any]
+    for given in ({"queries": QUERIES, "like": "d7"}, {"query_idf": 1.0, "like": "d7"}):
+        with pytest.raises(ArgumentError, match="`like` stands in place of queries"):
+            search(collection, **given)
+
+
+@pytest.mark.parametrize(
+    ("query", "suggestion"),
+    [
+        ("the librarain reads bokks", "the librarian reads books"),
+        ("Librarain: vectros?", "librarian: vectors?"),
+        ("idnexes", "indexes"),
+        ("the old fox reads books", None),
+        ("xylophone of 東亰都", None),
+        ("fxo", None),  # too short to guess
+        ("", None),
+    ],
+)
+def test_words_that_no_document_has_get_a_suggestion(
+    collection: Collection, query: str, suggestion: str | None
+) -> None:
+    assert collection.suggestion(query) == suggestion
+    assert search(collection, [query])[0].to_json().get("suggestion") == suggestion
+
+
+@pytest.mark.parametrize("kind", ["", "exact:"])
+def test_suggestions_are_words_as_they_are_written(kind: str, backbones: dict[str, Path], tmp_path: Path) -> None:
+    texts = ["Expansion and a dimension.", "The quantization of integers", "An explanation", "Compressed documents"]
+    texts += ["compression " * 3, "Documentation is compressed", "the system integration"]
+    rows = (json.dumps({"_id": str(number), "text": text}) for number, text in enumerate(texts))
+    (tmp_path / "corpus.jsonl").write_text("\n".join(rows), "utf-8")
+    made = index(
+        str(backbones["bert"]), tmp_path / "corpus.jsonl", f"{kind}{tmp_path / 'index'}", bm25=True, device="cpu"
+    )
+    for typed, suggestion in {
+        "expantion dimention": "expansion dimension",
+        "quantizaton": "quantization",  # its stem is four edits from that of the right word
+        "explanaton": "explanation",
+        "integratoin": "integration",
+        "Compresion": "compression",
+        "documantation": "documentation",
+        "expands": None,  # its stem is one edit from another, the word itself three
+        "qantizaton": "quantization",
+        "integrats": None,
+    }.items():
+        assert made.suggestion(typed) == suggestion
+    made.close()
+
+
+def test_an_error_of_an_answer_is_not_the_end_of_all(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError("a fault")
+
+    found = search(collection, QUERIES)
+    monkeypatch.setattr(type(collection), "documents", fails)
+    with pytest.raises(IndexError, match="a fault"):
+        list(found)

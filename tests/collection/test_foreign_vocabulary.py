@@ -1,0 +1,72 @@
+"""A tokenizer that was exchanged under an index: no verb that encodes takes its vocabulary."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from vocable.collection.answers import search
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import add, index, open_index
+from vocable.data import Document
+from vocable.encoding.load import load
+from vocable.errors import VectorsError
+from vocable.torch_models.export import export_model
+
+
+def corpus(path: Path, documents: Sequence[Document]) -> Path:
+    rows = [{"_id": document.id, "title": document.title, "text": document.text} for document in documents]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def exchange_words(tokenizer: Path, first: str, second: str) -> None:
+    """Exchange the numbers of two words in a tokenizer of word pieces."""
+    content = json.loads(tokenizer.read_text(encoding="utf-8"))
+    numbers = content["model"]["vocab"]
+    numbers[first], numbers[second] = numbers[second], numbers[first]
+    tokenizer.write_text(json.dumps(content), encoding="utf-8")
+
+
+def state(collection: Collection) -> tuple[int, list[Document | None], list[list[float]]]:
+    """The number of documents, the documents and their vectors."""
+    ids = sorted(collection.store.ids())
+    return len(collection), collection.documents(ids), collection.vectors(ids).toarray().tolist()
+
+
+@pytest.fixture(params=["torch", "onnx"])
+def model(request: pytest.FixtureRequest, backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    if request.param == "torch":
+        shutil.copytree(backbones["bert"], folder)
+    else:
+        pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
+        export_model(load(backbones["bert"], device="cpu"), folder, texts=toy_texts[:8])
+    return folder
+
+
+def test_add_and_search_refuse_an_exchanged_tokenizer_and_write_nothing(
+    model: Path, documents: list[Document], tmp_path: Path
+) -> None:
+    place, more = tmp_path / "index", corpus(tmp_path / "more.jsonl", documents[3:12])
+    index(str(model), corpus(tmp_path / "corpus.jsonl", documents[:9]), place, device="cpu").close()
+    with open_index(place, device="cpu") as collection:
+        whole = state(collection)
+    tokenizer = model / "tokenizer.json"
+    kept = tokenizer.read_bytes()
+    exchange_words(tokenizer, "fox", "owl")
+    for allowed, message in ((False, r"has changed .*\(tokenizer\)"), (True, "the vocabulary of .* is not the one")):
+        with open_index(place, device="cpu", allow_changed_model=allowed) as collection:
+            with pytest.raises(VectorsError, match=message):
+                collection.add(documents[3:12])
+            assert state(collection) == whole
+    with pytest.raises(VectorsError, match=r"has changed .*\(tokenizer\)"):
+        add(place, more)
+    with pytest.raises(VectorsError, match=r"has changed .*\(tokenizer\)"):
+        search(place, ["fox"], 3)
+    tokenizer.write_bytes(kept)
+    assert add(place, more).added == 3

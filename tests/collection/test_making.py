@@ -1,0 +1,263 @@
+"""Re-indexing on a server beside the collection that is searched: kept until the swap, resumed, and tidied up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import vocable as vo
+from tests.engines import test_stores as stores
+from tests.engines.cluster import serving_http
+from tests.engines.lucene_server import serving
+from vocable.collection.stored_documents import StoredDocuments
+from vocable.collection.verbs import build, open_index
+from vocable.data import Document
+from vocable.encoding.load import load_encoder
+from vocable.encoding.vectors import VectorsMeta, write_vectors
+from vocable.engines import server
+from vocable.engines.protocols import engine_of, engines
+from vocable.engines.server import ServerStore
+from vocable.errors import ArgumentError, DataError, VectorsError
+
+V = 20
+SERVERS = [name for name, engine in engines().items() if issubclass(engine, ServerStore)]
+
+
+@contextmanager
+def served(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Places on a server by the name of a collection."""
+    if engine == "postgresql":
+        with stores.postgresql(folder, monkeypatch) as address:
+            yield lambda name: f"{address(0).partition('&table=')[0]}&table={name}"
+    elif engine == "milvus":
+        pytest.importorskip("milvus_lite")
+        from milvus_lite.server_manager import server_manager_instance
+
+        url = server_manager_instance.start_and_get_uri(str(folder / "lite.db"))
+        yield lambda name: f"milvus+{url}/{name}"
+        server_manager_instance.release_server(str(folder / "lite.db"))
+    elif engine == "qdrant":
+        pytest.importorskip("qdrant_client")
+        from tests.engines.qdrant_server import QdrantEngine
+
+        with serving_http(QdrantEngine().answer, {"Content-Type": "application/json"}) as url:
+            yield lambda name: f"qdrant+{url}/{name}"
+    else:
+        pytest.importorskip({"opensearch": "opensearchpy"}.get(engine, engine))
+        if (variable := f"VOCABLE_{engine.upper()}") in os.environ:
+            begin = f"{os.environ[variable]}/test{secrets.token_hex(4)}"
+            yield lambda name: f"{engine}+{begin}{name}"
+            return
+        with serving(engine) as url:
+            yield lambda name: f"{engine}+{url}/{name}"
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
+    """New places."""
+    numbers = count()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as patched,
+        served(request.param, Path(folder), patched) as named,
+    ):
+        yield lambda: named(f"documents{next(numbers)}")
+
+
+class Corpus:
+    """Documents of one word that all have, in files."""
+
+    def __init__(self, folder: Path, name: str, documents: int, model: str = "m") -> None:
+        self.ids = [f"{name}{row}" for row in range(documents)]
+        self.file, self.vectors = str(folder / f"{name}.jsonl"), str(folder / f"{name}.parquet")
+        Path(self.file).write_text("\n".join(json.dumps({"_id": one, "text": f"text {one}"}) for one in self.ids))
+        matrix = csr_array(np.ones((documents, 1), np.float32) * (np.arange(V) < 2))
+        write_vectors(
+            self.vectors, self.ids, matrix.astype(np.float32), VectorsMeta("v", model, "max", "document", 8, V)
+        )
+
+    def index(self, place: str, **options: Any) -> None:
+        vo.index(self.vectors, self.file, place, **options).close()
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Corpus, Corpus]:
+    folder = tmp_path_factory.mktemp("corpora")
+    return Corpus(folder, "a", 5), Corpus(folder, "b", 7), Corpus(folder, "c", 3)
+
+
+def found(place: str) -> list[str]:
+    engine, address = engine_of(place)
+    store = engine.open(address)
+    hits = store.search(csr_array(np.ones((1, V), np.float32)), 100).hits(0)
+    store.close()
+    return sorted(name for name, _ in hits)
+
+
+def collections(place: str) -> list[int]:
+    """The numbers of the collections with this name that exist beside it."""
+    engine, address = engine_of(place)
+    there = []
+    for number in range(6):
+        try:
+            engine.open(engine.numbered(address, number)).close()
+            there.append(number)
+        except VectorsError:
+            continue
+    return there
+
+
+def test_a_collection_is_replaced_and_the_one_before_removed(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    here = place()
+    aliased = not here.startswith("postgresql")
+    corpora[0].index(here)
+    with pytest.raises(ArgumentError, match="other settings"):
+        corpora[1].index(here)
+    with caplog.at_level(logging.INFO, logger="vocable"):
+        for number, corpus in enumerate((corpora[1], corpora[2], corpora[0]), 1):
+            corpus.index(here, replace=True)
+            assert found(here) == corpus.ids
+            assert collections(here) == ([number] if aliased else [])
+    if aliased:
+        assert any("3" in line and "searches find the new" in line for line in caplog.messages)
+        assert any("2" in line and "removed" in line for line in caplog.messages)
+    corpora[0].index(here, replace=True)
+    corpora[0].index(here)
+    assert (found(here), collections(here)) == (corpora[0].ids, [3] if aliased else [])
+    with vo.open_index(here) as opened:
+        assert opened.counts().texts == 5
+
+
+def test_a_new_place_can_be_made_by_replace(place: Callable[[], str], corpora: tuple[Corpus, ...]) -> None:
+    here = place()
+    corpora[0].index(here, replace=True)
+    corpora[1].index(here, replace=True)
+    assert found(here) == corpora[1].ids
+
+
+def test_who_has_it_open_finds_the_new_one_if_it_is_of_the_same_model(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MODEL_SECONDS", 0.0)
+    here, query = place(), csr_array(np.ones((1, V), np.float32))
+    corpora[0].index(here, replace=True)
+    engine, address = engine_of(here)
+    store = engine.open(address)
+    try:
+        assert len(store.search(query, 9).hits(0)) == 5
+        corpora[1].index(here, replace=True)
+        assert len(store.search(query, 9).hits(0)) == 7
+        Corpus(tmp_path, "x", 2, model="another").index(here, replace=True)
+        with pytest.raises(VectorsError, match="of another model"):
+            store.search(query)
+    finally:
+        store.close()
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("moment", ["filling", "swap", "removal"])
+def test_an_interrupted_replacement_resumes(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    here = place()
+    engine, _ = engine_of(here)
+    corpora[0].index(here, replace=True)
+
+    def killed(*given: Any, **named: Any) -> Any:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        if moment == "filling":
+            patched.setattr(StoredDocuments, "_settle", killed)
+        else:
+            patched.setattr(engine, "take_name" if moment == "swap" else "drop", killed)
+        if engine.about.engine == "postgresql" and moment == "removal":
+            pytest.skip("the table before is removed in the transaction of the swap")
+        with pytest.raises(Killed):
+            corpora[1].index(here, replace=True)
+    assert found(here) == (corpora[1] if moment == "removal" else corpora[0]).ids
+    corpora[1].index(here, replace=True)
+    assert found(here) == corpora[1].ids
+    assert len(collections(here)) == (0 if engine.about.engine == "postgresql" else 1)
+
+
+def test_a_replacement_that_another_call_began_is_left_alone(
+    place: Callable[[], str], corpora: tuple[Corpus, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = place()
+    corpora[0].index(here, replace=True)
+
+    def killed(*given: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredDocuments, "_settle", killed)
+        with pytest.raises(Killed):
+            corpora[1].index(here, replace=True)
+    with pytest.raises(ArgumentError, match=r"other settings \(.*source.*\) has begun: .*remove this"):
+        corpora[2].index(here, replace=True)
+    assert found(here) == corpora[0].ids
+    corpora[1].index(here, replace=True)
+    corpora[2].index(here, replace=True)
+    assert found(here) == corpora[2].ids
+
+
+def test_a_folder_is_not_replaced(corpora: tuple[Corpus, ...], tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"replace is for servers.*vocable add .*folder CORPUS --replace"):
+        corpora[0].index(str(tmp_path / "folder"), replace=True)
+    with pytest.raises(ArgumentError, match="replace is for servers"):
+        corpora[0].index(f"milvus:{tmp_path / 'lite.db'}", replace=True)
+
+
+def test_a_corpus_without_documents_leaves_the_name_free(corpora: tuple[Corpus, ...], tmp_path: Path) -> None:
+    empty, place = tmp_path / "empty.jsonl", tmp_path / "folder"
+    empty.write_text("")
+    with pytest.raises(ArgumentError, match="no documents"):
+        vo.index("vocable-mini", empty, place)
+    assert [*tmp_path.iterdir()] == [empty]
+    corpora[0].index(str(place))
+    assert found(str(place)) == corpora[0].ids
+
+
+def test_a_corpus_that_cannot_be_read_leaves_nothing_on_a_server(place: Callable[[], str], tmp_path: Path) -> None:
+    corpus, there = tmp_path / "corpus.jsonl", place()
+    corpus.write_text('{"text": "no id"}\n')
+    with pytest.raises(DataError, match=r"corpus\.jsonl:1"):
+        vo.index("vocable-mini", corpus, there, device="cpu")
+    with pytest.raises(VectorsError, match="there is no"):
+        engine_of(there)[0].open(engine_of(there)[1])
+    corpus.write_text('{"_id": "a", "text": "fox"}\n')
+    vo.index("vocable-mini", corpus, there, device="cpu").close()
+
+
+def test_a_misspelt_field_is_said_and_a_field_of_another_writer_is_known(
+    place: Callable[[], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    there = place()
+    model = load_encoder("vocable-mini")
+    build(model, [Document("a", "old fox", "", {"lang": "en"})], there, name="vocable-mini").close()
+    with open_index(there) as reader, open_index(there) as writer:
+        assert [name for name, _ in reader.search(["fox"], filter="lang=en").hits(0)] == ["a"]
+        assert not reader.search(["fox"], filter="lnag=en").hits(0)
+        assert "did you mean lang" in caplog.text
+        caplog.clear()
+        writer.add([Document("b", "old fox", "", {"year": 7})])
+        assert [name for name, _ in reader.search(["fox"], filter="year=7").hits(0)] == ["b"]
+        assert not caplog.text

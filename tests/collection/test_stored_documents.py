@@ -1,0 +1,618 @@
+"""A collection that changes: what is added, replaced and deleted, and that each search is then the exact index's."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+from scipy.sparse import csr_array, vstack
+from sentence_transformers import SentenceTransformer
+
+from tests.cli.command_line import done, refused
+from tests.conftest import copy_store
+from vocable.collection.answers import search
+from vocable.collection.collection import Collection
+from vocable.collection.records import Changed
+from vocable.collection.statistics import DRIFT
+from vocable.collection.verbs import add, delete, index, open_index
+from vocable.data import Document
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
+from vocable.engines import edge, edge_shard
+from vocable.engines.filters import matches, parse_filter
+from vocable.errors import ArgumentError, DataError, InUseError, ModelError, NoSpaceError, VectorsError
+from vocable.indexes.bm25 import BM25Index
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.fusion import aligned, reciprocal_rank, weighted
+from vocable.indexes.ranking import Ranking
+
+QUERIES = ["the old fox reads", "posting lists at night", "nothing of it"]
+N = 60
+
+
+@pytest.fixture(scope="module")
+def model(backbones: dict[str, Path]) -> str:
+    return str(backbones["bert"])
+
+
+@pytest.fixture(scope="module")
+def texts(toy_texts: list[str]) -> list[str]:
+    return sorted(set(toy_texts))[:N]
+
+
+@pytest.fixture(scope="module")
+def documents(texts: list[str]) -> list[Document]:
+    kinds = [{"lang": ["de", "en", "fr"][i % 3], "year": 2000 + i, "share": i / 7} for i in range(N)]
+    return [Document(f"d{(7 * i) % N}", text, f"chapter {i}", kinds[i]) for i, text in enumerate(texts)]
+
+
+def corpus(path: Path, documents: Sequence[Document]) -> Path:
+    rows = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+Make = Callable[..., Collection]
+
+
+@pytest.fixture
+def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
+    """Make an index of documents, all closed at the end."""
+    made: list[Collection] = []
+
+    def make(documents: Sequence[Document], bm25: bool = True, dense: str | None = None) -> Collection:
+        place, source = tmp_path / f"index{len(made)}", corpus(tmp_path / "made.jsonl", documents)
+        found = index(str(backbones["bert"]), source, place, bm25=bm25, dense=dense, dtype="float32", device="cpu")
+        assert isinstance(found, Collection)
+        made.append(found)
+        return found
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def closed(backbones: dict[str, Path], documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of thirty documents with BM25, closed."""
+    folder = tmp_path_factory.mktemp("closed")
+    source = corpus(folder / "made.jsonl", documents[:30])
+    index(str(backbones["bert"]), source, folder / "index", bm25=True, dtype="float32", device="cpu").close()
+    return folder / "index"
+
+
+@pytest.fixture
+def place(closed: Path, tmp_path: Path) -> Path:
+    """The test's own copy of `closed`."""
+    return copy_store(closed, tmp_path / "index")
+
+
+def same(found: Ranking, expected: Ranking, rtol: float = 1e-5) -> None:
+    """The same hits with the same scores, in an order that these allow."""
+    for query in range(len(expected)):
+        one, other = dict(found.hits(query)), dict(expected.hits(query))
+        assert one.keys() == other.keys()
+        np.testing.assert_allclose([one[key] for key in other], list(other.values()), rtol=rtol, atol=1e-6)
+        assert list(one.values()) == sorted(one.values(), reverse=True)
+
+
+def changed(documents: list[Document]) -> tuple[list[Document], list[str], list[Document]]:
+    """Documents to add, of which some replace others; ids to delete; and what is there then."""
+    longer = [one._replace(text=f"{one.text} Twice as long: {one.text}") for one in documents[:10]]
+    gone = [one.id for one in documents[20:30]]
+    there = {one.id: one for one in [*documents[:40], *longer, *documents[40:]] if one.id not in gone}
+    return [*longer, *documents[40:]], gone, list(there.values())
+
+
+def test_add_refuses_what_readers_refuse_and_writes_all_or_none(make: Make, documents: list[Document]) -> None:
+    collection = make(documents[:10])
+    new = [one._replace(id=f"new{number}") for number, one in enumerate(documents[10:])]
+    refused = {
+        "has neither text nor title": Document("bad", "  "),
+        "an empty id": Document(" ", "a text"),
+        "has a tab or a line end": Document("bad\n", "a text"),
+        "the id must be a text, not int": Document(5, "a text"),  # type: ignore[arg-type]
+        "keys are str": Document("bad", "a text", fields={1: 2}),  # type: ignore[dict-item]
+        "half of a surrogate pair": Document("bad", "a \ud83d text"),
+        "duplicate id 'new0'": new[0],
+    }
+    for message, document in refused.items():
+        with pytest.raises(ArgumentError, match=rf"^documents\[{len(new)}\]: .*{message}"):
+            collection.add(iter([*new, document]))
+    assert len(collection) == 10
+    assert collection.documents(["new0", "bad"]) == [None, None]
+    assert collection.add(iter(new)) == Changed(len(new), 0, 0, 0, 10 + len(new))
+    for ids in ("d1", [1], [None], None, ["\ud83d"]):
+        with pytest.raises(ArgumentError, match=r"^ids"):
+            delete(collection, ids)  # type: ignore[arg-type]
+
+
+def exact_of(collection: Collection, there: list[Document]) -> ExactIndex:
+    sparse = encode(collection.loaded_model, [one.full for one in there], dtype="float32")
+    return ExactIndex(sparse, [one.id for one in there])
+
+
+def bm25_of(there: list[Document]) -> BM25Index:
+    return BM25Index([one.full for one in there], [one.id for one in there])
+
+
+def test_after_changes_searches_are_those_of_the_exact_index(make: Make, documents: list[Document]) -> None:
+    collection, (more, gone, there) = make(documents[:40]), changed(documents)
+    assert collection.add(more) == Changed(20, 10, 0, 0, 60)
+    assert collection.add(more) == Changed(0, 0, 30, 0, 60)
+    assert collection.delete([*gone, "no such"]) == Changed(0, 0, 0, 10, 50)
+    assert collection.documents([one.id for one in there]) == there
+    exact, lexical = exact_of(collection, there), bm25_of(there)
+    vectors = collection.query_encoder().encode(QUERIES)
+    same(collection.rank(vectors, N), exact.search(vectors, N), 1e-4)
+    words = collection.lexical_queries(QUERIES)
+    # The mean length in use may be off by a tenth: length / mean is in no more than B of the norm.
+    same(collection.rank(words, N, space="bm25"), lexical.search(QUERIES, N), DRIFT / (1 - DRIFT))
+    collection._settle(0)
+    same(collection.rank(words, N, space="bm25"), lexical.search(QUERIES, N))
+    fused = weighted(aligned([exact.search(vectors, N), lexical.search(QUERIES, N)]), [1, 1], depth=N)
+    same(collection.search(QUERIES, N, hybrid=True), fused, 1e-3)
+
+
+def test_the_mean_length_follows_when_it_has_drifted(make: Make, documents: list[Document]) -> None:
+    collection = make(documents[:20])
+    collection.add([one._replace(text=" ".join([one.text] * 9)) for one in documents[20:40]])
+    assert collection.statistics is not None
+    assert collection.statistics.drifted <= 1e-9
+    collection.delete([one.id for one in documents[:40]])
+    assert (len(collection), collection.statistics["documents"], collection.statistics["words"]) == (0, 0, 0)
+    assert collection.search(QUERIES, 3, hybrid=True).hits(0) == []
+    collection.add(documents[40:])
+    words = collection.lexical_queries(QUERIES)
+    same(collection.rank(words, N, space="bm25"), bm25_of(documents[40:]).search(QUERIES, N))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
+def test_minimum_match_is_that_of_the_exact_index(make: Make, documents: list[Document], share: float) -> None:
+    collection = make(documents, bm25=False)
+    vectors = collection.query_encoder(max_terms=4).encode(QUERIES)
+    expected = exact_of(collection, documents).search(vectors, 3, minimum_match=share)
+    found = collection.rank(vectors, 3, minimum_match=share)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
+    with pytest.raises(ArgumentError, match="minimum_match"):
+        collection.rank(vectors, 3, minimum_match=1.5)
+
+
+@pytest.mark.parametrize("text", ["lang=de", "year>=2030 and not lang in (de, fr)", "share>=3 or year<2005", "year=1"])
+def test_a_filter_lets_through_what_matches(make: Make, documents: list[Document], text: str) -> None:
+    collection = make(documents)
+    vectors = collection.query_encoder().encode(QUERIES)
+    allowed = np.array([matches(parse_filter(text), one.fields) for one in documents])
+    expected = exact_of(collection, documents).search(vectors, N, allowed=allowed)
+    same(collection.search(QUERIES, N, vectors=vectors, filter=text), expected, 1e-4)
+    hybrid = collection.search(QUERIES, N, vectors=vectors, hybrid=True, filter=text)
+    lexical = bm25_of(documents).search(QUERIES, N, allowed=allowed)
+    same(hybrid, weighted(aligned([expected, lexical]), [1, 1], depth=N), 1e-3)
+
+
+def test_fields_come_back_to_the_last_bit(make: Make, documents: list[Document]) -> None:
+    number = 0.9447832518820701  # which a reader of JSON that rounds reads as another
+    collection = make(documents[:3])
+    collection.add([documents[0]._replace(fields={"n": number, "deep": {"a": [number, None, True, 1e300]}})])
+    collection.close()
+    opened = open_index(collection.place)
+    [found] = opened.documents([documents[0].id])
+    assert found is not None
+    assert found.fields == {"n": number, "deep": {"a": [number, None, True, 1e300]}}
+    opened.close()
+
+
+def test_a_fill_that_was_cut_short_goes_on(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(edge.EdgeStore, "about", replace(edge.EdgeStore.about, part=16))
+    write, left = Collection._write, [2]
+
+    def cut_short(self: Collection, part: Sequence[Document], *others: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        write(self, part, *others)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Collection, "_write", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            make(documents)
+    with pytest.raises(VectorsError, match="there is no index here"):
+        open_index(tmp_path / "index0")
+    seen: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(Collection, "_write", lambda self, *given: (seen.append(len(given[0])), write(self, *given))[1])
+        collection = make(documents)
+    assert seen == [16, 12]  # of 60, two parts of 16 were there
+    assert (len(collection), collection.counts().texts) == (60, 60)
+    words = collection.lexical_queries(QUERIES)
+    same(collection.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
+
+
+def test_a_change_that_was_cut_short_is_counted_anew(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = make(documents[:30])
+    with monkeypatch.context() as patched:
+        patched.setattr(type(collection.store), "upsert", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            collection.add(documents[30:])
+    collection.close()
+    opened = open_index(collection.place)
+    assert isinstance(opened, Collection)
+    assert opened.statistics is not None
+    assert not opened.statistics.recover
+    assert opened.add(documents[30:]) == Changed(30, 0, 0, 0, 60)
+    opened._settle(0)
+    words = opened.lexical_queries(QUERIES)
+    same(opened.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
+    opened.close()
+
+
+def _exchanged(words: Path) -> None:
+    """Put the word list of another index there, with as many documents and words."""
+    with closing(sqlite3.connect(words)) as connection:
+        connection.execute("UPDATE words SET word = word || 'x'")
+        connection.execute("PRAGMA user_version = 7")
+        connection.commit()
+
+
+def _misnamed(words: Path) -> None:
+    """Flip the highest bit of a letter in the name of a column, which is then no UTF-8."""
+    content = words.read_bytes()
+    assert content.count(b"word TEXT UNIQUE, df") == 1
+    words.write_bytes(content.replace(b"word TEXT UNIQUE, df", b"w\xefrd TEXT UNIQUE, df"))
+
+
+def _changed(statement: str) -> Callable[[Path], None]:
+    def change(words: Path) -> None:
+        with closing(sqlite3.connect(words)) as connection:
+            connection.execute(statement)
+            connection.commit()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda words: words.unlink(),
+        lambda words: words.write_bytes(b""),
+        lambda words: words.write_bytes(b"no database" * 500),
+        lambda words: words.write_bytes(words.read_bytes()[:5000]),
+        _exchanged,
+        _misnamed,
+        _changed("DROP TABLE figures"),
+        _changed("DROP TABLE words"),
+        _changed("DELETE FROM words WHERE number % 2"),
+        _changed("UPDATE words SET df = 1000000000000"),
+        _changed("UPDATE words SET df = df - 1 WHERE number = (SELECT max(number) FROM words WHERE df > 0)"),
+        _changed("UPDATE words SET df = NULL"),
+        _changed("UPDATE words SET df = 'many' WHERE number = 1"),
+        _changed("UPDATE figures SET value = NULL WHERE name = 'mean'"),
+        _changed("UPDATE figures SET value = 'long' WHERE name = 'words'"),
+        _changed("UPDATE figures SET value = 3 WHERE name = 'documents'"),
+    ],
+)
+def test_a_damaged_word_list_is_counted_anew(place: Path, damage: Callable[[Path], object]) -> None:
+    with open_index(place) as collection:
+        expected = collection.rank(collection.lexical_queries(QUERIES), 30, space="bm25")
+    damage(place / "statistics.sqlite")
+    opened = open_index(place)
+    found = opened.rank(opened.lexical_queries(QUERIES), 30, space="bm25")
+    for query in range(len(QUERIES)):
+        assert dict(found.hits(query)) == pytest.approx(dict(expected.hits(query)), rel=1e-5)
+    assert dict(found.hits(0))
+    opened.close()
+    again = open_index(place)
+    assert isinstance(again, Collection)
+    assert again.statistics is not None
+    assert not again.statistics.recover
+    again.close()
+
+
+def test_an_error_says_how_many_documents_are_written(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    collection = make(documents[:10])
+    source = corpus(tmp_path / "more.jsonl", documents)
+    source.write_text(source.read_text() + "{}\n")
+    monkeypatch.setattr(edge.EdgeStore, "about", replace(edge.EdgeStore.about, part=20))
+    with pytest.raises(DataError, match=rf"more.jsonl:{N + 1}: .*; {N - 10} documents before this are written"):
+        add(collection, source)
+    assert len(collection) == N
+
+
+def test_an_index_is_closed_at_the_end_of_a_block(make: Make, documents: list[Document]) -> None:
+    with make(documents[:5]) as collection:
+        assert len(collection) == 5
+    with pytest.raises(VectorsError, match="the index is closed"):
+        len(collection)
+    with pytest.raises(VectorsError, match="is of the edge engine: open it by its folder alone"):
+        open_index(f"exact:{collection.place}")
+
+
+def test_an_addition_says_what_was_lost_of_its_texts(
+    make: Make, documents: list[Document], caplog: pytest.LogCaptureFixture
+) -> None:
+    collection = make(documents[:5])
+    long = Document("long", " ".join(documents[0].text for _ in range(200)))
+    collection.add([long, Document("odd", "\u0e41\u0e21\u0e27"), *documents[:5]])
+    said = [record.getMessage() for record in caplog.records if record.name == "vocable.collection.stored_documents"]
+    assert [line.split(": ", 1)[1] for line in said] == [
+        f"1 text cut at {collection.document_encoder.max_length} tokens",
+        "1 text without an active term",
+        "1 text mostly unknown to the vocabulary",
+    ]
+
+
+def test_a_disk_that_is_full_after_a_change_does_not_undo_it(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = make(documents[:10])
+
+    def full(*_: object) -> None:
+        raise NoSpaceError("no space left on the disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(collection.store, "optimize", full)
+        assert collection.add(documents[:12]) == Changed(2, 0, 10, 0, 12)
+        assert collection.delete([documents[0].id]) == Changed(0, 0, 0, 1, 11)
+    collection.close()
+    assert len(open_index(collection.place)) == 11
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"limits": None}, "limits"),
+        ({"limits": []}, "limits"),
+        ({"limits": {"max_terms": "x"}}, "limits.max_terms"),
+        ({"limits": {"max_terms": 0}}, "limits.max_terms"),
+        ({"limits": {"unknown": 1}}, "limits.unknown"),
+        ({"limits": {"long_documents": "passages"}}, "limits.long_documents"),
+        ({"unknown": 1}, "unknown"),
+        ({"meta": {}}, "meta"),
+        ({"dense": 3}, "dense"),
+        ({"model": None}, "model"),
+    ],
+)
+def test_damaged_settings_are_named(place: Path, change: dict[str, Any], says: str) -> None:
+    path = place / "store.json"
+    record = json.loads(path.read_text())
+    if isinstance(limits := change.get("limits"), dict):
+        change = {"limits": record["settings"]["limits"] | limits}
+    path.write_text(json.dumps(record | {"settings": record["settings"] | change}))
+    with pytest.raises(VectorsError, match=rf"the index is damaged: its settings: {says}"):
+        open_index(place)
+
+
+def test_a_document_that_is_refused_changes_nothing(make: Make, documents: list[Document]) -> None:
+    collection = make(documents[:30])
+    assert collection.statistics is not None
+    before = collection.statistics["documents"], collection.statistics["words"]
+    with pytest.raises(DataError, match="'bad'"):
+        collection.add([documents[30], Document("bad", "unheard", fields={"n": 2**64})])
+    assert (collection.statistics["documents"], collection.statistics["words"]) == before
+    assert not collection.statistics.recover
+    assert collection.lexical_queries(["unheard"]).nnz == 0
+    assert len(collection) == 30
+
+
+def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], dense: str) -> None:
+    collection = make(documents[:40], dense=dense)
+    collection.add(documents[40:])
+    model = SentenceTransformer(dense, device="cpu")
+    stored = model.encode([one.full for one in documents], normalize_embeddings=True)
+    cosines = model.encode(QUERIES, normalize_embeddings=True) @ stored.T
+    found = collection.rank(collection.dense_queries(QUERIES), N, space="dense")
+    for query, row in enumerate(cosines):
+        expected = {one.id: score for one, score in zip(documents, row, strict=True) if score > 0}
+        hits = dict(found.hits(query))
+        assert hits.keys() == expected.keys()
+        np.testing.assert_allclose([hits[key] for key in expected], list(expected.values()), atol=1e-5)
+    spaces = [
+        collection.rank(collection.query_encoder().encode(QUERIES), 100),
+        collection.rank(collection.lexical_queries(QUERIES), 100, space="bm25"),
+        found,
+    ]
+    same(collection.search(QUERIES, 5, hybrid=True), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)
+    for fusion, fuse in (("weighted", weighted), ("reciprocal-rank", reciprocal_rank)):
+        pair = fuse(aligned(spaces[1:]), weights=[0.7, 0.2], depth=5)
+        same(collection.search(QUERIES, 5, weights="bm25=0.7,sparse=0,dense=0.2", fusion=fusion), pair, 1e-4)
+    same(collection.search(QUERIES, N, weights={"dense": 0.5}), found, 1e-6)
+    with pytest.raises(ArgumentError, match="`fusion` goes with `hybrid` or `weights`"):
+        collection.search(QUERIES, fusion="reciprocal-rank")
+    with pytest.raises(ArgumentError, match="without dense vectors"):
+        make(documents[:3]).dense_queries(QUERIES)
+    collection.store.settings["dense_fingerprint"] = {"weights": "float32:0"}
+    with pytest.raises(VectorsError, match=rf"{dense} has changed .*\(weights\)"):
+        collection.with_model().dense_queries(QUERIES)
+    assert collection.with_model(allow_changed_model=True).dense_queries(QUERIES).shape[0] == len(QUERIES)
+
+
+def test_a_document_without_text_is_never_a_hit(make: Make, documents: list[Document], dense: str) -> None:
+    collection = make(documents[:9], dense=dense)
+    assert collection.add_stream([Document("empty", "", " ")]).documents == 10
+    for weights in ("sparse=1", "bm25=1", "dense=1", "sparse=1,bm25=1,dense=1"):
+        ranking = collection.search(QUERIES, 10, weights=weights)
+        assert all("empty" not in dict(ranking.hits(query)) for query in range(len(QUERIES)))
+    assert collection.documents(["empty"]) == [Document("empty", "", " ")]
+
+
+def test_no_such_dense_model(make: Make, documents: list[Document], tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no-such"):
+        make(documents[:3], dense=str(tmp_path / "no-such"))
+
+
+def test_a_changed_model_is_refused_unless_it_is_allowed(documents: list[Document], tmp_path: Path, model: str) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    source = corpus(tmp_path / "corpus.jsonl", documents[:9])
+    index(str(tmp_path / "model"), source, tmp_path / "index", dtype="float32", device="cpu").close()
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    next(iter(weights.values())).add_(1)
+    save_file(weights, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(VectorsError, match=r"has changed .*\(weights\).* allow_changed_model"):
+        search(tmp_path / "index", QUERIES, 3)
+    with pytest.raises(VectorsError, match=r"has changed .*\(weights\)"):
+        add(tmp_path / "index", corpus(tmp_path / "more.jsonl", documents[9:12]))
+    opened = open_index(tmp_path / "index", allow_changed_model=True, device="cpu")
+    assert len(opened.search(QUERIES, 3)) == len(QUERIES)
+    assert str(opened.loaded_model.device) == "cpu"
+    opened.close()
+
+
+def test_what_cannot_change(documents: list[Document], tmp_path: Path, model: str) -> None:
+    source = corpus(tmp_path / "corpus.jsonl", documents[:9])
+    index(load(model, device="cpu"), source, f"exact:{tmp_path / 'fixed'}")
+    with pytest.raises(ArgumentError, match=r"fixed cannot change: index again to a plain folder, or to a server"):
+        add(tmp_path / "fixed", source)
+    with pytest.raises(ArgumentError, match="cannot change"):
+        delete(tmp_path / "fixed", ["d0"])
+    with pytest.raises(ArgumentError, match="list of ids"):
+        delete(tmp_path / "fixed", "d0")
+
+
+@pytest.mark.usefixtures("quiet_libraries")
+def test_commands(
+    documents: list[Document],
+    tmp_path: Path,
+    model: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place, source = tmp_path / "index", corpus(tmp_path / "corpus.jsonl", documents[:9])
+    done(capsys, "index", model, source, "-o", place, "--bm25", "--dtype", "float32")
+    more = corpus(tmp_path / "more.jsonl", [documents[0]._replace(text="new words"), *documents[1:12]])
+    counts = {"added": 3, "replaced": 1, "unchanged": 8, "deleted": 0, "documents": 12}
+    assert json.loads(done(capsys, "add", place, more, "--json")) == counts
+    assert done(capsys, "add", place, more).strip() == "12 unchanged; now 12 documents"
+    assert done(capsys, "delete", place, documents[0].id, "no such").strip() == "1 deleted; now 11 documents"
+    given = "".join(f"{one.id}\n" for one in documents[1:3])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    assert json.loads(done(capsys, "delete", place, "no such", "-", "--json"))["deleted"] == 2
+    assert "nothing: there is no index here" in refused(capsys, "add", tmp_path / "nothing", more)
+    assert "no-such.jsonl" in refused(capsys, "add", place, tmp_path / "no-such.jsonl")
+    (tmp_path / "bad.jsonl").write_text('{"_id": "x", "text": "y"}\n{"_id": 3\n')
+    assert "bad.jsonl:2" in refused(capsys, "add", place, tmp_path / "bad.jsonl")
+
+
+def test_another_process_is_told_that_it_is_in_use(
+    documents: list[Document], tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = corpus(tmp_path / "corpus.jsonl", documents[:9])
+    opened = index(model, source, tmp_path / "index", device="cpu")
+    holder = (
+        "import sys\n"
+        "from vocable.engines.edge import EdgeStore\n"
+        "store = EdgeStore.open(sys.argv[1])\n"
+        "print('open', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    opened.close()
+    monkeypatch.setattr(edge_shard, "PATIENCE", 0.1)
+    command = [sys.executable, "-c", holder, os.fspath(tmp_path / "index")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(InUseError, match=rf"index is in use by process {other.pid} since"):
+            open_index(tmp_path / "index")
+        other.communicate()
+    assert len(open_index(tmp_path / "index")) == 9
+
+
+def test_what_was_replaced_takes_no_room_for_ever(tmp_path: Path) -> None:
+    store = edge.EdgeStore.create(str(tmp_path / "store"), {"sparse": 3}, {})
+    one: Any = csr_array(np.ones((1, 3), np.float32))
+    for part in range(40):
+        names = [f"{part}-{number}" for number in range(60)]
+        store.upsert([Document(name, "x") for name in names], {"sparse": csr_array(vstack([one] * 60))})
+        assert store.delete(names) == 60
+        store.optimize()
+    assert len(list((tmp_path / "store" / "shard" / "segments").iterdir())) == 1
+    for _ in range(16):
+        store.upsert([Document("long", "x" * 10_000_000)], {"sparse": one})
+        store.optimize()
+    held = sum(file.stat().st_blocks for file in (tmp_path / "store").rglob("*")) * 512
+    assert 10_000_000 < held < 130_000_000  # of 160 million that were written
+    assert store.documents(["long", "3-3"])[1] is None
+    store.drop()
+
+
+def test_a_value_of_another_type_is_a_change(make: Make, documents: list[Document]) -> None:
+    values: list[Any] = [1, True, 0, False, [1], [True], {"a": 1}, {"a": True}, {"a": [0, {"b": 1}]}, 1.0]
+    collection = make([documents[0]._replace(fields={"v": values[0]})])
+    for value in values[1:]:
+        new = documents[0]._replace(fields={"v": value})
+        assert collection.add([new]).replaced == 1
+        assert repr(collection.documents([new.id])) == repr([new])
+        assert collection.add([new]).unchanged == 1
+    same_keys = documents[0]._replace(fields={"x": 1, "v": {"b": 1, "a": 2}})
+    collection.add([same_keys])
+    assert collection.add([same_keys._replace(fields={"v": {"a": 2, "b": 1}, "x": 1})]).unchanged == 1
+
+
+def test_a_filter_on_a_field_that_no_document_has_is_refused(
+    make: Make, documents: list[Document], capsys: pytest.CaptureFixture[str], quiet_libraries: None
+) -> None:
+    collection = make(documents)
+    with pytest.raises(ArgumentError, match="no document has the field 'laang': did you mean lang"):
+        search(collection, QUERIES, filter="not laang=de")
+    collection.add([documents[0]._replace(fields={"deep": {"laang": None}}), documents[1]._replace(fields={"a.b": 1})])
+    assert search(collection, QUERIES, filter="deep.laang=de")[0].hits == ()
+    with pytest.raises(ArgumentError, match="no document has the field 'a'"):
+        search(collection, QUERIES, filter="a.b=1 and a=1")  # some document has a.b, though no filter can meet it
+    collection.delete([documents[0].id])  # its names stay known: to be sure that they are gone takes reading all
+    place = Path(collection.place)
+    collection.close()
+    assert search(place, QUERIES, filter="deep=1 or deep.laang=1", device="cpu")[0].hits == ()
+    line = refused(capsys, "search", place, "the old fox", "--filter", "yaer>2000")
+    assert line == "vocable: --filter: no document has the field 'yaer': did you mean year?"
+
+
+def test_of_more_fields_than_are_kept_none_is_refused(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep: dict[str, Any] = {"a": 1}
+    for _ in range(250):
+        deep = {"a": deep}
+    collection = make(documents[:3])
+    collection.add([documents[1]._replace(fields=deep)])
+    with pytest.raises(ArgumentError, match="'laang': did you mean lang"):
+        search(collection, QUERIES, filter="laang=de")
+    assert search(collection, QUERIES, filter=f"{'a.' * 250}a=1 or a.a=1")[0].hits != ()
+    monkeypatch.setattr("vocable.engines.filters.MAX_NAMES", 5)
+    collection.add([documents[0]._replace(fields={f"f{i}": i for i in range(3)})])
+    assert search(collection, QUERIES, filter="laang=de")[0].hits == ()
+    collection.add([documents[0]._replace(fields={})])
+    assert search(collection, QUERIES, filter="laang=de")[0].hits == ()
+
+
+def test_a_filter_of_an_exact_index_is_not_taken_for_another(
+    backbones: dict[str, Path], documents: list[Document], tmp_path: Path
+) -> None:
+    kinds: list[Any] = [1, True, 1.0, 0, False, 0.0, "1", None]
+    those = [one._replace(fields={"v": kind}) for one, kind in zip(documents, kinds, strict=False)]
+    source = corpus(tmp_path / "kinds.jsonl", those)
+    collection = index(str(backbones["bert"]), source, f"exact:{tmp_path / 'exact'}", device="cpu")
+    everything = {hit.document.id for hit in search(collection, [QUERIES[0]])[0].hits}
+    for text in ("v=true", "v=1", "v=1.0", "v='1'", "v=false", "v=0", "v in (0, true)", "v in (false, 1)") * 2:
+        found = {hit.document.id for hit in search(collection, [QUERIES[0]], filter=text)[0].hits}
+        assert found == everything & {one.id for one in those if matches(parse_filter(text), one.fields)}
+        assert found, text
+    with pytest.raises(ArgumentError, match="no document has the field 'w': they have v"):
+        search(collection, QUERIES, filter="w=1")

@@ -1,0 +1,57 @@
+"""Titles weighed apart from texts, in an index that changes and in an exact one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.collection.test_stored_documents import corpus
+from vocable.collection.verbs import add, index
+from vocable.data import Document
+from vocable.errors import ArgumentError
+from vocable.indexes.bm25 import BM25Index
+
+OPTIONS: Any = {"dtype": "float32", "device": "cpu"}
+QUERIES = ["chapter 7 owl", "posting lists", "chapter"]
+
+
+@pytest.fixture
+def model(backbones: dict[str, Path]) -> str:
+    return str(backbones["bert"])
+
+
+@pytest.fixture
+def some(documents: Sequence[Document]) -> list[Document]:
+    """With titles, all but one."""
+    return [documents[0]._replace(title=""), *documents[1:]]
+
+
+@pytest.mark.parametrize("engine", ["exact:", ""])
+def test_words_of_a_title_count_as_often_as_it_weighs(
+    model: str, some: list[Document], tmp_path: Path, engine: str
+) -> None:
+    place, source = f"{engine}{tmp_path / 'index'}", corpus(tmp_path / "corpus.jsonl", some)
+    opened = index(model, source, place, bm25=True, title_weight=3, **OPTIONS)
+    texts, ids = [f"{f'{one.title} ' * 3}{one.text}" for one in some], [one.id for one in some]
+    expected, found = BM25Index(texts, ids).search(QUERIES, 10), opened.search(QUERIES, 10, weights="bm25=1")
+    for number in range(len(QUERIES)):
+        assert dict(found.hits(number)) == pytest.approx(dict(expected.hits(number)), rel=1e-5)
+    if not engine:
+        new = Document("new", "posting lists", "chapter of owls")
+        add(opened, corpus(tmp_path / "more.jsonl", [new]))
+        [best] = opened.search(["owls"], 1, weights="bm25=1").hits(0)
+        [after] = BM25Index([*texts, new.weighed(3)], [*ids, "new"]).search(["owls"], 1).hits(0)
+        assert best[0] == after[0] == "new"
+        assert best[1] == pytest.approx(after[1], rel=0.1)  # the mean length in use may lag by a tenth
+    opened.close()
+
+
+def test_refused(model: str, some: list[Document], tmp_path: Path) -> None:
+    source = corpus(tmp_path / "corpus.jsonl", some)
+    with pytest.raises(ArgumentError, match="`title_weight` goes with `bm25`"):
+        index(model, source, tmp_path / "index", title_weight=3)
+    with pytest.raises(ArgumentError, match="title_weight must be at least 1"):
+        index(model, source, tmp_path / "index", bm25=True, title_weight=0)

@@ -1,0 +1,152 @@
+"""Links and pipes in folders that are written: refused by name, and their targets stay as they are."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vocable.collection.statistics import SIDE_FILES, Statistics
+from vocable.core.links import open_regular, refuse_links
+from vocable.core.locks import holding, lock_file, unlock_file
+from vocable.core.storage import LOCK, locked, replacing, resumable, write_record
+from vocable.errors import VectorsError
+
+PRECIOUS = "precious"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A file elsewhere."""
+    (tmp_path / "notes.txt").write_text(PRECIOUS)
+    return tmp_path / "notes.txt"
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path: Path, target: Path) -> None:
+    (tmp_path / "lock").symlink_to(target)
+    with pytest.raises(VectorsError, match=r"lock is a link to .*notes\.txt"):
+        lock_file(tmp_path / "lock", "wait")
+    assert target.read_text() == PRECIOUS
+
+
+def test_a_lock_that_is_a_link_to_nothing_makes_no_file(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "new")
+    with pytest.raises(VectorsError, match="lock is a link"):
+        lock_file(tmp_path / "lock", "wait")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_blocks_neither_a_lock_nor_a_look_at_a_leftover(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(VectorsError, match="lock is a pipe"):
+        lock_file(tmp_path / "lock", "wait")
+    os.mkfifo(tmp_path / ".x.0.part")
+    with holding(tmp_path / ".x.0.part"):
+        pass
+    with replacing(tmp_path / "x") as file:
+        file.write(b"1")
+    assert (tmp_path / "x").read_bytes() == b"1"
+
+
+def test_a_link_that_comes_after_the_look_is_refused_by_the_system(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock").symlink_to(target)
+    monkeypatch.setattr("vocable.core.links.refuse_link", lambda path: None)
+    with pytest.raises(OSError, match="lock"):
+        open_regular(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+
+
+def test_a_lock_on_a_regular_file_holds(tmp_path: Path) -> None:
+    descriptor = lock_file(tmp_path / "lock", "wait")
+    assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} ")
+    unlock_file(descriptor)
+    assert (tmp_path / "lock").read_text() == ""
+
+
+@pytest.mark.parametrize("ending", SIDE_FILES)
+def test_statistics_that_are_a_link_leave_the_database_of_another_program(tmp_path: Path, ending: str) -> None:
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE mail (text)")
+    database.close()
+    content = other.read_bytes()
+    (tmp_path / f"statistics.sqlite{ending}").symlink_to(other)
+    with pytest.raises(VectorsError, match=rf"statistics\.sqlite{ending} is a link to"):
+        Statistics(tmp_path / "statistics.sqlite", 0, None, size=3, language=None)
+    assert other.read_bytes() == content
+
+
+def test_a_record_is_not_written_through_a_link(tmp_path: Path, target: Path) -> None:
+    (tmp_path / "store.json").symlink_to(target)
+    with pytest.raises(VectorsError, match=r"store\.json is a link"):
+        write_record(tmp_path / "store.json", {"a": 1})
+    assert target.read_text() == PRECIOUS
+    assert (tmp_path / "store.json").is_symlink()
+
+
+@pytest.mark.parametrize("name", [LOCK, "settings.json", "lines.jsonl", "part-1/vectors", "progress.json"])
+def test_a_link_in_a_work_folder_is_refused_before_anything_is_written(tmp_path: Path, target: Path, name: str) -> None:
+    with resumable(tmp_path / "out", {"a": 1}) as work:  # which ends unfinished
+        (work / "part-1").mkdir()
+        (work / "part-1" / "data").write_text("1")
+    (work / name).unlink(missing_ok=True)
+    (work / name).symlink_to(target)
+    state = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with pytest.raises(VectorsError, match=f"{name} is a link"), resumable(tmp_path / "out", {"a": 1}):
+        raise AssertionError
+    assert target.read_text() == PRECIOUS
+    assert {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")} == state
+
+
+def test_a_work_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out.partial").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(VectorsError, match=r"out\.partial is a link"), resumable(tmp_path / "out", {}):
+        raise AssertionError
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_locked_folder_that_is_a_link_keeps_the_lock_of_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / LOCK).write_text(PRECIOUS)
+    (tmp_path / "out.partial").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(VectorsError, match=r"out\.partial is a link"), locked(tmp_path / "out.partial"):
+        raise AssertionError
+    assert (tmp_path / "elsewhere" / LOCK).read_text() == PRECIOUS
+
+
+def test_a_file_is_written_into_a_new_part_alone(tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vocable.core.storage.uuid4", lambda: type("Number", (), {"hex": "0" * 32}))
+    (tmp_path / ".x.00000000.part").symlink_to(target)
+    with pytest.raises(OSError, match=r"x\.00000000\.part"), replacing(tmp_path / "x"):
+        raise AssertionError
+    assert target.read_text() == PRECIOUS
+
+
+SPECIAL: dict[str, Callable[[Path], object]] = {
+    "file": lambda path: path.write_text("1"),
+    "folder": Path.mkdir,
+    "link": lambda path: path.symlink_to("/nowhere"),
+    "link to a folder": lambda path: path.symlink_to("/"),
+}
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(sorted(SPECIAL))), max_size=6))
+def test_any_link_in_a_tree_is_found(tmp_path_factory: pytest.TempPathFactory, tree: list[tuple[int, str]]) -> None:
+    root = tmp_path_factory.mktemp("tree")
+    for number, (depth, kind) in enumerate(tree):
+        folder = root.joinpath(*["inner"] * depth)
+        folder.mkdir(parents=True, exist_ok=True)
+        SPECIAL[kind](folder / f"{number}")
+    if any(kind.startswith("link") for _, kind in tree):
+        with pytest.raises(VectorsError, match="is a link to /"):
+            refuse_links(root)
+    else:
+        refuse_links(root)

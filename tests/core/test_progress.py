@@ -1,0 +1,94 @@
+"""Progress: nothing for quick work, a bar with the counts on a terminal, and lines of a log elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from io import StringIO
+from time import sleep
+
+import pytest
+from rich.console import Console
+
+from vocable.core import progress as module
+from vocable.core.progress import progress, without_progress
+
+
+def shown(patience: float, total: int | None, monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> str:
+    monkeypatch.setattr(module, "BAR_DELAY", patience)
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=80, color_system=None)
+    with progress("encode", total, console=console) as advance:
+        advance(3)
+        sleep(0.3 if patience < 1 else 0)
+        advance(4)
+    return screen.getvalue()
+
+
+def test_quick_work_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(60, 10, monkeypatch) == ""
+
+
+def test_a_bar_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = shown(0.01, 10, monkeypatch)
+    assert "encode" in bar
+    assert "3/10" in bar
+    assert "7/10" in bar
+
+
+def test_an_unknown_total_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "7/?" in shown(0.01, None, monkeypatch)
+
+
+def test_a_file_gets_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(0.01, 10, monkeypatch, terminal=False) == ""
+
+
+def test_an_error_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyError), progress("encode", console=Console(file=StringIO(), force_terminal=True)):
+        raise KeyError
+
+
+def logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, total: int | None) -> list[str]:
+    monkeypatch.setattr(module, "INTERVAL", 0.05)
+    with caplog.at_level(logging.INFO), progress("encode", total, console=Console(file=StringIO())) as advance:
+        advance(1000, more="loss 0.5")
+        with progress("inner", 10, console=Console(file=StringIO())) as inner:
+            inner(1)
+            sleep(0.3)
+    sleep(0.1)
+    return caplog.messages
+
+
+def test_a_file_gets_a_line_from_time_to_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = logged(caplog, monkeypatch, 4000)
+    assert 2 <= len(lines) <= 6
+    assert all(line.startswith("encode: 1,000 of 4,000 (25%)") for line in lines)
+    assert "minutes left, loss 0.5" in lines[0]
+
+
+def test_lines_without_a_total(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert logged(caplog, monkeypatch, None)[0].startswith("encode: 1,000 after ")
+
+
+def test_no_line_for_quick_work_nor_within_without_progress(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert shown(60, 10, monkeypatch, terminal=False) == ""
+        with without_progress():
+            assert logged(caplog, monkeypatch, 4000) == []
+
+
+def test_the_command_line_prints_the_lines() -> None:
+    program = (
+        "import time; from vocable import cli, progress; cli.silence(); progress.INTERVAL = 0.1\n"
+        "for _ in progress.track(range(3), 'index'): time.sleep(0.2)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "vocable: index: 1 of 3 (33%)" in done.stderr
+    plain = program.replace("cli.silence();", "")
+    assert subprocess.run([sys.executable, "-c", plain], capture_output=True, text=True, check=True).stderr == ""

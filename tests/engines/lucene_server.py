@@ -1,0 +1,312 @@
+"""A server that answers the requests to Elasticsearch and OpenSearch which are documented, and no other.
+
+Scores are Lucene's: the product of a query's weight with 9 significant bits of the document's, added up as float32.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from tests.engines.cluster import Faults, serving_http
+
+PARTLY = {
+    "partly busy": (429, {"type": "es_rejected_execution_exception", "reason": "rejected execution of bulk"}),
+    "partly refused": (400, {"type": "document_parsing_exception", "reason": "failed to parse field [x]"}),
+}
+FEATURE = {"elasticsearch": "sparse_vector", "opensearch": "rank_features"}
+DENSE = {"elasticsearch": "dense_vector", "opensearch": "knn_vector"}
+
+
+SHARDS = 3  # of every index
+NO_SHARD = {"type": "no_shard_available_action_exception", "reason": "No shard available for [GET]"}
+NOT_ACTIVE = {"type": "unavailable_shards_exception", "reason": "[documents][0] primary shard is not active"}
+
+
+class Engine:
+    """The indexes of a server: by name the mapping, the documents' sources by id, and those that a search sees.
+
+    Documents of `lost` shards are not found, counted or written, as a real server does it: its searches answer from the
+    other shards, and a lost shard is not among those that failed.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.lost = set[int]()
+        self.blocked = ""  # the reason for which nothing can be written
+        self.aliases: dict[str, str] = {}  # indexes by alias
+        self.several: dict[str, list[str]] = {}  # indexes by an alias of more than one
+        self.mappings: dict[str, dict[str, Any]] = {}
+        self.written: dict[str, dict[str, Any]] = {}
+        self.seen: dict[str, dict[str, Any]] = {}
+
+    def answer(self, method: str, path: str, content: bytes, fault: str = "") -> tuple[int, Any]:
+        """The status and the body."""
+        path, _, asked = path.partition("?")
+        assert asked.partition("=")[0] in ("", "local", "cluster_manager_timeout", "master_timeout", "timeout")
+        name, _, action = unquote(path).strip("/").partition("/")
+        body = None if not content or action == "_bulk" else json.loads(content)
+        if name == "_aliases":
+            return self.change_aliases(body["actions"])
+        if name in self.aliases and (method, action) == ("DELETE", ""):
+            return 400, {"error": {"type": "illegal_argument_exception", "reason": "an alias"}, "status": 400}
+        if name in self.several:
+            assert (method, action) == ("GET", "_mapping")
+            return 200, {index: {"mappings": self.mappings[index]} for index in self.several[name]}
+        name = self.aliases.get(name, name)
+        if (method, action) == ("PUT", "") and name in self.mappings:
+            reason = f"index [{name}] already exists"
+            return 400, {"error": {"type": "resource_already_exists_exception", "reason": reason}, "status": 400}
+        if (method, action) == ("PUT", ""):
+            assert name == name.lower()
+            if refused := self.refused_type(body["mappings"]["properties"]):
+                return refused
+            assert all(
+                field["type"] in ("keyword", "text", "object", FEATURE[self.kind], DENSE[self.kind])
+                for field in body["mappings"]["properties"].values()
+            )
+            self.mappings[name], self.written[name], self.seen[name] = body["mappings"], {}, {}
+            return 200, {"acknowledged": True}
+        if name not in self.mappings:
+            return 404, {
+                "error": {"type": "index_not_found_exception", "reason": f"no such index [{name}]"},
+                "status": 404,
+            }
+        answers = {
+            ("DELETE", ""): lambda: {"acknowledged": self.mappings.pop(name) is not None},
+            ("GET", "_mapping"): lambda: {name: {"mappings": self.mappings[name]}},
+            ("PUT", "_mapping"): lambda: self.mappings[name].update(body) or {"acknowledged": True},
+            ("POST", "_bulk"): lambda: self.results(list(self.bulk(name, content, fault)), fault),
+            ("POST", "_refresh"): lambda: self.seen.update({name: dict(self.written[name])}) or self.shards(),
+            ("POST", "_mget"): lambda: {"docs": [self.get(name, one) for one in body["docs"]]},
+            ("POST", "_search"): lambda: self.search(name, body) | {"timed_out": False} | self.shards(),
+            ("GET", "_count"): lambda: {"count": len(self.there(name))} | self.shards(),
+            ("POST", "_count"): lambda: {"count": self.matching(name, body["query"])} | self.shards(),
+            ("GET", "_stats/store"): lambda: (
+                {"_all": {"primaries": {"store": {"size_in_bytes": 1 + len(content)}}}} | self.shards()
+            ),
+        }
+        return 200, answers[method, action]()
+
+    def shards(self) -> dict[str, Any]:
+        """What an answer says of its shards."""
+        return {"_shards": {"total": SHARDS, "successful": SHARDS - len(self.lost), "skipped": 0, "failed": 0}}
+
+    def is_lost(self, key: str) -> bool:
+        """Whether the document of a key is in a lost shard."""
+        return zlib.crc32(key.encode()) % SHARDS in self.lost
+
+    def there(self, name: str) -> dict[str, Any]:
+        """The documents that a search finds."""
+        return {key: source for key, source in self.seen[name].items() if not self.is_lost(key)}
+
+    def refused_type(self, properties: dict[str, Any]) -> tuple[int, Any] | None:
+        """The answer of a server without a module, which `blocked` names."""
+        field = {"no module": "sparse", "no dense module": "dense"}.get(self.blocked)
+        if field not in properties:
+            return None
+        reason = f"No handler for type [{properties[field]['type']}] declared on field [{field}]"
+        cause = {"type": "mapper_parsing_exception", "reason": reason}
+        return 400, {"error": cause | {"root_cause": [cause]}, "status": 400}
+
+    def change_aliases(self, actions: list[dict[str, dict[str, str]]]) -> tuple[int, Any]:
+        """Carry out all actions or none."""
+        aliases, removed = dict(self.aliases), set[str]()
+        for one in actions:
+            [(action, said)] = one.items()
+            there = said["index"] in self.mappings and said["index"] not in self.aliases
+            if action == "remove_index":
+                removed.add(said["index"])
+            elif action == "remove":
+                there = aliases.pop(said["alias"], None) == said["index"]
+            else:
+                assert action == "add"
+                there = there and (said["alias"] not in self.mappings or said["alias"] in removed)
+                aliases[said["alias"]] = said["index"]
+            if not there:
+                return 404, {"error": {"type": "aliases_not_found_exception", "reason": str(one)}, "status": 404}
+        self.aliases = aliases
+        for name in removed:
+            del self.mappings[name]
+        return 200, {"acknowledged": True}
+
+    def results(self, items: list[Any], fault: str) -> dict[str, Any]:
+        if fault == "reordered":
+            random.Random(0).shuffle(items)
+        return {"items": items, "errors": any("error" in one for item in items for one in item.values())}
+
+    def bulk(self, name: str, content: bytes, fault: str) -> Iterator[Any]:
+        assert content.endswith(b"\n")
+        lines = iter(map(json.loads, content.splitlines()))
+        for number, line in enumerate(lines):
+            [(action, target)] = line.items()
+            if self.is_lost(target["_id"]) or self.blocked:
+                if action == "index":
+                    next(lines)
+                blocked = 429, {"type": "cluster_block_exception", "reason": self.blocked}
+                status, error = blocked if self.blocked else (503, NOT_ACTIVE)
+                yield {action: {"_id": target["_id"], "status": status, "error": error}}
+                continue
+            if number % 3 == 1 and fault in PARTLY and action == "index":
+                next(lines)
+                status, error = PARTLY[fault]
+                yield {action: {"_id": target["_id"], "status": status, "error": error}}
+                continue
+            if action == "delete":
+                there = self.written[name].pop(target["_id"], None)
+                status = (
+                    {"result": "deleted", "status": 200}
+                    if there is not None
+                    else {"result": "not_found", "status": 404}
+                )
+                yield {"delete": {"_id": target["_id"]} | status}
+                continue
+            source = next(lines)
+            assert action == "index"
+            assert len(target["_id"].encode()) <= 512
+            assert set(source) <= set(self.mappings[name]["properties"])
+            for field, weights in source.items():
+                if self.mappings[name]["properties"][field]["type"] == FEATURE[self.kind]:
+                    assert all(re.fullmatch(r"[^.]+", token) and weight > 0 for token, weight in weights.items())
+                if field == "dense":
+                    assert len(weights) == dimensions(self.mappings[name]["properties"]["dense"])
+            self.written[name][target["_id"]] = source
+            yield {"index": {"_id": target["_id"], "result": "created", "status": 201}}
+
+    def get(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+        if self.is_lost(asked["_id"]):
+            return {"_id": asked["_id"], "error": NO_SHARD | {"root_cause": [NO_SHARD]}}
+        source = self.written[name].get(asked["_id"])
+        return {"_id": asked["_id"], "found": source is not None} | (
+            {} if source is None else {"_source": chosen(source, asked["_source"])}
+        )
+
+    def search(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert body["size"] <= 10_000
+        if body["size"] == 0:
+            return self.counts(name, body)
+        found = [
+            (source, np.float32(0) if "query" not in body else self.score(body["query"], source))
+            for source in self.there(name).values()
+        ]
+        if "query" in body:
+            assert body["sort"] == [{"_score": "desc"}, {"id": "asc"}]
+            assert body["track_scores"] is True
+        else:
+            after = body.get("search_after", [""])[0]
+            found = [(source, score) for source, score in found if source["id"] > after]
+        found = [(source, score) for source, score in found if score is not None]
+        found.sort(key=lambda one: (-one[1], one[0]["id"]))
+        hits = [
+            {"_source": chosen(source, body["_source"]), "_score": float(score), "sort": [source["id"]]}
+            for source, score in found[: body["size"]]
+        ]
+        return {"hits": {"hits": hits}}
+
+    def counts(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The number of documents, and of those that match each of the filters of an aggregation."""
+        assert body["track_total_hits"] is True
+        there = self.there(name).values()
+        filters = body.get("aggs", {"terms": {"filters": {"filters": {}}}})["terms"]["filters"]["filters"]
+        buckets = {label: {"doc_count": self.matching(name, query)} for label, query in filters.items()}
+        found = {"aggregations": {"terms": {"buckets": buckets}}} if "aggs" in body else {}
+        return {"hits": {"total": {"value": len(there), "relation": "eq"}, "hits": []}, **found}
+
+    def matching(self, name: str, query: dict[str, Any]) -> int:
+        """The number of documents that match a query."""
+        return sum(self.score(query, source) is not None for source in self.there(name).values())
+
+    def score(self, query: dict[str, Any], source: dict[str, Any]) -> np.float32 | None:
+        """The score of a document; None if it does not match."""
+        [(kind, said)] = query.items()
+        if kind == "bool":
+            assert set(said) <= {"must", "filter", "should", "must_not", "minimum_should_match"}
+            assert ("should" in said) == ("minimum_should_match" in said)
+            assert len(said.get("should", [])) <= 1024
+            must = [self.score(part, source) for part in said.get("must", [])]
+            should = [score for part in said.get("should", []) if (score := self.score(part, source)) is not None]
+            allowed = all(self.score(part, source) is not None for part in said.get("filter", []))
+            allowed = allowed and all(self.score(part, source) is None for part in said.get("must_not", []))
+            if not allowed or None in must or ("should" in said and not should):
+                return None
+            return np.sum([np.float32(0), *must, *should], dtype=np.float32)
+        if kind == "sparse_vector":
+            assert self.kind == "elasticsearch"
+            assert said["prune"] is False
+            parts = [feature(source[said["field"]], *part) for part in said["query_vector"].items()]
+            return np.sum([part for part in parts if part], dtype=np.float32) if any(parts) else None
+        if kind == "rank_feature":
+            assert self.kind == "opensearch"
+            assert said["linear"] == {}
+            field, token = said["field"].split(".")
+            return feature(source[field], token, said["boost"])
+        if kind == "script_score":
+            return None if self.score(said["query"], source) is None else self.product(said["script"], source)
+        if kind == "knn":
+            near = (
+                said["dense"] if self.kind == "opensearch" else said | {"filter": {"bool": {"filter": said["filter"]}}}
+            )
+            assert 0 < near["k"] <= 10_000
+            return self.score(near["filter"], source) if "filter" in near else np.float32(0)
+        [(field, value)] = said.items()
+        assert field in ("equal", "order")
+        if kind == "term":
+            return np.float32(0) if value in source[field] else None
+        assert kind == "range"
+        order = {"lt": str.__lt__, "lte": str.__le__, "gt": str.__gt__, "gte": str.__ge__}
+        holds = any(all(order[name](one, bound) for name, bound in value.items()) for one in source[field])
+        return np.float32(0) if holds else None
+
+    def product(self, script: dict[str, Any], source: dict[str, Any]) -> Any:
+        """The score of a script: 1 more than the inner product with a vector, if that is not negative."""
+        given = script["params"]
+        if self.kind == "opensearch":
+            assert (script["lang"], script["source"]) == ("knn", "knn_score")
+            assert (given["field"], given["space_type"]) == ("dense", "innerproduct")
+            product = np.float32(given["query_value"]) @ np.float32(source["dense"])
+            return product + np.float32(1) if product >= 0 else np.float32(1) / (np.float32(1) - product)
+        assert script["source"] == "Math.max(0.0, dotProduct(params.vector, 'dense')) + 1.0"
+        return np.maximum(0, np.float32(given["vector"]) @ np.float32(source["dense"])) + np.float32(1)
+
+
+def dimensions(field: dict[str, Any]) -> int:
+    """The number of dimensions of a field of dense vectors."""
+    return int(field["dimension"] if field["type"] == "knn_vector" else field["dims"])
+
+
+def feature(weights: dict[str, float], token: str, weight: float) -> np.float32 | None:
+    assert 0 < weight <= 64
+    if token not in weights:
+        return None
+    stored = np.float32(weights[token]).view(np.int32) >> 15 << 15
+    return np.float32(weight) * stored.view(np.float32)
+
+
+def chosen(source: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """The parts of a source that are asked for."""
+    found: dict[str, Any] = {}
+    for name in names:
+        first, _, second = name.partition(".")
+        found[first] = {second: source[first][second]} if second else source[first]
+    return found
+
+
+@contextmanager
+def serving(kind: str, faults: Faults | None = None, made: Engine | None = None) -> Iterator[str]:
+    """Serve as this engine, or as one that is `made` already, and give the URL."""
+    headers = {"Content-Type": "application/json; charset=UTF-8"}
+    if kind == "elasticsearch":
+        headers = {
+            "X-Elastic-Product": "Elasticsearch",
+            "Content-Type": "application/vnd.elasticsearch+json;compatible-with=9",
+        }
+    with serving_http((made or Engine(kind)).answer, headers, faults) as url:
+        yield url

@@ -1,0 +1,174 @@
+"""Filters: what they are read as, what they let through, and where a text is said to be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vocable.engines.filters import (
+    MAX_PARTS,
+    Comparison,
+    Every,
+    Filter,
+    Not,
+    Some,
+    check_fields,
+    field_names,
+    matches,
+    parse_filter,
+)
+from vocable.errors import ArgumentError
+
+FIELDS = {"lang": "de", "year": 2021, "tags": ["a", "b"], "open": True, "made": {"by": "x"}, "at": "2021-05-06"}
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("lang=de", True),
+        ("lang='de'", True),
+        ("lang=DE", False),
+        ("lang=de and year>=2021", True),
+        ("lang=en or year<2022 and open=true", True),
+        ("(lang=en or year<2022) and open=false", False),
+        ("not lang=en", True),
+        ("not not lang=en", False),
+        ("missing=1", False),
+        ("missing!=1", True),
+        ("tags=b", True),
+        ("tags!=b", False),
+        ("tags in (c, b)", True),
+        ("tags not in (c, d)", True),
+        ("made.by=x", True),
+        ("made.to=x", False),
+        ("open=1", False),
+        ("year=2021.0", True),
+        ("year='2021'", False),
+        ("year>2e3", True),
+        ("at>='2021-05-06'", True),
+        ("at<'2021-05-06T00:00:01'", True),
+        ("lang>'2021-05-06'", False),
+        ("NOT lang=en AND open=TRUE", True),
+    ],
+)
+def test_what_passes(text: str, passes: bool) -> None:
+    assert matches(parse_filter(text), FIELDS) is passes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"expected the name of a field at its end \(character 1\)"),
+        ("a", r"expected =, .* at its end \(character 2\)"),
+        ("a=", "expected a value"),
+        ("a=1 b=2", r"expected and, or, or the end at 'b=2' \(character 5\)"),
+        ("(a=1", r"expected \) at its end"),
+        ("a in (1", r"expected \)"),
+        ("a in 1", r"expected \("),
+        ("a<xyz", "'xyz' has no order"),
+        ("a<true", "True has no order"),
+        ("a='x", r"a quote is not closed .* \(character 3\)"),
+        ("and=1", "name of a field"),
+        ("a not = 1", "expected ="),
+        ("not " * (MAX_PARTS + 1) + "a=1", f"more than {MAX_PARTS} parts"),
+        (" or ".join(["a=1"] * (MAX_PARTS + 1)), f"more than {MAX_PARTS} parts"),
+        (f"a in ({', '.join(map(str, range(MAX_PARTS + 1)))})", f"more than {MAX_PARTS} parts"),
+        (f"a not in ({'b,' * 50_000}b)", f"more than {MAX_PARTS} parts"),
+        ("a=" + "9" * 5000, "9… is too large a number"),
+        ("a<" + "1" * 5000, "is too large a number"),
+        ("a in (1, " + "0" * 5000 + ")", "is too large a number"),
+        ("a=-1e999", "-1e999 is too large a number"),
+        ("a=1." + "0" * 5000, "is too large a number"),
+    ],
+)
+def test_where_a_text_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message) as caught:
+        parse_filter(text)
+    assert len(str(caught.value)) < 250
+
+
+def test_brackets_beyond_the_stack_are_one_line() -> None:
+    def after(calls: int) -> Filter:
+        return after(calls - 1) if calls else parse_filter("(" * 255 + "a=1" + ")" * 255)
+
+    with pytest.raises(ArgumentError, match="too many nested brackets"):
+        after(500)
+
+
+@pytest.mark.parametrize(("one", "other"), [("a=1", "a=true"), ("a=0", "a=false"), ("a in (1, 2)", "a in (true, 2)")])
+def test_filters_that_let_through_other_documents_are_not_equal(one: str, other: str) -> None:
+    first, second = parse_filter(one), parse_filter(other)
+    assert first != second
+    assert first == parse_filter(one)
+    assert len({first, second, parse_filter(one)}) == 2
+    assert matches(first, {"a": 1}) != matches(second, {"a": 1}) or one.startswith("a=0")
+    assert matches(first, {"a": False}) is False
+
+
+FIELDS_OF_ALL = set(field_names(FIELDS)) | {"Language"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("laang=de", "'laang': did you mean lang?"),
+        ("LANG=de", "'LANG': did you mean lang?"),
+        ("language=de", "'language': did you mean Language?"),
+        ("not (year=1 or yaer>2)", "'yaer': did you mean year?"),
+        ("made.bi=x", "'made.bi': did you mean made.by?"),
+        ("made.by.x=1", "'made.by.x': did you mean made.by?"),
+        ("zzz not in (1, 2)", "'zzz': they have Language, at, lang, made, made.by, open, tags, year"),
+    ],
+)
+def test_a_field_that_no_document_has_is_said_with_the_nearest(text: str, said: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        check_fields(parse_filter(text), FIELDS_OF_ALL)
+    assert str(caught.value) == f"filter: no document has the field {said}"
+
+
+def test_a_field_of_any_value_is_known() -> None:
+    names = set(field_names({"none": None, "empty": {}, "list": [{"deep": 1}], "a": {"b": {"c": 1}}, "x.y": 1}))
+    assert names == {"none", "empty", "list", "a", "a.b", "a.b.c", "x.y"}
+    check_fields(parse_filter("a=1 and none=1 or not a.b.c>2"), names)
+    with pytest.raises(ArgumentError, match="they have no fields"):
+        check_fields(parse_filter("a=1"), set())
+
+
+def written(filter: Filter) -> str:
+    if isinstance(filter, Comparison):
+        value = f"'{filter.value}'" if isinstance(filter.value, str) else str(filter.value).lower()
+        return f"{filter.field}{filter.operator}{value}"
+    if isinstance(filter, Not):
+        return f"not ({written(filter.part)})"
+    word = " and " if isinstance(filter, Every) else " or "
+    return "(" + word.join(map(written, filter.parts)) + ")"
+
+
+def holds(filter: Filter, fields: dict[str, Any]) -> bool:
+    """Apply a filter by Python's own operators."""
+    if isinstance(filter, Comparison):
+        return filter.field in fields and bool(fields[filter.field] == filter.value)
+    if isinstance(filter, Not):
+        return not holds(filter.part, fields)
+    return (all if isinstance(filter, Every) else any)(holds(part, fields) for part in filter.parts)
+
+
+comparisons = st.builds(Comparison, st.sampled_from("ab"), st.just("="), st.sampled_from([1, 2, "x"]))
+filters = st.recursive(
+    comparisons,
+    lambda parts: st.one_of(
+        st.builds(Not, parts),
+        st.builds(lambda some: Every(tuple(some)), st.lists(parts, min_size=2, max_size=3)),
+        st.builds(lambda some: Some(tuple(some)), st.lists(parts, min_size=2, max_size=3)),
+    ),
+    max_leaves=8,
+)
+
+
+@given(filters, st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, 2, "x"])))
+def test_a_filter_written_out_is_read_again(filter: Filter, fields: dict[str, Any]) -> None:
+    assert parse_filter(written(filter)) == filter
+    assert matches(filter, fields) is holds(filter, fields)

@@ -1,0 +1,89 @@
+"""Marks of words, and excerpts: brute force over all places of an excerpt."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from vocable.explanation.highlights import EXCERPT, MARKED_CHARACTERS, Mark, excerpt, parts, snippet, word_marks
+from vocable.language.languages import ENGLISH_STOP_WORDS, language_of, stop_words
+from vocable.language.words import stemmed, word_spans, words
+
+WORDS = ["fox", "foxes", "Reads", "the", "naïve", "東京都", "हिन्दी", "x", "isn't"]
+TEXTS = st.lists(st.sampled_from([*WORDS, "nothing", "about", "ต้นไม้"]), max_size=120).map(" ".join)
+
+
+@given(st.one_of(TEXTS, st.text()))
+def test_spans_are_the_words(text: str) -> None:
+    spans = word_spans(text)
+    if text.lower() == text and text.isprintable() and not re.search("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]", text):
+        assert [one for start, end in spans for one in words(text[start:end])] == words(text)
+    assert all(0 <= start < end <= len(text) for start, end in spans)
+
+
+@given(TEXTS)
+def test_marked_words_have_a_stem_of_the_query(text: str) -> None:
+    [wanted] = stemmed(["The fox reads naïve हिन्दी"])
+    marked = [text[mark.start : mark.end] for mark in word_marks(text, wanted)]
+    assert marked == [word for word in text.split() if word in ("fox", "foxes", "Reads", "naïve", "हिन्दी")]
+    assert word_marks(text, ()) == []
+
+
+def test_pairs_of_characters_are_one_mark() -> None:
+    [wanted] = stemmed(["東京都"])
+    assert word_marks("私は東京都に", wanted) == [Mark(2, 5, "東京")]
+    assert word_marks("x" * MARKED_CHARACTERS + " fox", ["fox"]) == []
+
+
+@example("nothing " * 30 + "fox reads", 20)
+@example("東京" * 300, 50)
+@given(TEXTS, st.integers(10, 200))
+def test_an_excerpt_has_the_most_terms_of_any(text: str, length: int) -> None:
+    marks = word_marks(text, stemmed(["fox reads naïve 東京都"])[0])
+    start, end = excerpt(text, marks, length=length)
+    assert end - start <= length
+    if len(text) <= length:
+        assert (start, end) == (0, len(text))
+        return
+    spaced = " " in text[start:end]
+    assert not spaced or start == 0 or text[start - 1] == " "
+    assert not spaced or end == len(text) or text[end] == " "
+    inside = {mark.term for mark in marks if start <= mark.start and mark.end <= end}
+    room = length - length // 10 - 8  # less the context before it, and a cut word after it
+    for first in range(len(text)):
+        assert len({mark.term for mark in marks if first <= mark.start and mark.end <= first + room}) <= len(inside)
+
+
+def test_heavier_terms_win() -> None:
+    text = "fox owl " + "nothing " * 60 + "night"
+    marks = word_marks(text, ["fox", "owl", "night"])
+    for weights, there in (({"fox": 1.0, "owl": 1.0, "night": 3.0}, "night"), (None, "fox owl")):
+        start, end = excerpt(text, marks, weights)
+        assert there in text[start:end]
+
+
+@given(TEXTS, TEXTS)
+def test_parts_are_the_text_and_a_snippet_its_part(before: str, text: str) -> None:
+    marks = word_marks(text, ["fox", "read"])
+    shown = excerpt(text, marks)
+    found = parts(text, marks, shown)
+    assert "".join(one.text for one in found) == text
+    assert "".join(one.text for one in found if not one.hidden) == text[slice(*shown)]
+    assert [one.text for one in found if one.term] == [text[mark.start : mark.end] for mark in marks]
+    part, whole = snippet(text, marks, before=len(before)), before + text
+    assert whole[part.start : part.end] == part.text
+    assert len(part.text) <= EXCERPT
+    assert all(stemmed([part.text[mark.start : mark.end]]) == [[mark.term]] for mark in part.marks)
+
+
+def test_english_stop_words_are_those_of_bm25s() -> None:
+    from bm25s.tokenization import Tokenizer
+
+    assert (
+        frozenset(Tokenizer(stopwords="english").stopwords)
+        == ENGLISH_STOP_WORDS
+        == stop_words("en")
+        == language_of("english").stop
+    )

@@ -1,0 +1,178 @@
+"""Exact search of dense vectors in 8 bits, against a brute force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tests.torch_models.test_dense import with_dense
+from vocable.collection.answers import search
+from vocable.collection.collection import Collection
+from vocable.collection.verbs import index, open_index
+from vocable.data import Document, Qrel, Query
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.errors import ArgumentError, VectorsError
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.hybrid import evaluate_index
+from vocable.indexes import dense_index
+from vocable.indexes.dense_index import DenseIndex, rounded
+from vocable.torch_models.inference_free import make_inference_free
+from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
+
+
+def brute_force(vectors: np.ndarray, queries: np.ndarray, k: int, allowed: np.ndarray) -> list[list[tuple[int, float]]]:
+    """Score in whole numbers, and sort by score and row."""
+    (numbers, units), (given_numbers, scales) = rounded(vectors), rounded(queries)
+    products = given_numbers.astype(np.int64) @ numbers.astype(np.int64).T
+    found = []
+    for row, scale in zip(products, scales, strict=True):
+        scores = row.astype(np.float32) * units
+        hits = [(place, scores[place] * scale) for place in range(len(numbers)) if scores[place] > 0 and allowed[place]]
+        found.append(sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k])
+    return found
+
+
+values = st.integers(-3, 3).map(lambda number: number / 3)
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 9), st.just(4)), elements=values),
+    arrays(np.float64, st.tuples(st.integers(1, 3), st.just(4)), elements=values),
+    st.integers(1, 12),
+    st.data(),
+)
+def test_hits_are_those_of_a_brute_force(vectors: np.ndarray, queries: np.ndarray, k: int, data: st.DataObject) -> None:
+    allowed = data.draw(arrays(np.bool_, len(vectors)))
+    found = DenseIndex(*rounded(vectors)).search(queries, k, allowed=allowed)
+    for number, expected in enumerate(brute_force(vectors, queries, k, allowed)):
+        hits = [(int(name), score) for name, score in found.hits(number)]
+        assert hits == [(place, pytest.approx(score)) for place, score in expected]
+
+
+def test_blocks_do_not_change_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    vectors, queries = rng.normal(size=(300, 384)), rng.normal(size=(7, 384))
+    whole = DenseIndex(*rounded(vectors)).search(queries, 20)
+    monkeypatch.setattr(dense_index, "BLOCK_DOCUMENTS", 37)
+    monkeypatch.setattr(dense_index, "BLOCK_SCORES", 700)
+    parts = DenseIndex(*rounded(vectors)).search(queries, 20)
+    assert np.array_equal(whole.rows, parts.rows)
+    assert np.array_equal(whole.scores, parts.scores)
+    exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :20]
+    shared = [len({*row.tolist()} & {*other.tolist()}) for row, other in zip(whole.rows, exact, strict=True)]
+    assert np.mean(shared) > 18
+
+
+def test_wide_vectors_are_exact_too() -> None:
+    vectors = np.random.default_rng(1).normal(size=(5, 2000))
+    found = DenseIndex(*rounded(vectors)).search(vectors[:1], 1)
+    assert found.scores[0, 0] == pytest.approx((vectors[0] ** 2).sum(), rel=0.01)
+
+
+def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
+    DenseIndex(*rounded(np.eye(3))).save(tmp_path / "dense")
+    assert DenseIndex.load(tmp_path / "dense").search(np.eye(3), 1).rows.ravel().tolist() == [0, 1, 2]
+    with pytest.raises(VectorsError, match="3 dimensions"):
+        DenseIndex.load(tmp_path / "dense").search(np.eye(4), 1)
+    file = tmp_path / "dense" / "numbers.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(VectorsError, match="damaged"):
+        DenseIndex.load(tmp_path / "dense")
+
+
+@pytest.mark.parametrize("engine", ["", "exact:"])
+def test_a_model_with_a_dense_side_fills_three_spaces(
+    backbones: dict[str, Path], corpus: Path, documents: list[Document], tmp_path: Path, engine: str
+) -> None:
+    model = with_dense(backbones["bert"], tmp_path / "model", 16)
+    place = f"{engine}{tmp_path / 'index'}"
+    options = {"dtype": "float32", "device": "cpu"}
+    with index(model, corpus, place, bm25=True, **options):  # type: ignore[arg-type]
+        pass
+    with open_index(place, device="cpu") as collection:
+        assert collection.spaces == ("sparse", "bm25", "dense")
+        encoder = collection.document_encoder
+        vectors = encoder.encode_both([one.full for one in documents]).dense
+        queries = ["the fox", "a dog"]
+        asked = collection.query_encoder().encode_both(queries).dense
+        assert vectors is not None
+        assert asked is not None
+        best = [documents[row].id for row in (asked @ vectors.T).argmax(axis=1)]
+        found = collection.search(queries, 5, weights="dense=1")
+        assert [found.hits(number)[0][0] for number in range(2)] == best
+        np.testing.assert_allclose(found.scores[:, 0], (asked @ vectors.T).max(axis=1), atol=0.01)
+        assert len(collection.search(queries, 5, hybrid=True).hits(0)) == 5
+        stored = collection.store.vectors([documents[0].id], "dense")
+        np.testing.assert_allclose(stored[0], vectors[0], atol=0.01)
+    with index(model, corpus, f"{engine}{tmp_path / 'other'}", no_dense=True, **options) as other:  # type: ignore[arg-type]
+        assert other.spaces == ("sparse",)
+    with pytest.raises(ArgumentError, match="exclude"):
+        index(model, corpus, f"{engine}{tmp_path / 'third'}", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"hybrid": True}, {"weights": "dense=1"}, {"weights": "dense=1,bm25=1"}])
+def test_a_search_encodes_its_queries_once(
+    backbones: dict[str, Path],
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+) -> None:
+    model, place = with_dense(backbones["bert"], tmp_path / "model", 16), f"exact:{tmp_path / 'index'}"
+    index(model, corpus, place, bm25=True, dtype="float32", device="cpu")
+    passes, encode = [], TextEncoder.encode_both
+    monkeypatch.setattr(TextEncoder, "encode_both", lambda *given: passes.append(given[1]) or encode(*given))
+    with open_index(place, device="cpu") as collection:
+        found = search(collection, ["the fox"], 3, explain=True, **options)[0]
+        assert passes == [["the fox"]]
+        assert [hit.document.id for hit in found.hits] == [
+            name for name, _ in collection.search(["the fox"], 3, **options).hits(0)
+        ]
+        assert "parts: " in found._repr_html_()
+
+
+@pytest.fixture
+def looked_up(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Collection:
+    """A collection with dense vectors, opened with a model that looks queries up."""
+    place = with_dense(backbones["bert"], tmp_path / "model", 16)
+    free = make_inference_free(load_sparse_encoder(place, device="cpu"), weights="ones")
+    save_model(free, tmp_path / "free")
+    options: Any = {"bm25": True, "dtype": "float32", "device": "cpu"}
+    with index(str(tmp_path / "free"), corpus, tmp_path / "without", **options) as without:
+        assert without.spaces == ("sparse", "bm25")
+    with index(place, corpus, f"exact:{tmp_path / 'index'}", **options):
+        pass
+    opened = open_index(tmp_path / "index", device="cpu", allow_changed_model=True)
+    return opened.with_model(model=str(tmp_path / "free"))
+
+
+def test_dense_vectors_are_left_out_of_a_hybrid_whose_queries_have_none(
+    looked_up: Collection, documents: list[Document], caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        found = search(looked_up, ["the fox"], 5, hybrid=True, explain=True)[0]
+    expected = looked_up.search(["the fox"], 5, weights="sparse=1,bm25=1")
+    assert [(hit.document.id, hit.score) for hit in found.hits] == expected.hits(0)
+    assert list(found.hits[0].parts.kinds) == ["sparse", "bm25"]
+    assert [record.getMessage() for record in caplog.records if "no dense vectors" in record.getMessage()] == [
+        f"{looked_up.place}: {looked_up.model} gives queries no dense vectors: those of the documents are left out"
+    ]
+    queries = [Query("q", "the fox"), Query("r", "a dog")]
+    dataset = Dataset("toy", documents, queries, [Qrel(one.id, documents[0].id, 1) for one in queries])
+    names = {one.name for one in evaluate_index(looked_up, dataset, ["nDCG@10"], hybrid=True)}
+    assert names == {"sparse", "bm25", "sparse,bm25 by reciprocal rank", "sparse=1,bm25=1"}
+    for weights in ("dense=1", "sparse=1,dense=1"):
+        with pytest.raises(VectorsError, match="no dense vectors"):
+            search(looked_up, ["the fox"], weights=weights)
+        with pytest.raises(VectorsError, match="no dense vectors"):
+            evaluate_index(looked_up, dataset, ["nDCG@10"], weights=weights)
+    like = looked_up.search([documents[0].id], 5, like=documents[0].id, hybrid=True)
+    assert set(like.parts or ()) == {"sparse", "dense"}

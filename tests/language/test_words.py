@@ -1,0 +1,177 @@
+"""The words that BM25 counts, over scripts."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from vocable.collection.statistics import Content, Statistics
+from vocable.engines.base import rows_of
+from vocable.indexes.bm25 import RM3, BM25Index
+from vocable.language.languages import languages
+from vocable.language.words import stemmed, words
+
+EXPECTED = {
+    "English": ("It's a state-of-the-art café, no. 42 (v2.0)!", "it state of the art café no 42 v2"),
+    "German": ("Die Größe der Straße", "die größe der straße"),
+    "Turkish": ("İstanbul'da IŞIK", "istanbul da işik"),
+    "Greek": ("Ο ΟΔΥΣΣΕΎΣ", "οδυσσεύς"),
+    "Russian": ("Ёлка и йод", "ёлка йод"),
+    "Vietnamese": ("Tiếng Việt", "tiếng việt"),
+    "Hindi": ("हिन्दी में किताब पढ़ना", "हिन्दी में किताब पढ़ना"),
+    "Tamil": ("தமிழ் நூல்கள்", "தமிழ் நூல்கள்"),
+    "Bengali": ("বাংলা বই", "বাংলা বই"),
+    "Arabic": ("كِتَابٌ جديد", "كِتَابٌ جديد"),
+    "Hebrew": ("שָׁלוֹם עולם", "שָׁלוֹם עולם"),
+    "Persian, with a joiner between words": ("کتاب\u200cها", "کتاب ها"),
+    "Sinhala, with a joiner in a letter": ("ශ්\u200dරී ලංකා", "ශ්රී ලංකා"),
+    "Tibetan": ("བོད་སྐད", "བོད སྐད"),
+    "Thai": ("น้ำดื่ม ๒๕๖๗", "น้ำ ำดื่ ดื่ม ๒๕๖๗"),
+    "Lao": ("ນໍ້າ", "ນໍ້າ"),
+    "Khmer": ("ទឹក ១២", "ទឹក ១២"),
+    "Myanmar": ("မြန်မာ", "မြန် န်မာ"),
+    "Chinese": ("我爱北京。", "我爱 爱北 北京"),
+    "Chinese beside Latin and digits": ("用Python3写,第12章", "用 python3 写 第 12 章"),
+    "Chinese beyond the first plane": ("𠮷野家", "𠮷野 野家"),
+    "a Chinese character with a variation selector": ("葛\U000e0101城", "葛城"),
+    "Japanese": ("東京タワー、々〇", "東京 京タ タワ ワー 々〇"),
+    "Korean, whose particles are written onto words": ("학교에서 책을", "학교 교에 에서 책을"),
+    "signs": ("❤️ 1️⃣ → ★", ""),
+}
+UNSPACED = ("THAI ", "LAO ", "MYANMAR ", "KHMER ", "TAI ", "NEW TAI ", "CJK ", "HIRAGANA ", "KATAKANA", "HANGUL ")
+UNSPACED += (
+    "BOPOMOFO ",
+    "IDEOGRAPHIC ",
+    "HALFWIDTH ",
+    "HENTAIGANA ",
+    "HANGZHOU ",
+    "MASU ",
+    "VERTICAL KANA ",
+    "VERTICAL IDEOGRAPHIC ",
+)
+MARKS = ("Mn", "Mc")
+STRANGE = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cn", "Co")), max_size=30)
+
+
+def unspaced(character: str) -> bool:
+    name = unicodedata.name(character, "")
+    return name.startswith(UNSPACED) and unicodedata.category(character) not in ("Nd", "No", *MARKS)
+
+
+def by_characters(text: str) -> list[str]:
+    """The words of a text, as `words` gives them, found a character at a time and by the characters' names."""
+    composed = unicodedata.normalize("NFC", text.lower()).replace("i\u0307", "i")
+    kept = ""
+    for before, character in pairwise(" " + composed):
+        joined = character in "\u200c\u200d" and unicodedata.category(before) in MARKS
+        kept += "" if joined or unicodedata.name(character, "").startswith("VARIATION SELECTOR-") else character
+    runs: list[list[str]] = [[]]  # of letters with their marks
+    for character in unicodedata.normalize("NFC", kept) + " ":
+        if character.isalnum() or character == "_":
+            runs[-1].append(character)
+        elif unicodedata.category(character) in MARKS and runs[-1]:
+            runs[-1][-1] += character
+        elif runs[-1]:
+            runs.append([])
+    parts: list[list[str]] = []
+    for run in runs:
+        for before, letter in zip(["", *run], run, strict=False):
+            if before and unspaced(before[0]) == unspaced(letter[0]):
+                parts[-1].append(letter)
+            else:
+                parts.append([letter])
+    found: list[str] = []
+    for part in parts:
+        if not unspaced(part[0][0]):
+            found += [word for word in ["".join(part)] if len(word) > 1]
+        else:
+            found += map("".join, pairwise(part)) if len(part) > 1 else part
+    return found
+
+
+@pytest.mark.parametrize("script", EXPECTED)
+def test_words_of_each_script(script: str) -> None:
+    text, expected = EXPECTED[script]
+    for form in ("NFC", "NFD"):
+        assert words(unicodedata.normalize(form, text)) == [
+            unicodedata.normalize("NFC", one) for one in expected.split()
+        ]
+
+
+def test_every_character_is_read_as_its_properties_say() -> None:
+    names = {code: unicodedata.name(chr(code), "") for code in range(sys.maxunicode + 1)}
+    many = ("CJK UNIFIED", "HANGUL SYLLABLE", "TANGUT", "EGYPTIAN")  # of these one in fifty
+    named = [chr(code) for code, name in names.items() if name and not (code % 50 and name.startswith(many))]
+    texts = [f"ab{one}cd 東{one} {one}{one}" for one in named]
+    other = [f"U+{ord(one):04X}" for one, text in zip(named, texts, strict=True) if words(text) != by_characters(text)]
+    assert not other
+
+
+@given(STRANGE)
+def test_words_are_those_found_by_characters(text: str) -> None:
+    assert words(text) == by_characters(text)
+
+
+def test_single_letters_are_words_if_asked_for() -> None:
+    assert words("a B to 7", letters=True) == ["a", "b", "to", "7"]
+    assert words("α न 中 x中文y", letters=True) == ["α", "न", "中", "x", "中文", "y"]
+    assert words("α न 中 x中文y") == ["中", "中文"]
+
+
+@given(STRANGE)
+def test_composed_and_decomposed_texts_have_equal_words(text: str) -> None:
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    assert stemmed([composed]) == stemmed([decomposed]) == stemmed([text])
+
+
+@given(st.lists(STRANGE, min_size=1, max_size=5), STRANGE)
+def test_composed_and_decomposed_texts_have_equal_vectors(texts: list[str], query: str) -> None:
+    composed, decomposed = ([unicodedata.normalize(form, one) for one in [*texts, query]] for form in ("NFC", "NFD"))
+    one, other = BM25Index(composed[:-1]), BM25Index(decomposed[:-1])
+    assert one.vocabulary == other.vocabulary
+    assert (one.query_vectors(composed) != one.query_vectors(decomposed)).nnz == 0
+    rankings = [index.search(asked[-1:], k=5) for index, asked in ((one, decomposed), (other, composed))]
+    assert rankings[0].rows.tolist() == rankings[1].rows.tolist()
+    assert rankings[0].scores.tolist() == rankings[1].scores.tolist()
+
+
+TEXTS = ["ทะเลสาบและแม่น้ำ", "हिन्दी में किताब पढ़ना", "東京の図書館", "도서관에서 책을", "café au lait"]
+FOUND = {"แม่น้ำ": 0, "किताब": 1, "図書館": 2, "도서관": 3, "cafe\u0301": 4, "猫": None}
+
+
+def test_texts_of_all_scripts_are_found(tmp_path: Path) -> None:
+    index, statistics = BM25Index(TEXTS), Statistics(tmp_path / "words.sqlite", 0, None, size=1, language="english")
+    rm3 = RM3(index, TEXTS, fb_docs=1)
+    with statistics.changing(Content(csr_array((len(TEXTS), 1)), TEXTS)) as weights:
+        pass
+    rows = [list(zip(*row, strict=True)) for row in rows_of(weights)]
+    for query, row in FOUND.items():
+        hits = [] if row is None else [row]
+        assert index.search([query], k=1).rows[0].tolist() == (hits or [-1])
+        assert index.search(rm3.expand([query]), k=1).rows[0].tolist() == (hits or [-1])
+        [(columns, weights_of_query)] = rows_of(statistics.query_vectors([query]))
+        weight = dict(zip(columns, weights_of_query, strict=True))
+        scores = np.array([sum(one * weight.get(column, 0) for column, one in row) for row in rows])
+        assert [scores.argmax()] == hits if scores.any() else not hits
+    statistics.close()
+
+
+def test_stop_words_and_stems_of_another_language() -> None:
+    text = unicodedata.normalize("NFD", "La liberté était à nous, les libertés")
+    assert stemmed([text], "french") == [["libert", "libert"]]
+    assert stemmed(["The the cats"], "none") == [["the", "the", "cats"]]
+    assert stemmed([]) == []
+
+
+def test_every_stemmer_leaves_something_of_every_word() -> None:
+    texts = [text for text, _ in EXPECTED.values()]
+    for language in languages():
+        assert all(all(some) for some in stemmed(texts, language)), language

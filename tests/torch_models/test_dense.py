@@ -1,0 +1,240 @@
+"""The dense side of a model: as stock sentence-transformers computes it, with any runtime and in any collection."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SparseEncoder
+
+from vocable.collection.verbs import index, open_index
+from vocable.data import Document, Qrel, Query, read_corpus
+from vocable.encoding import stream
+from vocable.encoding.encode import encode
+from vocable.encoding.load import load
+from vocable.encoding.models import encoding_model
+from vocable.encoding.stream import encode_stream
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.vectors import read_vectors
+from vocable.errors import ArgumentError
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.evaluate import evaluate
+from vocable.evaluation.select import select
+from vocable.evaluation.significance import ComparedEvaluations
+from vocable.torch_models.dense import DENSE
+from vocable.torch_models.export import export_model
+from vocable.torch_models.fuse import fuse, splade_modules
+from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
+from vocable.torch_models.torch_model import TorchEncoder
+
+TEXTS = ["The quick fox jumps.", "A lazy dog", "fox fox fox, and a much longer text about the brown dog", "", "fox"]
+
+
+def with_dense(folder: Path, place: Path, d: int) -> str:
+    """Save a backbone as a model with a dense side of d dimensions."""
+    model = load_sparse_encoder(folder, device="cpu")
+    for transformer, _ in splade_modules(model):
+        setattr(transformer.auto_model.config, DENSE, d)
+    save_model(model, place)
+    return str(place)
+
+
+@pytest.mark.parametrize("d", [32, 12])
+def test_dense_vectors_are_those_of_stock_sentence_transformers(backbone: Path, tmp_path: Path, d: int) -> None:
+    place = with_dense(backbone, tmp_path / "model", d)
+    stock = SentenceTransformer(place, truncate_dim=d, device="cpu", model_kwargs={"dtype": torch.float32})
+    encoder = TextEncoder(load(place, device="cpu"), "document", dtype="float32")
+    sparse, dense = encoder.encode_both(TEXTS)
+    assert dense is not None
+    assert (encoder.dimensions, dense.shape) == (d, (len(TEXTS), d))
+    expected = stock.encode(TEXTS, normalize_embeddings=True)
+    expected[3] = 0  # without a token in the vocabulary
+    np.testing.assert_allclose(dense, expected, atol=1e-5)
+    alone: Any = encode(load(backbone, device="cpu"), TEXTS, dtype="float32")
+    np.testing.assert_allclose(sparse.toarray(), alone.toarray(), atol=1e-6)
+    assert encoding_model(load(place, device="cpu")).dimensions == d
+
+
+def test_a_model_without_the_key_is_sparse_alone(toy_model: SparseEncoder) -> None:
+    encoder = TextEncoder(toy_model)
+    assert encoder.dimensions is None
+    assert encoder.encode_both(TEXTS).dense is None
+    transformer: Any = toy_model[0]
+    assert not transformer.auto_model.base_model._forward_hooks
+
+
+def test_batches_in_threads_keep_their_own_states(backbones: dict[str, Path], tmp_path: Path) -> None:
+    place = with_dense(backbones["bert"], tmp_path / "model", 32)
+    model, texts = load(place, device="cpu"), [f"fox {'dog ' * (i % 40)}{i}" for i in range(400)]
+    encoder = TextEncoder(model, "document", dtype="float32")
+    encoder.batch_tokens = 64
+    _, together = encoder.encode_both(texts)
+    single = [encoder.encode_both([text]).dense for text in texts[:50]]
+    np.testing.assert_allclose(together[:50], np.concatenate(single), atol=1e-5)  # type: ignore[arg-type, index]
+
+
+def test_windows_are_averaged(backbones: dict[str, Path], tmp_path: Path) -> None:
+    place = with_dense(backbones["bert"], tmp_path / "model", 32)
+    text = " ".join(["The quick brown fox.", "A lazy dog sleeps."] * 20)
+    encoder = TextEncoder(load(place, device="cpu"), max_length=24, long_documents="maxpool", dtype="float32")
+    spans = encoder.windows(text)
+    assert len(spans) > 2
+    plain = TextEncoder(load(place, device="cpu"), max_length=24, dtype="float32")
+    parts = plain.encode_both([text[start:end] for start, end in spans]).dense
+    assert parts is not None
+    mean = parts.mean(axis=0)
+    [found] = encoder.encode_both([text]).dense  # type: ignore[misc]
+    np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-5)
+
+
+@pytest.mark.parametrize(("format", "int8"), [("onnx", False), ("onnx", True), ("openvino", False)])
+def test_an_exported_graph_gives_both(
+    backbones: dict[str, Path], tmp_path: Path, format: Literal["onnx", "openvino"], int8: bool
+) -> None:
+    pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
+    if format == "openvino":
+        pytest.importorskip("openvino", reason="pip install 'vocable[openvino]'")
+    place = with_dense(backbones["bert" if int8 else "modernbert"], tmp_path / "model", 16)
+    model = load_sparse_encoder(place, device="cpu")
+    export_model(model, tmp_path / "graph", format=format, int8=int8, texts=[*TEXTS[:3], TEXTS[4]], min_overlap=1e-9)
+    graph = load(tmp_path / "graph")
+    assert encoding_model(graph).dimensions == 16
+    _, dense = TextEncoder(graph).encode_both(TEXTS)
+    _, expected = TextEncoder(model, dtype="float32").encode_both(TEXTS)
+    assert dense is not None
+    assert expected is not None
+    if int8:
+        cosines = (dense * expected).sum(axis=1)
+        assert cosines[[0, 1, 2, 4]].min() > 0.95
+    else:
+        np.testing.assert_allclose(dense, expected, atol=1e-5)
+
+
+def test_a_fused_model_is_fused_twice_with_one_hook(backbones: dict[str, Path], tmp_path: Path) -> None:
+    model: Any = fuse(load_sparse_encoder(with_dense(backbones["bert"], tmp_path / "model", 8), device="cpu"))
+    assert len(model[0].auto_model.base_model._forward_hooks) == 1
+
+
+@pytest.fixture(scope="module")
+def place(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return with_dense(backbones["bert"], tmp_path_factory.mktemp("with dense") / "model", 16)
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_files_have_the_vectors_of_one_pass(place: str, corpus: Path, tmp_path: Path, shards: int | None) -> None:
+    options: Any = {"dtype": "float32", "device": "cpu"}
+    encode(place, corpus, output=tmp_path / "vectors", shards=shards, **options)
+    stored, encoder = read_vectors(tmp_path / "vectors"), TextEncoder(load(place, device="cpu"), dtype="float32")
+    sparse, dense = encoder.encode_both([document.full for document in read_corpus(corpus)])
+    assert dense is not None
+    assert stored.dense is not None
+    np.testing.assert_allclose(stored.dense, dense, atol=1e-5)
+    np.testing.assert_allclose(stored.matrix.toarray(), sparse.toarray(), atol=1e-5)
+    encode(place, corpus, output=tmp_path / "sparse", shards=shards, no_dense=True, **options)
+    assert read_vectors(tmp_path / "sparse").dense is None
+
+
+def test_a_begun_part_keeps_both(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [Document(str(number), f"fox {'dog ' * (number % 30)}{number}") for number in range(60)]
+    encoder = TextEncoder(load(place, device="cpu"), dtype="float32")
+    encoder.batch_tokens = 256
+    expected = encoder.encode_both([document.full for document in documents]).dense
+    monkeypatch.setattr(stream, "PART_SECONDS", 0.0)
+    original, calls = TorchEncoder.encode, []
+
+    def stopping(self: TorchEncoder, texts: list[str], *others: Any) -> object:
+        calls.append(texts)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(self, texts, *others)
+
+    monkeypatch.setattr(TorchEncoder, "encode", stopping)
+    for _ in range(2):
+        with suppress(KeyboardInterrupt):
+            encode_stream(encoder, documents, tmp_path / "vectors", model="m", dense=True)
+    found = read_vectors(tmp_path / "vectors").dense
+    assert found is not None
+    np.testing.assert_allclose(found, expected, atol=1e-5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["", "exact:"])
+def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp_path: Path, engine: str) -> None:
+    options: Any = {"dtype": "float32", "device": "cpu"}
+    encode(place, corpus, output=tmp_path / "vectors", **options)
+    made = f"{engine}{tmp_path / 'index'}"
+    with index(tmp_path / "vectors", corpus, made, bm25=True) as collection:
+        assert collection.spaces == ("sparse", "bm25", "dense")
+    with (
+        open_index(made, device="cpu") as collection,
+        index(place, corpus, f"{engine}{tmp_path / 'other'}", bm25=True, **options) as other,
+    ):
+        found, expected = (one.search(["the fox"], 5, hybrid=True) for one in (collection, other))
+        assert found.hits(0) == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected.hits(0)]
+    with index(tmp_path / "vectors", corpus, f"{engine}{tmp_path / 'third'}", no_dense=True) as third:
+        assert third.spaces == ("sparse",)
+
+
+@pytest.fixture
+def dataset(documents: list[Document]) -> Dataset:
+    queries = [Query(f"q{row}", " ".join(one.text.split()[:3])) for row, one in enumerate(documents[:6])]
+    judgments = [Qrel(query.id, one.id, 1) for query, one in zip(queries, documents, strict=False)]
+    return Dataset("toy", documents, queries, judgments)
+
+
+def test_an_evaluation_tells_what_each_part_adds(place: str, dataset: Dataset) -> None:
+    found = evaluate(load(place, device="cpu"), dataset, ["nDCG@10"], hybrid=True, bm25=True, time_queries=6)
+    assert isinstance(found, ComparedEvaluations)
+    costs = {one.name: one.cost for one in found.evaluations}
+    sparse, dense, bm25 = (costs[name] for name in ("model", "model: dense", "BM25"))
+    assert dense is not None
+    assert sparse is not None
+    assert bm25 is not None
+    assert dense.index_bytes == len(dataset.documents) * (16 + 4)
+    assert (dense.answer_p50_ms or 0) > 0
+    fused = {
+        "model + dense": (sparse, dense),
+        "dense + BM25": (dense, bm25),
+        "model + dense + BM25": (sparse, dense, bm25),
+    }
+    for name, parts in fused.items():
+        together = costs[name]
+        assert together is not None
+        assert together.index_bytes == sum(one.index_bytes or 0 for one in parts)
+
+
+@pytest.mark.usefixtures("few_answers")
+def test_a_selection_has_what_each_part_adds_to_whole_vectors(
+    place: str, backbone: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    models: dict[str, Any] = {"both": place, "sparse": str(backbone)}
+    how: dict[str, Any] = {"hybrid": True, "dtype": "float32", "device": "cpu"}
+    expected = evaluate(models, dataset, ["nDCG@10"], bm25=True, time_queries=0, **how)
+    assert isinstance(expected, ComparedEvaluations)
+    kept: dict[str, Any] = {"grid": ["document_max_terms=0,4"], "output": tmp_path / "chosen"}
+    found = select(models, dataset, ["nDCG@10"], max_p95="1000s", **kept, **how)
+    of_evaluate = {one.name: one for one in expected.evaluations if one.name not in models}
+    assert [one.system for one in found.fusions] == list(of_evaluate)
+    for point in found.fusions:
+        one, cost = of_evaluate[point.system], point.evaluation.cost
+        assert point.evaluation.per_query == one.per_query
+        assert cost is not None
+        assert one.cost is not None
+        assert cost.bytes_per_document == (one.cost.index_bytes or 0) / len(dataset.documents)
+        assert ((cost.answer_p50_ms or 0) > 0) == (point.system in ("both: dense", "BM25"))
+    assert {point.system for point in found.points} == {*models}
+    shown: Any = found.table()[0]
+    assert [row[0] for row in shown.rows] == [*models, *of_evaluate]
+    told: Any = found.to_json()
+    assert [row["system"] for row in told["fusions"]] == list(of_evaluate)
+    low, high = told["fusions"][0]["intervals"]["nDCG@10"]
+    assert low <= of_evaluate["both: dense"].values["nDCG@10"] <= high
+    again = select(models, dataset, ["nDCG@10"], max_p95="2000s", **kept, **how)
+    assert again.fusions == found.fusions
+    with pytest.raises(ArgumentError, match=r"other settings \(hybrid\)"):
+        select(models, dataset, ["nDCG@10"], **kept, **(how | {"hybrid": False}))
+    assert select(models["sparse"], dataset, ["nDCG@10"], grid=kept["grid"], device="cpu").fusions == []
