@@ -143,16 +143,18 @@ def measured(
     )
     assert made.built is not None
     ids, texts = [query.id for query in dataset.queries], [query.text for query in dataset.queries]
-    vectors = made.query_encoder().encode(texts)
+    vectors = made.models.queries().encode(texts)
     times = []
     for row in range(min(100, len(texts))):
         began = perf_counter()
-        made.rank(vectors[[row]], 10)
+        made.searcher.rank(vectors[[row]], 10)
         times.append(perf_counter() - began)
     costs = [f"{made.built.seconds:.0f}", f"{len(made.store):,}", f"{(made.store.nbytes or 0) / 1e6:.1f}"]
-    rankings: dict[str, Ranking] = {long_documents: made.rank(vectors, K)}
+    rankings: dict[str, Ranking] = {long_documents: made.searcher.rank(vectors, K)}
     if long_documents != "maxpool":
-        rankings[f"BM25, {long_documents}"] = made.rank(made.lexical_queries(texts), K, space="bm25")
+        rankings[f"BM25, {long_documents}"] = made.searcher.rank(
+            made.counts.lexicon.query_vectors(texts), K, space="bm25"
+        )
     for name, ranking in rankings.items():
         values = evaluate_run(name, ranking.to_run(ids), dataset, MEASURES).values
         own = [*costs, f"{median(times) * 1e3:.2f}"] if name == long_documents else [""] * 4

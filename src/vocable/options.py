@@ -52,6 +52,7 @@ ModelRuntime: TypeAlias = Annotated[
     Runtime | None, Doc("Library that computes the model; by default its graph on a CPU, PyTorch on a GPU.")
 ]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16"]
+Activation: TypeAlias = Literal["relu", "log1p_relu"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
 Difficulty: TypeAlias = Literal["hard", "plain"]

@@ -85,6 +85,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, texts in records.items():
         lines = [json.dumps({"_id": i, "text": text, "letters": len(i)}) + "\n" for i, text in texts.items()]
         (folder / name).write_text("".join(lines), encoding="utf-8")
+    pairs = [{"query": f"animal {number}", "positive": f"text {number}"} for number in range(4)]
+    (folder / "log.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
     evaluation = ["--dataset", "beir:.", "-m", "nDCG@10", "--time-queries", 0]
     commands: list[list[object]] = [
         ["index", "vocable-mini", "corpus.jsonl", "-o", "index", "--bm25"],
@@ -142,7 +144,7 @@ def test_verbs_that_need_more_than_the_base_installation_name_the_extra(base: Pa
         ["pretrain", "vocable-mini", "corpus.jsonl", "-o", "trained", "--steps", 1],
         ["mine", "vocable-mini", "queries.jsonl", "-o", "mined.jsonl"],
         ["teacher-scores", "vocable-mini", "queries.jsonl", "-o", "scored.jsonl"],
-        ["make-testset", "queries.jsonl", "-o", "test-set"],
+        ["make-testset", "log.jsonl", "-o", "test-set", "--queries", 1, "--clusters", 2],
         ["inspect", "vocable-mini"],
         ["rescale", "vocable-mini", "-o", "adapted", "--factor", "auto"],
         ["transfer", "vocable-mini", "--target", "vocable-mini", "-o", "adapted"],
@@ -172,12 +174,8 @@ for name in vocable.__all__:
     except MissingExtraError:
         print(name)
 """
-NEEDS_TRAIN = (
-    "align analyze_logits calibrate expand_vocabulary export_model fuse inspect make_inference_free make_testset"
-)
-NEEDS_TRAIN += (
-    " mine pretrain provenance rescale teacher_scores train train_tokenizer train_vocabulary transfer tune unfuse"
-)
+NEEDS_TRAIN = "align analyze_logits calibrate expand_vocabulary export_model fuse inspect make_inference_free mine"
+NEEDS_TRAIN += " pretrain provenance rescale teacher_scores train train_tokenizer train_vocabulary transfer tune unfuse"
 
 
 def test_public_names_that_need_the_extra() -> None:

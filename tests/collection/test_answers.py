@@ -13,8 +13,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from vocable.collection.answers import search
-from vocable.collection.collection import LIKE_TERMS, Collection
-from vocable.collection.passages import PassageCollection
+from vocable.collection.collection import Collection
+from vocable.collection.search import LIKE_TERMS
+from vocable.collection.suggestion import suggestion as suggested
 from vocable.collection.verbs import index
 from vocable.encoding.pruning import prune
 from vocable.errors import ArgumentError
@@ -99,7 +100,7 @@ def test_a_run_begins_after_the_offset(collection: Collection, tmp_path: Path) -
 
 
 def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vocable.collection.collection.MIN_DEPTH", 20)
+    monkeypatch.setattr("vocable.collection.search.MIN_DEPTH", 20)
     assert MIN_DEPTH == 100
     assert search(collection, QUERIES, 10, offset=10, hybrid=True)[0].hits[0].rank == 11
     assert search(collection, QUERIES, 21, hybrid=True)
@@ -113,7 +114,7 @@ def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch:
 @pytest.mark.parametrize("terms", [None, 3])
 def test_documents_like_another(collection: Collection, terms: int | None) -> None:
     names = [f"d{i}" for i in range(40)]
-    query, passages = collection.document_vectors(["d7", "d20"]), isinstance(collection, PassageCollection)
+    query, passages = collection.units.vectors(["d7", "d20"], "sparse"), not collection.units.whole
     vectors = csr_array(
         collection.store.vectors([one for one in collection.store.ids() if "\t" in one or not passages])
     )
@@ -170,7 +171,7 @@ def test_words_have_no_part_in_documents_like_another(collection: Collection) ->
 def test_words_that_no_document_has_get_a_suggestion(
     collection: Collection, query: str, suggestion: str | None
 ) -> None:
-    assert collection.suggestion(query) == suggestion
+    assert suggested(collection, query) == suggestion
     assert search(collection, [query])[0].to_json().get("suggestion") == suggestion
 
 
@@ -194,7 +195,7 @@ def test_suggestions_are_words_as_they_are_written(kind: str, backbones: dict[st
         "qantizaton": "quantization",
         "integrats": None,
     }.items():
-        assert made.suggestion(typed) == suggestion
+        assert suggested(made, typed) == suggestion
     made.close()
 
 

@@ -96,12 +96,12 @@ def test_what_went_in_comes_out(
 ) -> None:
     assert opened.documents([d.id for d in documents]) == documents
     assert list(opened.store.ids()) == [document.id for document in documents]
-    assert (opened.model, opened.source) == (str(backbones["bert"]), "list")
+    assert (opened.models.name, opened.settings.source) == (str(backbones["bert"]), "list")
     assert sorted(path.name for path in folder.parent.iterdir()) == ["index"]
 
 
 def test_search_is_the_product(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
-    vectors = opened.query_encoder(model).encode(QUERIES)
+    vectors = opened.models.queries(model).encode(QUERIES)
     ranking = opened.search(QUERIES, 5, vectors=vectors)
     scores = vectors.toarray() @ dense(model, [document.full for document in documents], "document").T
     np.testing.assert_allclose(ranking.scores, -np.sort(-scores, axis=1)[:, :5], rtol=1e-4)
@@ -109,7 +109,7 @@ def test_search_is_the_product(opened: Collection, model: SparseEncoder, documen
 
 
 def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
-    vectors = opened.query_encoder(model).encode(QUERIES)
+    vectors = opened.models.queries(model).encode(QUERIES)
     sparse = opened.search(QUERIES, 100, vectors=vectors)
     lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
     expected = weighted([sparse, lexical.search(QUERIES, 100)], [1, 1], depth=4)
@@ -156,7 +156,7 @@ def test_a_notebook_shows_hits_with_their_terms_marked_and_runs_nothing(
     hostile = "<script>alert(1)</script> the old fox"
     texts = [Document("<b>1</b>", hostile, "<i>", {"at": "<img onerror=x>"}), Document("2", "reads " * 300)]
     opened = build_collection(model, texts, f"exact:{tmp_path / 'index'}", name="toy")
-    opened.loaded_model = encoding_model(model)
+    opened.models.loaded = encoding_model(model)
     [answer] = answers = search(opened, ["<u>the old fox</u> reads"], 2, explain=True)
     html = answers._repr_html_()
     assert html == answer._repr_html_()
@@ -199,7 +199,7 @@ def test_stored_vectors_make_the_same_index(
     ids = [document.id for document in documents]
     assert found.documents(ids) == encoded.documents(ids) == documents
     np.testing.assert_allclose(found.vectors(ids).toarray(), encoded.vectors(ids).toarray(), rtol=1e-5, atol=1e-6)
-    assert index(folders, corpus, stored, bm25=True, max_terms=7).model == "toy"
+    assert index(folders, corpus, stored, bm25=True, max_terms=7).settings.model == "toy"
     with pytest.raises(ArgumentError, match="other settings"):
         index(folders, corpus, stored, max_terms=7)
     if shards > 1:
@@ -214,7 +214,7 @@ def test_queries_are_encoded_in_the_type_of_the_documents(
     corpus, place = tmp_path / "corpus.jsonl", f"{engine}{tmp_path / 'index'}"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
     index(str(backbones["bert"]), corpus, place, dtype=dtype, device="cpu").close()
-    found = open_index(place, device="cpu").query_encoder().encode(QUERIES).toarray()
+    found = open_index(place, device="cpu").models.queries().encode(QUERIES).toarray()
     expected = TextEncoder(load(backbones["bert"], device="cpu"), "query", dtype=dtype).encode(QUERIES).toarray()
     np.testing.assert_array_equal(found, expected)
 
@@ -223,7 +223,7 @@ def test_another_vocabulary_is_refused(opened: Collection, backbones: dict[str, 
     other = load(backbones["roberta"], device="cpu")
     assert len(terms(other)) != store_of(opened).postings.shape[1]
     with pytest.raises(VectorsError, match="is not the one that the index was made with"):
-        opened.query_encoder(other)
+        opened.models.queries(other)
 
 
 def test_a_whole_collection_is_left_as_it_is(
@@ -233,7 +233,7 @@ def test_a_whole_collection_is_left_as_it_is(
     leftover = tmp_path / "index.partial"
     leftover.mkdir()  # a call that was killed after the renaming
     again = build(model, [], tmp_path / "index")
-    assert again.counts() == first.counts()._replace(seconds=0.0)  # nothing was encoded
+    assert again.making_counts() == first.making_counts()._replace(seconds=0.0)  # nothing was encoded
     assert not leftover.exists()
     with pytest.raises(ArgumentError, match=r"was made with other settings \(meta.model, model\): "):
         build(model, documents, tmp_path / "index", name="another")
@@ -377,7 +377,7 @@ def test_a_search_without_the_learned_space_loads_no_model(folder: Path, monkeyp
     def loaded(*names: object, **options: object) -> None:
         raise AssertionError(f"{names} was loaded")
 
-    monkeypatch.setattr("vocable.collection.stored_documents.load_encoder", loaded)
+    monkeypatch.setattr("vocable.collection.models.load_encoder", loaded)
     for weights in ("bm25=1", {"bm25": 2.0, "sparse": 0.0}):
         found = search(folder, QUERIES, 3, weights=weights, run=folder.parent / "my.run")
         assert str(found) == str(expected)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.collection.test_making import SERVERS, served
-from vocable.collection import hashed_words, stored_documents
+from vocable.collection import hashed_words, models
 from vocable.collection.check import check_engine
 from vocable.collection.hashed_words import NUMBERS, number_of
 from vocable.collection.verbs import add, build, delete, index, open_index
@@ -66,7 +66,7 @@ def assert_scores(place: str, documents: dict[str, Document], mean: float, allow
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are read once, and a corpus has several parts."""
-    monkeypatch.setattr(stored_documents, "load_encoder", MODEL)
+    monkeypatch.setattr(models, "load_encoder", MODEL)
     for name in SERVERS:
         engine, _ = engine_of(f"{name}+http://localhost/x" if name != "postgresql" else "postgresql://x/y")
         monkeypatch.setattr(engine, "about", replace(engine.about, part=8))
@@ -232,7 +232,7 @@ def test_writers_at_once_leave_the_true_counts(named: Callable[[str], str]) -> N
 
     def write(documents: list[Document]) -> None:
         with open_index(place) as opened:
-            opened.loaded_model = MODEL("vocable-mini")
+            opened.models.loaded = MODEL("vocable-mini")
             opened.add(documents)
 
     with ThreadPoolExecutor(len(lots)) as pool:

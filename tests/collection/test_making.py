@@ -21,7 +21,7 @@ import vocable as vo
 from tests.engines import test_stores as stores
 from tests.engines.cluster import serving_http
 from tests.engines.lucene_server import serving
-from vocable.collection.stored_documents import StoredDocuments
+from vocable.collection.counts import DocumentCounts
 from vocable.collection.verbs import build, open_index
 from vocable.data import Document
 from vocable.encoding.load import load_encoder
@@ -139,7 +139,7 @@ def test_a_collection_is_replaced_and_the_one_before_removed(
     corpora[0].index(here)
     assert (found(here), collections(here)) == (corpora[0].ids, [3] if aliased else [])
     with vo.open_index(here) as opened:
-        assert opened.counts().texts == 5
+        assert opened.making_counts().texts == 5
 
 
 def test_a_new_place_can_be_made_by_replace(place: Callable[[], str], corpora: tuple[Corpus, ...]) -> None:
@@ -185,7 +185,7 @@ def test_an_interrupted_replacement_resumes(
 
     with monkeypatch.context() as patched:
         if moment == "filling":
-            patched.setattr(StoredDocuments, "_settle", killed)
+            patched.setattr(DocumentCounts, "settle", killed)
         else:
             patched.setattr(engine, "take_name" if moment == "swap" else "drop", killed)
         if engine.about.engine == "postgresql" and moment == "removal":
@@ -208,7 +208,7 @@ def test_a_replacement_that_another_call_began_is_left_alone(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(StoredDocuments, "_settle", killed)
+        patched.setattr(DocumentCounts, "settle", killed)
         with pytest.raises(Killed):
             corpora[1].index(here, replace=True)
     with pytest.raises(ArgumentError, match=r"other settings \(.*source.*\) has begun: .*remove this"):

@@ -17,9 +17,11 @@ from sentence_transformers import SentenceTransformer
 from tests.cli.command_line import done, refused
 from tests.collection.test_stored_documents import corpus, same
 from vocable.collection.answers import search
-from vocable.collection.passages import PassageCollection, passages_of
+from vocable.collection.collection import Collection
+from vocable.collection.passages import passages_of
 from vocable.collection.records import Changed
 from vocable.collection.verbs import add, index, open_index
+from vocable.collection.writer import CollectionWriter
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.encode import encode
 from vocable.encoding.load import load
@@ -34,7 +36,7 @@ from vocable.indexes.ranking import Ranking, ranking_of
 
 QUERIES = ["the old fox reads", "posting lists at night", "twelve queries (see chapter 7)"]
 LENGTH, N = 20, 24
-Make = Callable[..., PassageCollection]
+Make = Callable[..., Collection]
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +52,11 @@ def documents(toy_texts: list[str]) -> list[Document]:
 def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
     made: list[Any] = []
 
-    def make(documents: Sequence[Document], **options: Any) -> PassageCollection:
+    def make(documents: Sequence[Document], **options: Any) -> Collection:
         source, own = corpus(tmp_path / "corpus.jsonl", documents), {"dtype": "float32", "device": "cpu"}
         how = {"bm25": True, "max_length": LENGTH, "long_documents": "passages", **own, **options}
         made.append(index(str(backbones["bert"]), source, tmp_path / "index", **how))
-        assert isinstance(made[-1], PassageCollection)
+        assert not made[-1].units.whole
         return made[-1]
 
     yield make
@@ -62,8 +64,8 @@ def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
         one.close()
 
 
-def passages(collection: PassageCollection, documents: Sequence[Document]) -> list[Document]:
-    return [one for document in documents for one in passages_of(document, collection.document_encoder)]
+def passages(collection: Collection, documents: Sequence[Document]) -> list[Document]:
+    return [one for document in documents for one in passages_of(document, collection.models.documents)]
 
 
 def best_of(scores: np.ndarray, parts: Sequence[Document], k: int) -> Ranking:
@@ -78,28 +80,31 @@ def best_of(scores: np.ndarray, parts: Sequence[Document], k: int) -> Ranking:
     return ranking_of(found, k)
 
 
-def check(collection: PassageCollection, there: Sequence[Document]) -> None:
+def check(collection: Collection, there: Sequence[Document]) -> None:
     """The collection answers as brute force over the passages of the documents does."""
     parts = passages(collection, there)
     assert (len(collection), len(collection.store)) == (len(there), len(parts))
-    vectors = encode(collection.loaded_model, [part.full for part in parts], dtype="float32")
-    queries = encode(collection.loaded_model, QUERIES, role="query", dtype="float32")
+    vectors = encode(collection.models.loaded, [part.full for part in parts], dtype="float32")
+    queries = encode(collection.models.loaded, QUERIES, role="query", dtype="float32")
     for k in (1, 5, N):
-        same(collection.rank(queries, k), best_of((queries @ vectors.T).toarray(), parts, k))
-    collection._settle(0)
+        same(collection.searcher.rank(queries, k), best_of((queries @ vectors.T).toarray(), parts, k))
+    collection.counts.settle(0)
     lexical = BM25Index([part.full for part in parts], [part.id for part in parts])
     hits = lexical.search(QUERIES, len(parts))
     scores = np.zeros((len(QUERIES), len(parts)))
     for row in range(len(QUERIES)):
         scores[row, hits.rows[row][hits.rows[row] >= 0]] = hits.scores[row][hits.rows[row] >= 0]
-    same(collection.rank(collection.lexical_queries(QUERIES), N, space="bm25"), best_of(scores, parts, N))
+    same(
+        collection.searcher.rank(collection.counts.lexicon.query_vectors(QUERIES), N, space="bm25"),
+        best_of(scores, parts, N),
+    )
 
 
 def test_documents_rank_by_their_best_passages(make: Make, documents: list[Document]) -> None:
     collection = make(documents)
     parts = passages(collection, documents)
     assert len(parts) > 2 * N
-    assert (collection.counts().windows, collection.counts().truncated) == (len(parts), 0)
+    assert (collection.making_counts().windows, collection.making_counts().truncated) == (len(parts), 0)
     check(collection, documents)
     assert sum(map(len, (vectors.indptr[1:] for vectors in collection.stored()))) == len(parts)
     with pytest.raises(ArgumentError, match=r"no document has the field 'kind': they have even$"):
@@ -111,9 +116,9 @@ def test_documents_rank_by_their_best_passages(make: Make, documents: list[Docum
 
 def test_a_hit_shows_and_explains_its_best_passage(make: Make, documents: list[Document]) -> None:
     collection = make(documents)
-    cut = TextEncoder(collection.loaded_model, "document", dtype="float32", max_length=LENGTH)
+    cut = TextEncoder(collection.models.loaded, "document", dtype="float32", max_length=LENGTH)
     for answer in search(collection, QUERIES, 6, explain=True):
-        [query] = encode(collection.loaded_model, [answer.query.text], role="query", dtype="float32").toarray()
+        [query] = encode(collection.models.loaded, [answer.query.text], role="query", dtype="float32").toarray()
         assert len({hit.document.id for hit in answer.hits}) == 6
         for hit in answer.hits:
             assert hit.passage is not None
@@ -141,7 +146,7 @@ def test_changes_reach_all_passages(make: Make, documents: list[Document], tmp_p
     check(collection, list(there.values()))
     collection.close()
     opened = open_index(tmp_path / "index")
-    assert isinstance(opened, PassageCollection)
+    assert not opened.units.whole
     assert len(opened) == N - 2
     check(opened, list(there.values()))
     opened.close()
@@ -168,7 +173,7 @@ def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
         change(collection)
     collection.close()
     opened = open_index(tmp_path / "index")
-    assert isinstance(opened, PassageCollection)
+    assert not opened.units.whole
     change(opened)
     there = {one.id: one for one in [*documents, *changed]}
     if call == "delete" and after:
@@ -181,39 +186,39 @@ def test_a_fill_that_was_cut_short_goes_on(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EdgeStore, "about", replace(EdgeStore.about, part=7))
-    write, left = PassageCollection._write, [2]
+    write, left = CollectionWriter._write, [2]
 
-    def cut_short(self: PassageCollection, *given: Any) -> None:
+    def cut_short(self: CollectionWriter, *given: Any) -> None:
         left[0] -= 1
         write(self, *given)
         if left[0] < 0:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(PassageCollection, "_write", cut_short)
+        patched.setattr(CollectionWriter, "_write", cut_short)
         with pytest.raises(KeyboardInterrupt):
             make(documents)
     collection = make(documents)
     check(collection, documents)
-    assert collection.counts().windows == len(collection.store)
+    assert collection.making_counts().windows == len(collection.store)
 
 
 def test_minimum_match_is_of_a_passage(make: Make, documents: list[Document]) -> None:
     collection = make(documents)
     parts = passages(collection, documents)
-    vectors = encode(collection.loaded_model, [part.full for part in parts], dtype="float32")
-    queries = encode(collection.loaded_model, QUERIES, role="query", dtype="float32", max_terms=8)
+    vectors = encode(collection.models.loaded, [part.full for part in parts], dtype="float32")
+    queries = encode(collection.models.loaded, QUERIES, role="query", dtype="float32", max_terms=8)
     shared = ((queries > 0).astype(int) @ (vectors > 0).astype(int).T).toarray()
     scores = np.where(shared >= 4, (queries @ vectors.T).toarray(), 0)
-    same(collection.rank(queries, 6, minimum_match=0.5), best_of(scores, parts, 6))
+    same(collection.searcher.rank(queries, 6, minimum_match=0.5), best_of(scores, parts, 6))
 
 
 def test_a_title_that_leaves_no_room_is_cut(make: Make, documents: list[Document]) -> None:
     long = [Document("title", "The old fox reads.", " ".join(documents[11].text.split())), Document("alone", "", "My")]
     collection = make([*documents[:3], *long])
     check(collection, [*documents[:3], *long])
-    assert collection.document_encoder.truncated == 0
-    [part] = passages_of(long[0], collection.document_encoder)
+    assert collection.models.documents.truncated == 0
+    [part] = passages_of(long[0], collection.models.documents)
     assert long[0].title.startswith(part.title)
     assert part.text == long[0].text
 
@@ -241,9 +246,9 @@ def test_dense_vectors_are_of_passages(make: Make, documents: list[Document], de
     parts, model = passages(collection, documents), SentenceTransformer(dense, device="cpu")
     vectors = model.encode([part.full for part in parts], normalize_embeddings=True)
     queries = model.encode(QUERIES, normalize_embeddings=True)
-    found = collection.rank(collection.dense_queries(QUERIES), N, space="dense")
+    found = collection.searcher.rank(collection.models.dense_queries(QUERIES), N, space="dense")
     same(found, best_of(queries @ vectors.T, parts, N), 1e-5)
-    rankings = collection.rankings(QUERIES, N, collection.spaces)
+    rankings = collection.searcher.rankings(QUERIES, N, collection.spaces)
     fused = weighted([rankings[space] for space in collection.spaces], [0.5, 0.3, 0.2], depth=5)
     same(collection.search(QUERIES, 5, weights="sparse=0.5,bm25=0.3,dense=0.2"), fused, 1e-4)
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from tests.collection.test_making import SERVERS, served
-from vocable.collection import stored_documents
+from vocable.collection import models
 from vocable.collection.answers import search
 from vocable.collection.check import check_engine
-from vocable.collection.passages import PassageCollection, document_of, passages_of
+from vocable.collection.passages import document_of, passages_of
 from vocable.collection.records import Changed
 from vocable.collection.verbs import build, delete, open_index
+from vocable.collection.writer import CollectionWriter
 from vocable.data import Document
 from vocable.encoding.load import load_encoder
 from vocable.engines.protocols import engine_of
@@ -47,7 +48,7 @@ def documents(toy_texts: list[str]) -> list[Document]:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are read once, and a corpus has several parts."""
-    monkeypatch.setattr(stored_documents, "load_encoder", MODEL)
+    monkeypatch.setattr(models, "load_encoder", MODEL)
     for name in SERVERS:
         engine, _ = engine_of(f"{name}+http://localhost/x" if name != "postgresql" else "postgresql://x/y")
         monkeypatch.setattr(engine, "about", replace(engine.about, part=PART))
@@ -77,9 +78,9 @@ def assert_alike(place: str, folder: Path, documents: Sequence[Document]) -> Non
     make(folder, documents)
     allowed = precision(place)
     with open_index(place) as server, open_index(folder) as local:
-        assert isinstance(server, PassageCollection)
+        assert not server.units.whole
         ids = [document.id for document in documents]
-        assert (len(server), sorted(server.ids())) == (len(documents), sorted(ids))
+        assert (len(server), sorted(server.units.ids())) == (len(documents), sorted(ids))
         assert sorted(server.store.ids()) == sorted(local.store.ids())
         assert server.documents(ids) == [*documents]
         for options in SEARCHES:
@@ -111,7 +112,7 @@ def test_a_server_finds_passages_as_a_folder_does_through_all_changes(
     with open_index(place) as opened:
         counted: Any = check_engine(place)
         assert (counted.documents, counted.wrong) == (len(opened.store), 0)
-        passages = [one for document in there.values() for one in passages_of(document, opened.document_encoder)]
+        passages = [one for document in there.values() for one in passages_of(document, opened.models.documents)]
         assert sorted(opened.store.ids()) == sorted(one.id for one in passages)
     make(weighed, list(there.values()))
     with open_index(place) as server, open_index(weighed) as local:
@@ -144,9 +145,9 @@ def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
         opened.add(changed)
         opened.delete(["d7"])
         there = {one.id: one for one in [*documents, *changed] if one.id != "d7"}
-        assert (len(opened), {*opened.ids()}) == (len(there), {*there})
+        assert (len(opened), {*opened.units.ids()}) == (len(there), {*there})
         assert opened.documents([*there]) == [*there.values()]
-        passages = [one for document in there.values() for one in passages_of(document, opened.document_encoder)]
+        passages = [one for document in there.values() for one in passages_of(document, opened.models.documents)]
         assert sorted(opened.store.ids()) == sorted(one.id for one in passages)
         assert {document_of(one.id) for one in passages} == {*there}
     counted: Any = check_engine(place)
@@ -156,16 +157,16 @@ def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
 def test_a_making_that_was_cut_short_goes_on(
     named: Callable[[str], str], documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    write, left, place = PassageCollection._write, [3], named("cutmaking")
+    write, left, place = CollectionWriter._write, [3], named("cutmaking")
 
-    def cut_short(self: PassageCollection, *given: Any) -> None:
+    def cut_short(self: CollectionWriter, *given: Any) -> None:
         left[0] -= 1
         write(self, *given)
         if left[0] < 0:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(PassageCollection, "_write", cut_short)
+        patched.setattr(CollectionWriter, "_write", cut_short)
         with pytest.raises(KeyboardInterrupt):
             make(place, documents)
     make(place, documents)

@@ -88,16 +88,16 @@ def test_scores_are_the_same_in_every_engine(
     if first:
         changed = [*first[:20], *reversed(first[20:])]  # ten documents with another text, to be replaced
         opened = index(model, corpus(tmp_path / "first.jsonl", changed), place, dtype="float32")
-        opened.query_encoder()
+        opened.models.queries()
         assert add(opened, corpus(tmp_path / "all.jsonl", texts)).replaced == 10
         assert delete(opened, [f"d{i}" for i in range(10)]).deleted == 10
     else:
         rows = "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in final.items())
         (tmp_path / "corpus.jsonl").write_text(rows)
         opened = index(model, tmp_path / "corpus.jsonl", place, dtype="float32")
-    weights = opened.query_encoder().encode(QUERIES)
+    weights = opened.models.queries().encode(QUERIES)
     np.testing.assert_allclose(weights.toarray(), expected(model, texts[kept]), rtol=1e-5, atol=1e-7)
-    frequencies, count, _ = opened.term_counts
+    frequencies, count, _ = opened.counts.terms
     documents = TextEncoder(model, "document", dtype="float32").encode(list(final.values()))
     np.testing.assert_array_equal(frequencies, np.bincount(documents.indices, minlength=documents.shape[1]))
     assert count == len(final)
@@ -115,13 +115,13 @@ def test_scores_are_the_same_in_every_engine(
 def test_what_is_added_is_counted(with_idf: Model, toy_texts: list[str], tmp_path: Path) -> None:
     texts, made = sorted(set(toy_texts))[:50], with_idf("bert")
     opened = index(str(made), corpus(tmp_path / "corpus.jsonl", texts[:10]), tmp_path / "index")
-    opened.query_encoder()
+    opened.models.queries()
     add(opened, corpus(tmp_path / "more.jsonl", texts))
-    found = opened.query_encoder().encode(QUERIES).toarray()
+    found = opened.models.queries().encode(QUERIES).toarray()
     np.testing.assert_allclose(found, expected(load(str(made)), texts), rtol=1e-4, atol=1e-6)
     opened.close()
     again = open_index(tmp_path / "index")
-    np.testing.assert_array_equal(again.query_encoder().encode(QUERIES).toarray(), found)
+    np.testing.assert_array_equal(again.models.queries().encode(QUERIES).toarray(), found)
     again.close()
 
 

@@ -64,15 +64,15 @@ def test_ranks_and_scores_are_those_of_the_search(
 
 def test_terms_of_one_side_are_those_without_a_product(collection: Collection) -> None:
     name = search(collection, [QUERY], 1)[0].hits[0].document.id
-    found, query = standing(collection, name), collection.query_encoder().encode([QUERY])
+    found, query = standing(collection, name), collection.models.queries().encode([QUERY])
     [document] = collection.documents([name])
     assert document is not None
-    [shown] = collection.shown([document], lambda: query)
+    [shown] = collection.units.shown([document], lambda: query)
     one, other = query.toarray()[0], collection.vectors([shown.id]).toarray()[0]
     assert found.explanation.score == pytest.approx(float(one @ other), rel=1e-4)
     assert found.lacking.active == np.count_nonzero((one > 0) & (other == 0))
     assert found.unasked.active == np.count_nonzero((one == 0) & (other > 0))
-    names = collection.terms
+    names = collection.models.terms
     heaviest = np.argsort(-np.where(one > 0, 0, other), kind="stable")[:20]
     assert [term.term for term in found.unasked.terms] == [names[i] for i in heaviest if other[i] and not one[i]]
     values = json.loads(json.dumps(found.to_json()))
@@ -89,7 +89,7 @@ def test_a_filter_that_leaves_it_out_is_named(collection: Collection) -> None:
 
 
 def test_a_document_that_shares_no_term_has_no_rank(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = collection.query_encoder().encode([QUERY])
+    empty = collection.models.queries().encode([QUERY])
     empty.data[:] = 0
     empty.eliminate_zeros()
     both = EncodedTexts(empty)
@@ -106,13 +106,13 @@ def test_unknown_documents_and_options_without_an_index_are_refused(collection: 
     with pytest.raises(ArgumentError, match="no document has the field 'kind'"):
         explain(collection, QUERY, "d1", filter="kind=1")
     with pytest.raises(ArgumentError, match="go with an index"):
-        explain(collection.loaded_model, QUERY, "a fox", k=3)
+        explain(collection.models.loaded, QUERY, "a fox", k=3)
     with pytest.raises(ArgumentError, match="go with the id of a document"):
         explain(collection, QUERY, hybrid=True)
 
 
 def test_texts_are_explained_as_before(collection: Collection) -> None:
-    model = collection.loaded_model
+    model = collection.models.loaded
     found = explain(model, QUERY, "a fox")
     assert isinstance(found, Explanation)
     assert found == explain_texts(model, QUERY, "a fox")
@@ -123,7 +123,7 @@ def test_texts_are_explained_as_before(collection: Collection) -> None:
 def test_terms_of_a_query_are_those_of_its_search(collection: Collection, options: dict[str, Any]) -> None:
     found, vector = explain(collection, QUERY, **options), search(collection, [QUERY], 1, **options).vectors
     assert isinstance(found, Expansion)
-    weights = {collection.terms[i]: float(w) for i, w in zip(vector.indices, vector.data, strict=True)}
+    weights = {collection.models.terms[i]: float(w) for i, w in zip(vector.indices, vector.data, strict=True)}
     assert found.active == len(weights)
     assert {term.term: term.weight for term in found.terms}.items() <= weights.items()
-    assert found != expand_text(collection.loaded_model, QUERY, "query")
+    assert found != expand_text(collection.models.loaded, QUERY, "query")

@@ -27,7 +27,9 @@ from vocable.collection.answers import search
 from vocable.collection.collection import Collection
 from vocable.collection.records import Changed
 from vocable.collection.statistics import DRIFT
+from vocable.collection.units import UnitChange
 from vocable.collection.verbs import add, delete, index, open_index
+from vocable.collection.writer import CollectionWriter
 from vocable.data import Document
 from vocable.encoding.encode import encode
 from vocable.encoding.load import load
@@ -141,7 +143,7 @@ def test_add_refuses_what_readers_refuse_and_writes_all_or_none(make: Make, docu
 
 
 def exact_of(collection: Collection, there: list[Document]) -> ExactIndex:
-    sparse = encode(collection.loaded_model, [one.full for one in there], dtype="float32")
+    sparse = encode(collection.models.loaded, [one.full for one in there], dtype="float32")
     return ExactIndex(sparse, [one.id for one in there])
 
 
@@ -156,13 +158,13 @@ def test_after_changes_searches_are_those_of_the_exact_index(make: Make, documen
     assert collection.delete([*gone, "no such"]) == Changed(0, 0, 0, 10, 50)
     assert collection.documents([one.id for one in there]) == there
     exact, lexical = exact_of(collection, there), bm25_of(there)
-    vectors = collection.query_encoder().encode(QUERIES)
-    same(collection.rank(vectors, N), exact.search(vectors, N), 1e-4)
-    words = collection.lexical_queries(QUERIES)
+    vectors = collection.models.queries().encode(QUERIES)
+    same(collection.searcher.rank(vectors, N), exact.search(vectors, N), 1e-4)
+    words = collection.counts.lexicon.query_vectors(QUERIES)
     # The mean length in use may be off by a tenth: length / mean is in no more than B of the norm.
-    same(collection.rank(words, N, space="bm25"), lexical.search(QUERIES, N), DRIFT / (1 - DRIFT))
-    collection._settle(0)
-    same(collection.rank(words, N, space="bm25"), lexical.search(QUERIES, N))
+    same(collection.searcher.rank(words, N, space="bm25"), lexical.search(QUERIES, N), DRIFT / (1 - DRIFT))
+    collection.counts.settle(0)
+    same(collection.searcher.rank(words, N, space="bm25"), lexical.search(QUERIES, N))
     fused = weighted(aligned([exact.search(vectors, N), lexical.search(QUERIES, N)]), [1, 1], depth=N)
     same(collection.search(QUERIES, N, hybrid=True), fused, 1e-3)
 
@@ -170,31 +172,35 @@ def test_after_changes_searches_are_those_of_the_exact_index(make: Make, documen
 def test_the_mean_length_follows_when_it_has_drifted(make: Make, documents: list[Document]) -> None:
     collection = make(documents[:20])
     collection.add([one._replace(text=" ".join([one.text] * 9)) for one in documents[20:40]])
-    assert collection.statistics is not None
-    assert collection.statistics.drifted <= 1e-9
+    assert collection.counts.statistics is not None
+    assert collection.counts.statistics.drifted <= 1e-9
     collection.delete([one.id for one in documents[:40]])
-    assert (len(collection), collection.statistics["documents"], collection.statistics["words"]) == (0, 0, 0)
+    assert (len(collection), collection.counts.statistics["documents"], collection.counts.statistics["words"]) == (
+        0,
+        0,
+        0,
+    )
     assert collection.search(QUERIES, 3, hybrid=True).hits(0) == []
     collection.add(documents[40:])
-    words = collection.lexical_queries(QUERIES)
-    same(collection.rank(words, N, space="bm25"), bm25_of(documents[40:]).search(QUERIES, N))
+    words = collection.counts.lexicon.query_vectors(QUERIES)
+    same(collection.searcher.rank(words, N, space="bm25"), bm25_of(documents[40:]).search(QUERIES, N))
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
 def test_minimum_match_is_that_of_the_exact_index(make: Make, documents: list[Document], share: float) -> None:
     collection = make(documents, bm25=False)
-    vectors = collection.query_encoder(max_terms=4).encode(QUERIES)
+    vectors = collection.models.queries(max_terms=4).encode(QUERIES)
     expected = exact_of(collection, documents).search(vectors, 3, minimum_match=share)
-    found = collection.rank(vectors, 3, minimum_match=share)
+    found = collection.searcher.rank(vectors, 3, minimum_match=share)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
     with pytest.raises(ArgumentError, match="minimum_match"):
-        collection.rank(vectors, 3, minimum_match=1.5)
+        collection.searcher.rank(vectors, 3, minimum_match=1.5)
 
 
 @pytest.mark.parametrize("text", ["lang=de", "year>=2030 and not lang in (de, fr)", "share>=3 or year<2005", "year=1"])
 def test_a_filter_lets_through_what_matches(make: Make, documents: list[Document], text: str) -> None:
     collection = make(documents)
-    vectors = collection.query_encoder().encode(QUERIES)
+    vectors = collection.models.queries().encode(QUERIES)
     allowed = np.array([matches(parse_filter(text), one.fields) for one in documents])
     expected = exact_of(collection, documents).search(vectors, N, allowed=allowed)
     same(collection.search(QUERIES, N, vectors=vectors, filter=text), expected, 1e-4)
@@ -219,28 +225,29 @@ def test_a_fill_that_was_cut_short_goes_on(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(edge.EdgeStore, "about", replace(edge.EdgeStore.about, part=16))
-    write, left = Collection._write, [2]
+    write, left = CollectionWriter._write, [2]
 
-    def cut_short(self: Collection, part: Sequence[Document], *others: object) -> None:
+    def cut_short(self: CollectionWriter, change: UnitChange, *others: Any) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise KeyboardInterrupt
-        write(self, part, *others)  # type: ignore[arg-type]
+        write(self, change, *others)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(Collection, "_write", cut_short)
+        patched.setattr(CollectionWriter, "_write", cut_short)
         with pytest.raises(KeyboardInterrupt):
             make(documents)
     with pytest.raises(VectorsError, match="there is no index here"):
         open_index(tmp_path / "index0")
     seen: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr(Collection, "_write", lambda self, *given: (seen.append(len(given[0])), write(self, *given))[1])
+        counting = lambda self, change, *others: (seen.append(len(change.added)), write(self, change, *others))[1]  # noqa: E731
+        patched.setattr(CollectionWriter, "_write", counting)
         collection = make(documents)
     assert seen == [16, 12]  # of 60, two parts of 16 were there
-    assert (len(collection), collection.counts().texts) == (60, 60)
-    words = collection.lexical_queries(QUERIES)
-    same(collection.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
+    assert (len(collection), collection.making_counts().texts) == (60, 60)
+    words = collection.counts.lexicon.query_vectors(QUERIES)
+    same(collection.searcher.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
 
 
 def test_a_change_that_was_cut_short_is_counted_anew(
@@ -254,12 +261,12 @@ def test_a_change_that_was_cut_short_is_counted_anew(
     collection.close()
     opened = open_index(collection.place)
     assert isinstance(opened, Collection)
-    assert opened.statistics is not None
-    assert not opened.statistics.recover
+    assert opened.counts.statistics is not None
+    assert not opened.counts.statistics.recover
     assert opened.add(documents[30:]) == Changed(30, 0, 0, 0, 60)
-    opened._settle(0)
-    words = opened.lexical_queries(QUERIES)
-    same(opened.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
+    opened.counts.settle(0)
+    words = opened.counts.lexicon.query_vectors(QUERIES)
+    same(opened.searcher.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
     opened.close()
 
 
@@ -310,18 +317,18 @@ def _changed(statement: str) -> Callable[[Path], None]:
 )
 def test_a_damaged_word_list_is_counted_anew(place: Path, damage: Callable[[Path], object]) -> None:
     with open_index(place) as collection:
-        expected = collection.rank(collection.lexical_queries(QUERIES), 30, space="bm25")
+        expected = collection.searcher.rank(collection.counts.lexicon.query_vectors(QUERIES), 30, space="bm25")
     damage(place / "statistics.sqlite")
     opened = open_index(place)
-    found = opened.rank(opened.lexical_queries(QUERIES), 30, space="bm25")
+    found = opened.searcher.rank(opened.counts.lexicon.query_vectors(QUERIES), 30, space="bm25")
     for query in range(len(QUERIES)):
         assert dict(found.hits(query)) == pytest.approx(dict(expected.hits(query)), rel=1e-5)
     assert dict(found.hits(0))
     opened.close()
     again = open_index(place)
     assert isinstance(again, Collection)
-    assert again.statistics is not None
-    assert not again.statistics.recover
+    assert again.counts.statistics is not None
+    assert not again.counts.statistics.recover
     again.close()
 
 
@@ -352,9 +359,9 @@ def test_an_addition_says_what_was_lost_of_its_texts(
     collection = make(documents[:5])
     long = Document("long", " ".join(documents[0].text for _ in range(200)))
     collection.add([long, Document("odd", "\u0e41\u0e21\u0e27"), *documents[:5]])
-    said = [record.getMessage() for record in caplog.records if record.name == "vocable.collection.stored_documents"]
+    said = [record.getMessage() for record in caplog.records if record.name == "vocable.collection.writer"]
     assert [line.split(": ", 1)[1] for line in said] == [
-        f"1 text cut at {collection.document_encoder.max_length} tokens",
+        f"1 text cut at {collection.models.documents.max_length} tokens",
         "1 text without an active term",
         "1 text mostly unknown to the vocabulary",
     ]
@@ -403,13 +410,13 @@ def test_damaged_settings_are_named(place: Path, change: dict[str, Any], says: s
 
 def test_a_document_that_is_refused_changes_nothing(make: Make, documents: list[Document]) -> None:
     collection = make(documents[:30])
-    assert collection.statistics is not None
-    before = collection.statistics["documents"], collection.statistics["words"]
+    assert collection.counts.statistics is not None
+    before = collection.counts.statistics["documents"], collection.counts.statistics["words"]
     with pytest.raises(DataError, match="'bad'"):
         collection.add([documents[30], Document("bad", "unheard", fields={"n": 2**64})])
-    assert (collection.statistics["documents"], collection.statistics["words"]) == before
-    assert not collection.statistics.recover
-    assert collection.lexical_queries(["unheard"]).nnz == 0
+    assert (collection.counts.statistics["documents"], collection.counts.statistics["words"]) == before
+    assert not collection.counts.statistics.recover
+    assert collection.counts.lexicon.query_vectors(["unheard"]).nnz == 0
     assert len(collection) == 30
 
 
@@ -419,15 +426,15 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
     model = SentenceTransformer(dense, device="cpu")
     stored = model.encode([one.full for one in documents], normalize_embeddings=True)
     cosines = model.encode(QUERIES, normalize_embeddings=True) @ stored.T
-    found = collection.rank(collection.dense_queries(QUERIES), N, space="dense")
+    found = collection.searcher.rank(collection.models.dense_queries(QUERIES), N, space="dense")
     for query, row in enumerate(cosines):
         expected = {one.id: score for one, score in zip(documents, row, strict=True) if score > 0}
         hits = dict(found.hits(query))
         assert hits.keys() == expected.keys()
         np.testing.assert_allclose([hits[key] for key in expected], list(expected.values()), atol=1e-5)
     spaces = [
-        collection.rank(collection.query_encoder().encode(QUERIES), 100),
-        collection.rank(collection.lexical_queries(QUERIES), 100, space="bm25"),
+        collection.searcher.rank(collection.models.queries().encode(QUERIES), 100),
+        collection.searcher.rank(collection.counts.lexicon.query_vectors(QUERIES), 100, space="bm25"),
         found,
     ]
     same(collection.search(QUERIES, 5, hybrid=True), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)
@@ -438,16 +445,16 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
     with pytest.raises(ArgumentError, match="`fusion` goes with `hybrid` or `weights`"):
         collection.search(QUERIES, fusion="reciprocal-rank")
     with pytest.raises(ArgumentError, match="without dense vectors"):
-        make(documents[:3]).dense_queries(QUERIES)
-    collection.store.settings["dense_fingerprint"] = {"weights": "float32:0"}
+        make(documents[:3]).models.dense_queries(QUERIES)
+    collection.settings = replace(collection.settings, dense_fingerprint={"weights": "float32:0"})
     with pytest.raises(VectorsError, match=rf"{dense} has changed .*\(weights\)"):
-        collection.with_model().dense_queries(QUERIES)
-    assert collection.with_model(allow_changed_model=True).dense_queries(QUERIES).shape[0] == len(QUERIES)
+        collection.with_model().models.dense_queries(QUERIES)
+    assert collection.with_model(allow_changed_model=True).models.dense_queries(QUERIES).shape[0] == len(QUERIES)
 
 
 def test_a_document_without_text_is_never_a_hit(make: Make, documents: list[Document], dense: str) -> None:
     collection = make(documents[:9], dense=dense)
-    assert collection.add_stream([Document("empty", "", " ")]).documents == 10
+    assert collection.writer.add_stream([Document("empty", "", " ")]).documents == 10
     for weights in ("sparse=1", "bm25=1", "dense=1", "sparse=1,bm25=1,dense=1"):
         ranking = collection.search(QUERIES, 10, weights=weights)
         assert all("empty" not in dict(ranking.hits(query)) for query in range(len(QUERIES)))
@@ -472,7 +479,7 @@ def test_a_changed_model_is_refused_unless_it_is_allowed(documents: list[Documen
         add(tmp_path / "index", corpus(tmp_path / "more.jsonl", documents[9:12]))
     opened = open_index(tmp_path / "index", allow_changed_model=True, device="cpu")
     assert len(opened.search(QUERIES, 3)) == len(QUERIES)
-    assert str(opened.loaded_model.device) == "cpu"
+    assert str(opened.models.loaded.device) == "cpu"
     opened.close()
 
 

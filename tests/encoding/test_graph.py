@@ -202,7 +202,7 @@ def test_an_index_is_searched_by_the_runtime_that_made_it(tmp_path: Path) -> Non
         place = tmp_path / runtime
         index("vocable-mini", corpus, place, runtime=runtime).close()
         with open_index(place) as opened:
-            assert (opened.meta.runtime, opened.loaded_model.runtime) == (runtime, runtime)
+            assert (opened.settings.meta.runtime, opened.models.loaded.runtime) == (runtime, runtime)
             [answer] = search(opened, ["delete a folder"], 2)
             assert answer.hits[0].document.id == "d0"
             assert add(opened, corpus).unchanged == len(rows)
@@ -213,5 +213,5 @@ def test_an_index_is_searched_by_the_runtime_that_made_it(tmp_path: Path) -> Non
     assert read_vectors(tmp_path / "vectors").meta.runtime == "onnx"
     index(tmp_path / "vectors", corpus, tmp_path / "of-vectors").close()
     with open_index(tmp_path / "of-vectors") as opened:
-        assert opened.loaded_model.runtime == "onnx"
+        assert opened.models.loaded.runtime == "onnx"
         assert search(opened, ["delete a folder"], 1)[0].hits[0].document.id == "d0"

@@ -163,7 +163,7 @@ def test_shards_are_indexed_and_pruned(toy_model: SparseEncoder, corpus: Path, t
     ids = [f"d{i}" for i in range(22)]
     index = vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
     np.testing.assert_array_equal(index.vectors(ids).toarray(), read_vectors(tmp_path / "out").matrix.toarray())
-    assert index.meta.fingerprint == encoding_model(toy_model).fingerprint()
+    assert index.settings.meta.fingerprint == encoding_model(toy_model).fingerprint()
     assert vo.prune(tmp_path / "out", max_terms=3, output=tmp_path / "small").postings == 66
 
 

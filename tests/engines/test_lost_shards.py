@@ -131,7 +131,7 @@ def test_a_partial_search_has_the_line_in_its_answer(
     with pytest.raises(UnavailableError, match="1 of 3 shards"):
         vo.search(place, ["copy a file"], N)
     with vo.open_index(place, engine_options={"partial": True}) as collection:
-        seen = view(collection, ViewRequest(query="copy a file"), collection.query_encoder().encode(["copy a file"]))
+        seen = view(collection, ViewRequest(query="copy a file"), collection.models.queries().encode(["copy a file"]))
         assert seen.missing == answer.missing
         assert collection.count() is None
 

@@ -99,10 +99,10 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         pass
     with open_index(place, device="cpu") as collection:
         assert collection.spaces == ("sparse", "bm25", "dense")
-        encoder = collection.document_encoder
+        encoder = collection.models.documents
         vectors = encoder.encode_both([one.full for one in documents]).dense
         queries = ["the fox", "a dog"]
-        asked = collection.query_encoder().encode_both(queries).dense
+        asked = collection.models.queries().encode_both(queries).dense
         assert vectors is not None
         assert asked is not None
         best = [documents[row].id for row in (asked @ vectors.T).argmax(axis=1)]
@@ -151,7 +151,7 @@ def looked_up(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Colle
     with index(place, corpus, f"exact:{tmp_path / 'index'}", **options):
         pass
     opened = open_index(tmp_path / "index", device="cpu", allow_changed_model=True)
-    return opened.with_model(model=str(tmp_path / "free"))
+    return opened.with_model(str(tmp_path / "free"))
 
 
 def test_dense_vectors_are_left_out_of_a_hybrid_whose_queries_have_none(
@@ -163,7 +163,8 @@ def test_dense_vectors_are_left_out_of_a_hybrid_whose_queries_have_none(
     assert [(hit.document.id, hit.score) for hit in found.hits] == expected.hits(0)
     assert list(found.hits[0].parts.kinds) == ["sparse", "bm25"]
     assert [record.getMessage() for record in caplog.records if "no dense vectors" in record.getMessage()] == [
-        f"{looked_up.place}: {looked_up.model} gives queries no dense vectors: those of the documents are left out"
+        f"{looked_up.place}: {looked_up.models.name} gives queries no dense vectors: "
+        "the dense vectors of the documents are left out"
     ]
     queries = [Query("q", "the fox"), Query("r", "a dog")]
     dataset = Dataset("toy", documents, queries, [Qrel(one.id, documents[0].id, 1) for one in queries])

@@ -129,7 +129,7 @@ def test_an_index_keeps_its_language(place: str, tmp_path: Path) -> None:
     output = place.format(tmp_path / "index")
     vocable.index("vocable-mini", corpus, output, bm25=True, language="de").close()
     with vocable.open_index(output) as index:
-        assert index.language == "german"
+        assert index.settings.language == "german"
 
         def found(query: str) -> list[str]:
             return [name for name, _ in index.search([query], weights="bm25=1").hits(0)]

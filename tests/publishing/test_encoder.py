@@ -71,9 +71,9 @@ def test_the_files_of_an_encoder_are_named_and_go_with_it(encodable: Path, runti
 def test_encoded_queries_have_the_scores_of_the_index(encodable: Path, encoding_site: Path) -> None:
     """A weight is off by half a step of 1/255 of its term's largest, a score by the sum over its terms."""
     collection, published = open_index(encodable), PublishedSite(encoding_site)
-    encoder = collection.query_encoder(query_idf=0.0)
+    encoder = collection.models.queries(query_idf=0.0)
     queries = ["the old fox", "Every compiler rewrites posting lists", ""]
-    vectors, weighed = encoder.encode(queries), collection.query_encoder().encode(queries)
+    vectors, weighed = encoder.encode(queries), collection.models.queries().encode(queries)
     stored = collection.vectors(published.ids)
     largest = stored.max(axis=0).toarray().ravel()
     exact = (stored @ weighed.T).toarray()

@@ -26,7 +26,7 @@ QUERIES = ["the old fox", "Every compiler rewrites posting lists", "owl in Åles
 def test_scores_are_those_of_the_index_within_the_rounding(indexed: Path, site: Path) -> None:
     """A weight is off by half a step of 1/255 of its term's largest, a score by the sum over its terms."""
     collection, published = open_index(indexed), PublishedSite(site)
-    vectors = collection.query_encoder().encode(QUERIES)
+    vectors = collection.models.queries().encode(QUERIES)
     stored = collection.vectors(published.ids)
     largest = stored.max(axis=0).toarray().ravel()
     exact = (stored @ vectors.T).toarray()

@@ -75,7 +75,7 @@ def test_embeddings_are_those_of_the_encoder(client: Client) -> None:
     expected = encoder.encode_both(TEXTS).dense
     assert expected is not None
     answer = client("POST", "/v1/embeddings", json={"input": TEXTS, "model": "any", "user": "me"}).json()
-    assert (answer["object"], answer["model"]) == ("list", client.service.collection.model)
+    assert (answer["object"], answer["model"]) == ("list", client.service.collection.models.name)
     assert [one["index"] for one in answer["data"]] == [0, 1, 2]
     np.testing.assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
     tokens = int(encoder.lengths(TEXTS).sum())

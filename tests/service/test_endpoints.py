@@ -42,7 +42,7 @@ def test_sparse_embeddings_are_those_of_encode(client: Client, collection: Colle
     one = client("POST", "/embed_sparse", json={"inputs": TEXTS[0]}).json()
     several = client("POST", "/embed_sparse", json={"inputs": TEXTS, "truncate": True, "normalize": True}).json()
     queries = client("POST", "/embed_sparse", json={"inputs": TEXTS, "prompt_name": "query"}).json()
-    model = collection.loaded_model
+    model = collection.models.loaded
     expected = encode(model, TEXTS, "document").toarray()
     np.testing.assert_allclose(values(several, expected.shape[1]), expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(values(one, expected.shape[1]), expected[:1], rtol=1e-5, atol=1e-6)
@@ -61,11 +61,11 @@ def test_a_long_text_is_cut_where_it_is_asked_to_be(client: Client, collection: 
     right, left = (
         client("POST", "/embed_sparse", json=body | {"truncation_direction": side}).json() for side in ("Right", "left")
     )
-    expected = encode(collection.loaded_model, [long], "document").toarray()
+    expected = encode(collection.models.loaded, [long], "document").toarray()
     np.testing.assert_allclose(values(right, expected.shape[1]), expected, rtol=1e-5, atol=1e-6)
-    tokenizer = collection.loaded_model.sparse_encoder.tokenizer
+    tokenizer = collection.models.loaded.sparse_encoder.tokenizer
     end = tokenizer.decode(tokenizer(long, add_special_tokens=False)["input_ids"][-(length - 2) :])
-    expected = encode(collection.loaded_model, [end], "document").toarray()
+    expected = encode(collection.models.loaded, [end], "document").toarray()
     np.testing.assert_allclose(values(left, expected.shape[1]), expected, rtol=1e-5, atol=1e-6)
     again = client("POST", "/embed_sparse", json=body).json()
     assert again == right  # the tokenizer cuts as before
@@ -134,7 +134,7 @@ def test_explanations_are_those_of_the_index(client: Client, collection: Collect
     by_text = client("POST", "/explain", json={"query": TEXTS[0], "document": f"{hit['title']} {hit['text']}"}).json()
     assert by_text["score"] == pytest.approx(hit["score"], rel=1e-5)
     alone = client("POST", "/explain", json={"query": TEXTS[0], "k": 3}).json()
-    vector = encode(collection.loaded_model, [TEXTS[0]], "query")
+    vector = encode(collection.models.loaded, [TEXTS[0]], "query")
     assert (alone["active"], len(alone["terms"])) == (vector.nnz, 3)
     assert alone["terms"][0]["weight"] == pytest.approx(float(vector.data.max()), rel=1e-5)
     assert client("POST", "/explain", json={"query": "a", "id": "no such"}).status_code == 404

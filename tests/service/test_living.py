@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.collection.test_making import SERVERS, served
 from tests.forks import Fork
 from tests.service.conftest import Client
-from vocable.collection import stored_documents
+from vocable.collection import models
 from vocable.collection.answers import search
 from vocable.collection.verbs import add, delete, index, open_index
 from vocable.encoding.load import load_encoder
@@ -136,7 +136,7 @@ def made(place: str, model: str, work: Path, **options: Any) -> Living:
 @pytest.fixture(autouse=True)
 def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are read from the disk once."""
-    monkeypatch.setattr(stored_documents, "load_encoder", MODEL)
+    monkeypatch.setattr(models, "load_encoder", MODEL)
 
 
 @pytest.fixture(scope="module", params=[*SERVERS, "edge", "edge, words", "edge, passages"])
@@ -184,7 +184,7 @@ def test_all_answers_follow_all_changes(living: Living, changes: list[tuple[str,
 
 def expected(living: Living) -> Any:
     """The queries' weights [q, v]: the model's, times log(1 + (n - df + 1/2) / (df + 1/2)) to the model's power."""
-    model = living.collection.loaded_model
+    model = living.collection.models.loaded
     encoder = TextEncoder(model, "query")
     queries = encoder.encode(QUERIES).toarray()
     n = len(living.documents)

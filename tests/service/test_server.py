@@ -196,9 +196,7 @@ def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
 ) -> None:
     with serving(store) as process:
         monkeypatch.setattr("vocable.engines.edge_shard.PATIENCE", 0.1)
-        monkeypatch.setattr(
-            "vocable.collection.stored_documents.load_encoder", lambda *_, **__: pytest.fail("a model is loaded")
-        )
+        monkeypatch.setattr("vocable.collection.models.load_encoder", lambda *_, **__: pytest.fail("a model is loaded"))
         for verb, *more in (["serve", "--port", 0], ["search", "the old fox"], ["delete", "d1"]):
             line = refused(capsys, verb, store, *more)
             assert f"{store} is in use by process {process.pid} since" in line

@@ -57,12 +57,12 @@ def test_each_ranking_is_that_of_a_search(client: Client, collection: Collection
 
 def test_shares_and_terms_are_those_of_the_vectors(client: Client, collection: Collection) -> None:
     answer = viewed(client)
-    query = encode(collection.loaded_model, [TEXT], "query").toarray()[0]
+    query = encode(collection.models.loaded, [TEXT], "query").toarray()[0]
     assert (answer["active"], answer["kept"]) == (np.count_nonzero(query), np.count_nonzero(query))
-    names = collection.terms
+    names = collection.models.terms
     heaviest = [names[column] for column in np.argsort(-query, kind="stable")[:10]]
     assert [term["term"] for term in answer["terms"][:10]] == heaviest
-    tokens = set(collection.loaded_model.sparse_encoder.tokenizer.tokenize(TEXT))
+    tokens = set(collection.models.loaded.sparse_encoder.tokenizer.tokenize(TEXT))
     assert {term["term"] for term in answer["terms"] if term["in_text"]} <= tokens
     assert all("wacky" not in term for term in answer["terms"])
     for one in answer["documents"]:
@@ -113,9 +113,11 @@ def test_unknown_words_get_a_suggestion(client: Client) -> None:
 
 def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> None:
     answer = viewed(client, max_terms=3)
-    query = encode(collection.loaded_model, [TEXT], "query")
+    query = encode(collection.models.loaded, [TEXT], "query")
     kept, counts = prune(query, 3), np.diff(collection.store.postings.get().tocsc().indptr)  # type: ignore[attr-defined]
-    assert {term["term"] for term in answer["terms"] if term["kept"]} == {collection.terms[i] for i in kept.indices}
+    assert {term["term"] for term in answer["terms"] if term["kept"]} == {
+        collection.models.terms[i] for i in kept.indices
+    }
     for by, vector in (("sparse", kept), ("unpruned", query)):
         assert ranked(answer, by) == [one for one, _ in collection.search([TEXT], 5, vectors=vector).hits(0)]
         assert answer["costs"][by]["terms"] == vector.nnz
@@ -145,7 +147,7 @@ def test_what_cannot_be_seen_is_refused(client: Client, body: dict[str, Any], sa
 
 
 def test_wacky_terms_are_known_where_somebody_said_which(collection: Collection) -> None:
-    vector = encode(collection.loaded_model, [TEXT], "query")
+    vector = encode(collection.models.loaded, [TEXT], "query")
     request = ViewRequest(query=TEXT, k=5)
     plain = view(collection, request, vector)
     added = frozenset(term.term for term in plain.terms if not term.in_text)
@@ -164,7 +166,7 @@ def test_postings_are_those_of_the_index(
     ids = [f"d{i}" for i in range(40)]
     vectors = collection.vectors(ids).toarray()
     column = int(np.argsort((vectors > 0).sum(axis=0))[-3])  # of a frequent term
-    term, weights = collection.terms[column], vectors[:, column]
+    term, weights = collection.models.terms[column], vectors[:, column]
     answer = client("GET", "/postings", params={"term": term}).json()
     assert (answer["documents"], answer["of"], answer["more"]) == (np.count_nonzero(weights), 40, False)
     assert answer["largest"] == pytest.approx(float(weights.max()), rel=1e-4)
@@ -181,7 +183,7 @@ def test_postings_are_those_of_the_index(
 
 def test_a_second_index_answers_beside_the_first(exact: Path, collection: Collection, served: Serve) -> None:
     client = served(exact, compare_with=exact)
-    assert client("GET", "/info").json()["compare_with"] == collection.model
+    assert client("GET", "/info").json()["compare_with"] == collection.models.name
     body = {"json": {"query": TEXT, "k": 5}}
     answers = [client("POST", path, **body).json()["documents"] for path in ("/view", "/compare-with/view")]
     assert answers[0] == answers[1]

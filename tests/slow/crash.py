@@ -171,7 +171,7 @@ def lexical_weights(collection: Collection, documents: Sequence[Document]) -> tu
 
     The mean length is the one in use, which may be off by `DRIFT`.
     """
-    texts, statistics = stemmed([one.full for one in documents]), collection.statistics
+    texts, statistics = stemmed([one.full for one in documents]), collection.counts.statistics
     assert statistics is not None
     df, words = Counter(chain.from_iterable(map(set, texts))), sum(map(len, texts))
     with closing(sqlite3.connect(Path(collection.place, "statistics.sqlite"))) as connection:
@@ -215,7 +215,7 @@ def check(collection: Collection, there: dict[str, Document], begun: Versions) -
     sparse = WordVectors().encode([one.full for one in documents])
     if documents:
         _same(collection.vectors(ids), sparse, "sparse vectors")
-    counts, counted, _ = collection.term_counts
+    counts, counted, _ = collection.counts.terms
     if counted != len(ids) or (counts != np.bincount(sparse.indices, minlength=V)).any():
         raise DamageError(f"wrong: the document frequencies of {counted} documents are not those of a count")
     weights, numbers = lexical_weights(collection, documents)
@@ -238,8 +238,10 @@ def check(collection: Collection, there: dict[str, Document], begun: Versions) -
                     query[column] = count * np.log1p((len(ids) - df[column] + 0.5) / (df[column] + 0.5))
                 scores.append(list(zip(some, (weights[rows] @ query).tolist(), strict=True)))
             lexical = ranking_of(scores, n)
-        compare(collection.rank(vectors, n, filter=filter), expected, f"sparse, filter {text}")
-        by_words = collection.rank(collection.lexical_queries(queries), n, space="bm25", filter=filter)
+        compare(collection.searcher.rank(vectors, n, filter=filter), expected, f"sparse, filter {text}")
+        by_words = collection.searcher.rank(
+            collection.counts.lexicon.query_vectors(queries), n, space="bm25", filter=filter
+        )
         compare(by_words, lexical, f"BM25, filter {text}")
         both = weighted(aligned([expected, lexical]), [1, 1], depth=n)
         found = collection.search(queries, n, vectors=vectors, hybrid=True, filter=text)
@@ -292,7 +294,7 @@ def work(folder: Path, seed: int, then: bool = True) -> None:
         if pairs[0][1] is None:
             collection.delete([identifier for identifier, _ in pairs])
         else:
-            collection.add_stream([one for _, one in pairs if one])
+            collection.writer.add_stream([one for _, one in pairs if one])
         write("done")
         if rng.random() < 0.02:  # in between as it ends by itself
             check(collection, dict(there) | {key: one for key, one in pairs if one}, {key: [one] for key, one in pairs})

@@ -23,9 +23,9 @@ from vocable.adapt.stages import Inputs, Repair, Stage, register
 from vocable.adapt.statistics import PAIRS, RULES, Start, measure_start, probe_texts
 from vocable.core.tables import Table, short
 from vocable.data.texts import as_texts
-from vocable.encoding.protocol import Activation
 from vocable.errors import ArgumentError
 from vocable.objectives import Settings
+from vocable.options import Activation
 from vocable.torch_models.fuse import copy_with, parts
 from vocable.torch_models.output_vocabulary import output_layer
 from vocable.torch_models.provenance import Step, describes, record

@@ -59,7 +59,7 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
         from vocable.collection.verbs import open_index
 
         collection = open_index(folder)
-        return collection.stored(), collection.meta
+        return collection.stored(), collection.settings.meta
     shards = read_shards(sources)
     first = next(shards)
     return chain([first.matrix], (shard.matrix for shard in shards)), first.meta

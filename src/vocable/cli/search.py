@@ -206,7 +206,7 @@ def search(
 
         check_file(run)
     opened = vo.open_index(index, engine_options=engine_options, allow_changed_model=allow_changed_model, device=device)
-    marked = wacky_terms(wacky, wacky_share, opened.loaded_model) if wacky or wacky_share else None
+    marked = wacky_terms(wacky, wacky_share, opened.models.loaded) if wacky or wacky_share else None
     if run is not None:  # all queries together: a run is one file
         return Outcome(_RunSummary(len(vo.search(opened, list(records), k, run=run, **options))), [run])
 
@@ -282,7 +282,7 @@ def explain(
     query = read_text(query)
     if holds_index(model):
         opened = vo.open_index(model, allow_changed_model=allow_changed_model, device=device)
-        marked = wacky_terms(wacky, wacky_share, opened.loaded_model) if wacky or wacky_share else None
+        marked = wacky_terms(wacky, wacky_share, opened.models.loaded) if wacky or wacky_share else None
         return Outcome(vo.explain(opened, query, document, wacky=marked, k=k, **options))
     if allow_changed_model:
         raise ArgumentError("--allow-changed-model goes with an index")

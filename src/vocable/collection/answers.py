@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from vocable.collection.collection import Collection
 from vocable.collection.passages import passage
 from vocable.collection.records import Answer, Hit
+from vocable.collection.suggestion import suggestion
 from vocable.collection.verbs import open_index
 from vocable.core.progress import progress
 from vocable.core.tables import counted, line_width, shortened
@@ -24,14 +25,14 @@ from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.terms import term_places
-from vocable.encoding.text_encoder import warn_of_unknown
 from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Explanation, explain_vectors, text_terms
 from vocable.explanation.highlights import MARKED_CHARACTERS, Snippet, snippet, word_marks
+from vocable.indexes.fusion import ScoreParts
 from vocable.indexes.ranking import Ranking
-from vocable.language.words import stemmed
-from vocable.options import Count, ListOptions, Pruning, QueryEncoding, checked, select
+from vocable.language.words import stemmed, word_spans
+from vocable.options import Count, SearchOptions, checked, select
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class Answers(Sequence[Answer]):
         ranked = self.ranking.hits(number)
         found = self.collection.documents([identifier for identifier, _ in ranked])
         there = [(document, score) for document, (_, score) in zip(found, ranked, strict=True) if document is not None]
-        shown = self.collection.shown([document for document, _ in there], lambda: self.vectors[[number]])
+        shown = self.collection.units.shown([document for document, _ in there], lambda: self.vectors[[number]])
         stored = self.collection.vectors([one.id for one in shown]) if self.explained else None
         query = self.queries[number]
         words = frozenset[str]() if self.like else frozenset(stemmed([query.text])[0])
@@ -76,24 +77,24 @@ class Answers(Sequence[Answer]):
             best = None if one is document else passage(one)
             why = None if stored is None else self._explained(number, one, stored[[place]])
             part = self._snippet(document.title, one.text, words, why, 0 if best is None else best.start)
-            parts = self.collection.score_parts(self.ranking, number, query.text, document) if self.explained else None
+            parts = score_parts(self.collection, self.ranking, number, document, query.text) if self.explained else None
             rank, first = self.ranking.offset + place + 1, firsts.get(document.id)
             hits.append(Hit(rank, score, document, why, best, part, first, parts))
-        suggestion = None if self.like else self.collection.suggestion(query.text)
-        return Answer(query, tuple(hits), suggestion, self.ranking.missing)
+        better = None if self.like else suggestion(self.collection, query.text)
+        return Answer(query, tuple(hits), better, self.ranking.missing)
 
     def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
-        model, query = self.collection.loaded_model, self.queries[number]
+        model, query = self.collection.models.loaded, self.queries[number]
         [text] = self.collection.texts([query.id]) if self.like else [query.text]
         tokens = text_terms(model, text), text_terms(model, shown.full)
-        return explain_vectors(self.vectors[[number]], vector, self.collection.terms, *tokens, self.wacky)
+        return explain_vectors(self.vectors[[number]], vector, self.collection.models.terms, *tokens, self.wacky)
 
     def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, before: int) -> Snippet:
         """Return the snippet of a text, with the `words` marked, or the terms of its explanation."""
         if why is None:
             return snippet(text, word_marks(text, words), before=before, title_marks=word_marks(title, words))
         marks, title_marks = (
-            why.marks(term_places(self.collection.loaded_model, one[:MARKED_CHARACTERS])) for one in (text, title)
+            why.marks(term_places(self.collection.models.loaded, one[:MARKED_CHARACTERS])) for one in (text, title)
         )
         return snippet(text, marks, why.shares, before=before, title_marks=title_marks)
 
@@ -116,6 +117,21 @@ class Answers(Sequence[Answer]):
     def to_json(self) -> list[dict[str, object]]:
         """Return the answers as JSON values."""
         return [answer.to_json() for answer in self]
+
+
+def score_parts(
+    collection: Collection, ranking: Ranking, number: int, document: Document, query: str
+) -> ScoreParts | None:
+    """Return the parts of the score of a hit of query `number`; None for a score of sparse vectors alone."""
+    if ranking.parts is None:
+        return None
+    hits, words = {kind: dict(part.hits(number)) for kind, part in ranking.parts.items()}, None
+    if "bm25" in hits:
+        language = collection.settings.language
+        stems, typed = set(stemmed([document.full], language)[0]), [query[a:b] for a, b in word_spans(query)]
+        pairs = zip(typed, stemmed(typed, language), strict=True)
+        words = tuple(dict.fromkeys(word for word, own in pairs if stems.intersection(own)))
+    return ScoreParts({kind: scores.get(document.id, 0.0) for kind, scores in hits.items()}, words)
 
 
 @checked
@@ -157,25 +173,20 @@ def search(
     if isinstance(index, Collection) and engine_options is not None:
         raise ArgumentError("engine_options: the index is open already: give them to open_index")
     collection = index if isinstance(index, Collection) else open_index(index, engine_options=engine_options)
-    model: dict[str, object] = {"allow_changed_model": allow_changed_model, "device": device}
-    if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:
-        collection = collection.with_model(**changed)
+    if device not in (None, collection.models.device) or (allow_changed_model and not collection.models.allow_changed):
+        collection = collection.with_model(device=device, allow_changed_model=allow_changed_model)
     texts = [query.text for query in records] if like is None else collection.texts([like])
+    plan = collection.plan(k, **select(SearchOptions, options))
 
     @cache
     def encoded() -> EncodedTexts:
         if like is not None:
-            return EncodedTexts(collection.like([like], **select(Pruning, options)))
-        encoder = collection.query_encoder(**select(QueryEncoding, options))
+            return collection.searcher.encode(plan, texts)
         with progress("search", total=len(texts)) as advance:
-            found = encoder.encode_both(texts, advance)
-        warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
-        return found
+            return collection.searcher.encode(plan, texts, advance)
 
     # A search by words alone needs no model: it is loaded if an explanation or a passage needs it.
-    fused = collection.weighting(options.get("hybrid", False), options.get("weights"), like=like is not None)
-    vectors, dense = encoded() if collection.needs_model(fused) else (None, None)
-    ranking = collection.search(texts, k, vectors=vectors, dense=dense, **select(ListOptions, options))
+    ranking = collection.run(plan, texts, encoded() if plan.needs_model or like is not None else None)
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
     return Answers(collection, tuple(records), lambda: encoded().sparse, ranking, explain, wacky, like is not None)

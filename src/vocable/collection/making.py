@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vocable.collection.collection import Collection
-from vocable.collection.passages import PassageCollection
 from vocable.core.storage import ANOTHER, differing, finish, finished, resumable
 from vocable.core.tables import masked
 from vocable.data import Document
@@ -29,13 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # of a corpus, with their vectors if stored
-
-
-def collection_of(place: str, store: Store, **options: Any) -> Collection:
-    """Return the collection that a store holds."""
-    limits = store.settings.get("limits")  # which the collection checks
-    in_passages = isinstance(limits, dict) and limits.get("long_documents") == "passages"
-    return (PassageCollection if in_passages else Collection)(place, store, **options)
 
 
 @dataclass
@@ -97,13 +89,15 @@ class Making:
 
     def _fill(self, address: str, begun: bool, parts: Parts) -> Collection:
         store = self.engine.open(address) if begun else self.engine.create(address, self._spaces(), self._fresh())
-        collection = collection_of(fspath(self.output), store, device=self.device)
-        loaded = {"loaded_model": self.model, "dense_model": self.dense_model}
-        vars(collection).update({name: one for name, one in loaded.items() if one is not None})
+        collection = Collection(fspath(self.output), store, device=self.device)
+        if self.model is not None:
+            collection.models.loaded = self.model
+        if self.dense_model is not None:
+            collection.models.dense = self.dense_model
         collection.was_there = store.settings["whole"]
         if not collection.was_there:
             try:
-                collection.fill(parts)
+                collection.writer.fill(parts)
             except BaseException as error:
                 if store.folder is None:  # a folder is closed when it is let go
                     if isinstance(error, ArgumentError | DataError) and not begun and not self._written(store):

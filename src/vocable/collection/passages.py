@@ -1,34 +1,32 @@
-"""A collection of documents that are searched by their passages: a document scores as its best passage (Dai and Callan
-2019).
+"""Passages as the units of a collection: a document scores as its best passage (Dai and Callan 2019).
 
 The store has a document for each passage, whose id is "DOCUMENT<tab>NUMBER" (no document of a corpus has a tab in its
-id), and whose fields are those of the whole document. The first passage also has the whole text and title in a field.
-It is written after the others and deleted after them, so that a document that is there has all its passages.
+id), and whose fields are the fields of the whole document. The first passage also has the whole text and title in a
+field. It is written after the other passages and deleted after them, so that a document that is there has all its
+passages.
 
-Letters: m documents, q queries, v output vocabulary, k results.
+Letters: m documents, v output vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.collection import Collection
+from vocable.collection.models import CollectionModels
 from vocable.collection.records import Passage
 from vocable.collection.settings import SPAN_FIELD
+from vocable.collection.units import UnitChange
 from vocable.data import Document
-from vocable.encoding.protocol import EncodedTexts
-from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.windows import maximum, mean_of_windows
-from vocable.engines.base import Vectors
+from vocable.engines.base import Hits, Store, Vectors
 from vocable.engines.filters import Comparison
 from vocable.engines.protocols import Space
+from vocable.errors import ArgumentError
 
 WHOLE_FIELD = "whole document"  # field of a first passage: the document's title, text and number of passages
 IS_FIRST = Comparison(f"{WHOLE_FIELD}.passages", ">=", 1)
@@ -77,88 +75,72 @@ def _is_first(stored: Document) -> bool:
     return WHOLE_FIELD in stored.fields
 
 
-class PassageCollection(Collection):
-    """Documents that are found by the vectors of their passages."""
+class Passages:
+    """Documents that are stored as passages."""
 
+    whole = False
     _count: tuple[object, int] | None = None  # number of documents, with their version
 
+    def __init__(self, store: Store, models: CollectionModels) -> None:
+        self._store, self._models = store, models
+
     def __len__(self) -> int:
-        version = self.store.version()
+        version = self._store.version()
         if version is None or self._count is None or self._count[0] != version:
-            self._count = version, self.store.count(IS_FIRST)
+            self._count = version, self._store.count(IS_FIRST)
         return self._count[1]
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id and for a passage."""
-        firsts = iter(self.store.documents([_passage_id(name, 0) for name in ids if "\t" not in name]))
+        firsts = iter(self._store.documents([_passage_id(name, 0) for name in ids if "\t" not in name]))
         stored = [None if "\t" in name else next(firsts) for name in ids]
         return [None if first is None else whole_document(first) for first in stored]
 
-    @cached_property
-    def document_encoder(self) -> TextEncoder:
-        """The encoder of passages, which are never truncated."""
-        return TextEncoder(self.loaded_model, "document", **asdict(self.limits) | {"long_documents": "truncate"})
+    def ids(self) -> Iterator[str]:
+        """Iterate over the ids of all documents, in any order."""
+        return (document_of(identifier) for identifier in self._store.ids() if identifier.endswith("\t0"))
 
-    def document_vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
-        """Return one vector of each document: each term's largest weight in a passage, or the mean of dense vectors."""
-        self.texts(ids)  # raises for an unknown id
-        passages = [self._passages([name]) for name in ids]
-        vectors = self.store.vectors([stored.id for several in passages for stored in several], space)
-        counts = [len(several) for several in passages]
-        return mean_of_windows(vectors, counts) if isinstance(vectors, np.ndarray) else maximum(vectors, counts)
+    def changes(self, documents: Sequence[Document], replaced: Sequence[Document]) -> Iterator[UnitChange]:
+        """Iterate over the changes of passages: first passages are last, since each vouches for the others."""
+        passages = [passage for document in documents for passage in passages_of(document, self._models.documents)]
+        stored = self._stored(list(dict.fromkeys(document.id for document in (*documents, *replaced))))
+        for first in (False, True):
+            added, removed = ([part for part in parts if _is_first(part) == first] for parts in (passages, stored))
+            if added or removed:
+                yield UnitChange(added, removed)
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
         """Return the passage of each document with the best score by the sparse vectors."""
-        stored = self._passages([document.id for document in documents])
-        scores = (self.vectors([passage.id for passage in stored]) @ query().T).toarray().ravel()
+        stored = self._stored([document.id for document in documents])
+        vectors = csr_array(self._store.vectors([passage.id for passage in stored]))
         best: dict[str, Document] = {}
-        for row in np.argsort(-scores, kind="stable").tolist():
+        for row in np.argsort(-(vectors @ query().T).toarray().ravel(), kind="stable").tolist():
             best.setdefault(document_of(stored[row].id), stored[row])
         return [best[document.id] for document in documents]
 
-    def _passages(self, ids: Sequence[str]) -> list[Document]:
-        """Return all stored passages of documents, including passages left over by an interrupted change."""
-        found, start, until = list[Document](), dict.fromkeys(ids, 0), dict.fromkeys(ids, LIKELY)
-        while names := [_passage_id(name, number) for name in until for number in range(start[name], until[name])]:
-            start = dict(until)
-            for stored in filter(None, self.store.documents(names)):
-                found.append(stored)
-                name = document_of(stored.id)
-                until[name] = max(until[name], stored.fields[SPAN_FIELD][2])
-        return found
+    def vectors(self, ids: Sequence[str], space: Space) -> Vectors:
+        """Return one vector of each document: each term's largest weight in a passage, or the mean of dense vectors."""
+        passages = [self._stored([name]) for name in ids]
+        if missing := [name for name, stored in zip(ids, passages, strict=True) if not stored]:
+            raise ArgumentError(f"{self._store.place}: there is no document {missing[0]!r}")
+        vectors = self._store.vectors([stored.id for several in passages for stored in several], space)
+        counts = [len(several) for several in passages]
+        return mean_of_windows(vectors, counts) if isinstance(vectors, np.ndarray) else maximum(vectors, counts)
 
-    def _documents_of(self, hits: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    def hits(self, hits: Hits) -> Hits:
+        """Return the documents of passages, best first, each once."""
         documents: dict[str, float] = {}
         for identifier, score in hits:
             documents.setdefault(document_of(identifier), score)
         return list(documents.items())
 
-    def ids(self) -> Iterator[str]:
-        return (document_of(identifier) for identifier in self.store.ids() if identifier.endswith("\t0"))
-
-    def _put(
-        self,
-        documents: Sequence[Document],
-        replaced: Sequence[Document],
-        stored: EncodedTexts | None = None,
-        advance: Callable[[int], object] = lambda done: None,
-    ) -> StreamProgress:
-        passages = [passage for document in documents for passage in passages_of(document, self.document_encoder)]
-        before = self._passages([document.id for document in documents])
-        counts = StreamProgress(windows=len(passages))
-        for first in (False, True):  # a first passage vouches for the others
-            new, old = ([one for one in some if _is_first(one) == first] for some in (passages, before))
-            if new:
-                part = super()._put(new, old)
-                counts.truncated, counts.empty = counts.truncated + part.truncated, counts.empty + part.empty
-                counts.unknown += part.unknown
-            elif old:
-                super()._remove(old)
-        advance(len(documents))
-        return counts
-
-    def _remove(self, documents: Sequence[Document]) -> None:
-        stored = self._passages([document.id for document in documents])
-        for first in (False, True):
-            if some := [passage for passage in stored if _is_first(passage) == first]:
-                super()._remove(some)
+    def _stored(self, ids: Sequence[str]) -> list[Document]:
+        """Return all stored passages of documents, including passages left over by an interrupted change."""
+        passages, start, until = list[Document](), dict.fromkeys(ids, 0), dict.fromkeys(ids, LIKELY)
+        while names := [_passage_id(name, number) for name in until for number in range(start[name], until[name])]:
+            start = dict(until)
+            for stored in filter(None, self._store.documents(names)):
+                passages.append(stored)
+                name = document_of(stored.id)
+                until[name] = max(until[name], stored.fields[SPAN_FIELD][2])
+        return passages

@@ -62,8 +62,8 @@ def recount(collection: Collection) -> Recount:
             advance(len(names))
     wrong = sum(_wrong(collection, space, frequencies[space], documents) for space in counted)
     weighed = mean = None
-    if collection.hashed_words is not None:
-        weighed, mean = collection.hashed_words.mean, collection.hashed_words.mean_now()
+    if collection.counts.hashed_words is not None:
+        weighed, mean = collection.counts.hashed_words.mean, collection.counts.hashed_words.mean_now()
     words = sum(column < NUMBERS for column in frequencies["bm25"]) if "bm25" in frequencies else None
     terms = len(frequencies["sparse"])
     return Recount(collection.place, store.about.engine, documents, terms, words, wrong, weighed, mean)
@@ -72,12 +72,14 @@ def recount(collection: Collection) -> Recount:
 def _wrong(collection: Collection, space: Space, counted: Counter[int], documents: int) -> int:
     """Count the terms of a space that a search counts otherwise."""
     if collection.store.about.in_folder:
-        known, total = collection.term_counts.frequencies, collection.term_counts.documents
+        known, total = collection.counts.terms.frequencies, collection.counts.terms.documents
         wanted = np.zeros_like(known)
         wanted[list(counted)] = list(counted.values())
         return int((known != wanted).sum()) + (total != documents)
     # A term that no document has is counted by a search too, if the vocabulary has it.
-    columns = np.arange(collection.meta.size) if space == "sparse" else np.array(sorted(counted), dtype=np.int64)
+    columns = (
+        np.arange(collection.settings.meta.size) if space == "sparse" else np.array(sorted(counted), dtype=np.int64)
+    )
     wrong, total = 0, documents
     for start in range(0, len(columns), COUNTED):
         some = columns[start : start + COUNTED]

@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.vectors import Parts, VectorsMeta, vocabulary_fingerprint
+from vocable.engines.protocols import Space
 from vocable.errors import VectorsError
 from vocable.language.languages import ENGLISH
 from vocable.options import DType, LongDocuments
@@ -52,6 +53,11 @@ class CollectionSettings:
     mean_length: float | None = None  # in words, that BM25's weights on a server were made with
     statistics: int | None = None  # identity of the file of statistics
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The spaces in which documents have vectors."""
+        return ("sparse", *["bm25"] * self.bm25, *["dense"] * (self.dense is not None))
 
 
 def check_settings(settings: dict[str, object], place: str) -> CollectionSettings:

@@ -14,6 +14,7 @@ from typing import Unpack, cast
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.collection.answers import score_parts
 from vocable.collection.collection import Collection
 from vocable.collection.verbs import open_index
 from vocable.core.tables import text_width, visible
@@ -33,7 +34,7 @@ from vocable.explanation.explain import (
     text_terms,
 )
 from vocable.indexes.fusion import MIN_DEPTH, ScoreParts
-from vocable.options import Count, QueryEncoding, StandingOptions, checked, select
+from vocable.options import Count, QueryEncoding, SearchOptions, StandingOptions, checked, select
 
 LISTED = 20  # terms of a query, and terms that one side has alone
 DEEPEST = 10_000  # hits in which a document is looked for: a server returns no more
@@ -130,8 +131,10 @@ def explain(
         asked = select(QueryEncoding, options)
         if k is not None or options.keys() - asked.keys():
             raise ArgumentError("`k` and the options of a ranking go with the id of a document")
-        text, encoder = as_text(query, "query"), model.query_encoder(**asked)
-        return expand_vector(encoder.encode([text]), model.terms, text_terms(model.loaded_model, text), LISTED, wacky)
+        text, encoder = as_text(query, "query"), model.models.queries(**asked)
+        return expand_vector(
+            encoder.encode([text]), model.models.terms, text_terms(model.models.loaded, text), LISTED, wacky
+        )
     return _standing(model, as_text(query, "query"), as_text(document, "document"), k or 10, wacky, options)
 
 
@@ -143,21 +146,24 @@ def _standing(
         raise ArgumentError(f"{collection.place}: there is no document {name!r}")
     passes, filter = None, options.get("filter")
     if filter is not None:
-        collection.check_filter(parsed := parse_filter(filter))
+        collection.searcher.check_filter(parsed := parse_filter(filter))
         passes = matches(parsed, document.fields)
     if passes is False:
         options = cast(StandingOptions, {one: value for one, value in options.items() if one != "filter"})
-    encoder = collection.query_encoder(**select(QueryEncoding, options))
-    (vector, dense), hits = encoder.encode_both([query]), list[tuple[str, float]]()
+    encoded, hits = (
+        collection.models.queries(**select(QueryEncoding, options)).encode_both([query]),
+        list[tuple[str, float]](),
+    )
+    vector = encoded.sparse
     depth = min(max(k, MIN_DEPTH), DEEPEST)
     while len(hits) < depth and not any(one == name for one, _ in hits):
-        ranking = collection.search([query], depth, vectors=vector, dense=dense, **options)
+        ranking = collection.run(collection.plan(depth, **select(SearchOptions, options)), [query], encoded)
         before, hits = len(hits), ranking.hits(0)
         depth = min(10 * depth, DEEPEST) if len(hits) == depth > before else 0
     rank = next((place for place, (one, _) in enumerate(hits, start=1) if one == name), None)
-    [shown] = collection.shown([document], lambda: vector)
-    stored, names = collection.vectors([shown.id]), collection.terms
-    own, theirs = text_terms(collection.loaded_model, query), text_terms(collection.loaded_model, shown.full)
+    [shown] = collection.units.shown([document], lambda: vector)
+    stored, names = collection.vectors([shown.id]), collection.models.terms
+    own, theirs = text_terms(collection.models.loaded, query), text_terms(collection.models.loaded, shown.full)
     return Standing(
         id=name,
         title=document.title,
@@ -170,7 +176,7 @@ def _standing(
         explanation=explain_vectors(vector, stored, names, own, theirs, wacky),
         lacking=expand_vector(_alone(vector, stored), names, own, LISTED, wacky),
         unasked=expand_vector(_alone(stored, vector), names, theirs, LISTED, wacky),
-        parts=None if rank is None else collection.score_parts(ranking, 0, query, document),
+        parts=None if rank is None else score_parts(collection, ranking, 0, document, query),
     )
 
 

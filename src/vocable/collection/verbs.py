@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from vocable.collection.collection import Collection
-from vocable.collection.making import Making, Parts, collection_of
+from vocable.collection.making import Making, Parts
 from vocable.collection.records import Changed
 from vocable.collection.settings import Limits
 from vocable.core.fingerprint import fingerprint
@@ -96,7 +96,7 @@ def index(
         "replace": replace,
     }
     collection = build(model, documents, output, source=source, **parts, **options)  # type: ignore[arg-type]
-    collection.built = collection.counts()._replace(
+    collection.built = collection.making_counts()._replace(
         bad_lines=bad.count, first_bad=bad.first or "", repeated=bad.repeated
     )
     return collection
@@ -207,7 +207,7 @@ def open_index(
     if not store.settings.get("whole"):
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
-    return collection_of(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
+    return Collection(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
 
 
 @checked
@@ -244,30 +244,30 @@ def add(
     documents = read_corpus(source)
     with _opened(index, device) as opened:
         is_folder = Path(source).is_dir()
-        if opened.base_url is not None and is_folder:
-            documents = _with_urls(documents, source, opened.base_url)
+        if opened.settings.base_url is not None and is_folder:
+            documents = _with_urls(documents, source, opened.settings.base_url)
         if replace:
             return _replaced(opened, documents, source)
-        return _with_sections(opened, documents, source) if is_folder else opened.add_stream(documents)
+        return _with_sections(opened, documents, source) if is_folder else opened.writer.add_stream(documents)
 
 
 def _replaced(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
     """Add documents, and delete all others."""
     seen = dict[str, object]()
-    changed = opened.add_stream(_noted(documents, seen))
+    changed = opened.writer.add_stream(_noted(documents, seen))
     if not seen:
         raise DataError("the corpus has no documents: nothing is replaced", source=source)
-    gone = opened.delete([*opened.others(seen)])
+    gone = opened.delete([*opened.writer.others(seen)])
     return dataclasses.replace(changed, deleted=gone.deleted, documents=gone.documents)
 
 
 def _with_sections(opened: Collection, documents: Iterable[Document], folder: str) -> Changed:
     """Add the documents of a folder, and tell of others in a local collection that its files no longer have."""
     seen = dict[str, object]()
-    changed = opened.add_stream(_noted(documents, seen))
+    changed = opened.writer.add_stream(_noted(documents, seen))
     files = {*seen.values()}
     if opened.store.about.in_folder:
-        names = [name for name in opened.others(seen) if any(name[:end] in files for end in _file_ends(name))]
+        names = [name for name in opened.writer.others(seen) if any(name[:end] in files for end in _file_ends(name))]
         found = [one for one in opened.documents(names) if one is not None and one.fields.get("file") in files]
         if found:
             gone = f"{counted(len(found), 'document')}, as {found[0].id!r}, no longer in the files of {folder}"

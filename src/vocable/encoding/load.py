@@ -23,12 +23,12 @@ from vocable.encoding.hub import (
     locate,
 )
 from vocable.encoding.models import Model, encoding_model, is_model
-from vocable.encoding.protocol import Activation, EncodingModel
+from vocable.encoding.protocol import EncodingModel
 from vocable.encoding.runtimes import torch_library
 from vocable.encoding.terms import terms
 from vocable.encoding.vectors import VectorsMeta, vocabulary_fingerprint
 from vocable.errors import ArgumentError, MissingExtraError, ModelError
-from vocable.options import DType, Runtime, checked
+from vocable.options import Activation, DType, Runtime, checked
 
 TORCH = "sentence_transformers"  # which needs torch
 GPU_DEVICES = "/dev/nvidiactl", "/dev/kfd"  # of NVIDIA and AMD on Linux

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from vocable.encoding.tokens import Surface
 
 Role = Literal["query", "document"]
-Activation = Literal["relu", "log1p_relu"]  # log(1 + ReLU(x)), log(1 + log(1 + ReLU(x)))
 Side = Literal["left", "right"]
 
 NOTES_KEY = "vocable"  # in a model's configuration

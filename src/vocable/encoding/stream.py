@@ -45,6 +45,11 @@ class StreamProgress:
     last_id: str = ""
     coverage: tuple[int, ...] = ()  # `vocable.language.coverage` of a sample of the texts
 
+    def add(self, losses: StreamProgress) -> None:
+        """Add the counts of what was lost of further texts, and of their windows."""
+        self.truncated, self.empty = self.truncated + losses.truncated, self.empty + losses.empty
+        self.unknown, self.windows = self.unknown + losses.unknown, self.windows + losses.windows
+
 
 def encode_stream(
     encoder: TextEncoder,

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data.texts import as_texts
 from vocable.encoding.runtimes import torch_library
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.language.words import words
 
 LEXICAL = "lexical"
@@ -31,11 +31,11 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | No
     """
     texts = as_texts(texts)
     if model == LEXICAL:
-        from sklearn.feature_extraction.text import TfidfVectorizer
+        vectorizer = require_extra("sklearn.feature_extraction.text", "train").TfidfVectorizer
 
         analyzer = partial(words, letters=True)
         try:
-            return csr_array(TfidfVectorizer(analyzer=analyzer, sublinear_tf=True).fit_transform(texts))
+            return csr_array(vectorizer(analyzer=analyzer, sublinear_tf=True).fit_transform(texts))
         except ValueError as error:  # an empty vocabulary
             raise DataError("no text has a word to cluster by") from error
     from sentence_transformers import SentenceTransformer
@@ -50,6 +50,7 @@ def cluster(embeddings: Embeddings, count: int, seed: int = 0) -> NDArray[np.int
 
     More than 20,000 rows are clustered by mini-batches.
     """
+    require_extra("sklearn", "train")
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning
 

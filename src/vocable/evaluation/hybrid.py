@@ -60,7 +60,7 @@ def evaluate_index(
     """
     judged, parsed = dataset.judged(), parse_measures(measures)
     fixed = None if weights is None else parse_weights(weights, collection.spaces)
-    spaces = list(dict.fromkeys([*collection.query_spaces, *(fixed or ())]))
+    spaces = list(dict.fromkeys([*collection.models.query_spaces, *(fixed or ())]))
     if folds is not None and folds > len(judged.queries):
         raise ArgumentError(f"folds must be at most the {len(judged.queries)} judged queries, not {folds}")
     relevant = {judgment.doc_id for judgment in judged.judgments if judgment.relevance > 0}
@@ -68,11 +68,11 @@ def evaluate_index(
         raise DataError(f"none of the {len(relevant)} relevant documents is in {collection.place}", source=judged.name)
     ids, texts = [query.id for query in judged.queries], [query.text for query in judged.queries]
     k = judged.search_depth(max(depth(measure) or DEFAULT_DEPTH for measure in parsed.values()))
-    encoder = collection.query_encoder(query_idf=query_idf)
+    encoder = collection.models.queries(query_idf=query_idf)
     vectors, dense = encoder.encode_both(texts)
     reranking = rerank or {}
     deepest = fusion_depth(max(k, rerank_depth(reranking)))
-    found = collection.rankings(texts, deepest, spaces, vectors=vectors, dense=dense)
+    found = collection.searcher.rankings(texts, deepest, spaces, vectors=vectors, dense=dense)
 
     def idf_power(some: Sequence[Space]) -> float | None:
         return encoder.query_idf if "sparse" in some else None
@@ -98,14 +98,14 @@ def evaluate_index(
                 tuned, held_out = tune_weights(found, some, judged, measures[0], folds)
                 fusions.append(fusion(f"{_name(tuned)} tuned in {folds} folds", held_out, some))
     if reranking.get("rerank"):
-        searched = collection.weighting(hybrid, fixed)
+        searched = collection.searcher.weighting(hybrid, fixed)
         times: list[np.ndarray] = []
 
         def reranked(k: int) -> Ranking:
             depth = max(k, rerank_depth(reranking))
             several = len(searched) > 1
             first = fused(found, searched, "weighted", depth) if several else found[next(iter(searched))].first(depth)
-            ranking, milliseconds = collection.reranked(first, texts, vectors, **reranking)
+            ranking, milliseconds = collection.searcher.reranked(first, texts, vectors, **reranking)
             times.append(milliseconds)
             return ranking.first(k)
 

@@ -65,10 +65,10 @@ def _indexed(documents: Sequence[Document], cache: Path, model: str) -> Collecti
     """Return the index of the cache, with these documents alone; a new one if there is none that can be used."""
     try:
         index = open_index(cache)
-        if index.model != model_name(model):
+        if index.models.name != model_name(model):
             index.close()
-            raise VectorsError(f"{cache}: made with {index.model}")
-        index.loaded_model  # noqa: B018  # refuses a model that has changed
+            raise VectorsError(f"{cache}: made with {index.models.name}")
+        index.models.loaded  # noqa: B018  # refuses a model that has changed
     except VectorsError:
         shutil.rmtree(cache, ignore_errors=True)
         cache.parent.mkdir(parents=True, exist_ok=True)

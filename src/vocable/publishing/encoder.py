@@ -97,13 +97,15 @@ def _errors_of(place: Path) -> Iterator[None]:
 
 def graph_of(collection: Collection) -> GraphModel:
     """Return the graph that encodes queries for a collection; `ModelError` if its model has none of 8 bits."""
-    built_in = collection.model in (BUILT_IN_MODEL, BY_LOOKUP)  # whose documents have the same vectors
-    model = load_encoder(BUILT_IN_MODEL, runtime="onnx") if built_in else collection.loaded_model
+    built_in = collection.models.name in (BUILT_IN_MODEL, BY_LOOKUP)  # whose documents have the same vectors
+    model = load_encoder(BUILT_IN_MODEL, runtime="onnx") if built_in else collection.models.loaded
     if not isinstance(model, GraphModel) or model.looks_up("query") or (model.runtime, model.dtype) != ("onnx", "int8"):
         instead = "index with what vocable export-model --int8 writes of a model that encodes queries"
-        raise ModelError(f"{collection.place}: {collection.model} has no 8-bit ONNX graph of queries: {instead}")
+        raise ModelError(f"{collection.place}: {collection.models.name} has no 8-bit ONNX graph of queries: {instead}")
     if token_names(model.tokenization_of("query").backend, model.settings.size) != model.terms:
-        raise ModelError(f"{collection.place}: terms of {collection.model} are not its tokens, which a page needs")
+        raise ModelError(
+            f"{collection.place}: terms of {collection.models.name} are not its tokens, which a page needs"
+        )
     return model
 
 

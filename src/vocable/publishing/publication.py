@@ -16,7 +16,6 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from vocable.collection.collection import Collection
-from vocable.collection.passages import PassageCollection
 from vocable.collection.verbs import open_index
 from vocable.core.links import refuse_link
 from vocable.core.progress import track
@@ -184,7 +183,7 @@ class _Publication:
     def __init__(
         self, collection: Collection, title: str, bm25: bool, characters: int, runtime: WebRuntime | None
     ) -> None:
-        if isinstance(collection, PassageCollection):
+        if not collection.units.whole:
             message = "it has passages, which cannot be published: index with long_documents truncate or maxpool"
             raise ArgumentError(f"{collection.place}: {message}")
         self.collection, self.title, self.bm25, self.characters = collection, title, bm25, characters
@@ -192,17 +191,19 @@ class _Publication:
         self.scripts = {} if runtime is None else runtime.scripts
         self.encoder = _encoder(collection, self.graph is not None)
         assert self.encoder.tokenization is not None
-        self.language = collection.language if bm25 or is_readable(collection.language) else NO_LANGUAGE
+        self.language = (
+            collection.settings.language if bm25 or is_readable(collection.settings.language) else NO_LANGUAGE
+        )
         self.script = language_script(self.language)
         self.tokenizer = self.encoder.tokenization.backend
-        check_tokenizer(self.tokenizer, collection.model)
+        check_tokenizer(self.tokenizer, collection.models.name)
         self.names: list[str] = []
 
     def write(self, folder: Path, before: Path | None = None) -> Published:
         """Write the files that `before`, the folder of an earlier call, does not have."""
         documents, vectors = self._content()
         files = SiteFiles(folder, before)
-        texts = [one.weighed(self.collection.title_weight) for one in documents]
+        texts = [one.weighed(self.collection.settings.title_weight) for one in documents]
         terms = self._terms(vectors, self._factors(texts, vectors.shape[1]))
         described = describe(files, self.tokenizer, set(terms.names))
         words = _words(texts, self.language, self._vocabulary()) if self.bm25 else None
@@ -225,7 +226,7 @@ class _Publication:
             self.title,
             len(documents),
             together(len(documents)),
-            self.collection.model,
+            self.collection.models.name,
             query,
             words is not None,
             fields,
@@ -304,13 +305,13 @@ class _Publication:
 
 def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
     """Return the encoder of queries: a table of token weights, or, if a graph is published, perhaps a model."""
-    model = collection.loaded_model
-    if collection.model == BUILT_IN_MODEL:  # whose documents have the same vectors
+    model = collection.models.loaded
+    if collection.models.name == BUILT_IN_MODEL:  # whose documents have the same vectors
         model = load_encoder(BY_LOOKUP)
     encoder = model.encoder("query")
     if not encoder.looked_up and not has_graph:
         instead = f"publish with --encoder, or index with {BY_LOOKUP} or a model of vocable make-inference-free"
-        raise ModelError(f"{collection.place}: queries of {collection.model} need its encoder: {instead}")
+        raise ModelError(f"{collection.place}: queries of {collection.models.name} need its encoder: {instead}")
     return encoder
 
 

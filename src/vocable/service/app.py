@@ -168,7 +168,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         tokens = await service.tokens(texts, prompt)
         found = schemas.EmbeddingsResponse(
             data=[schemas.Embedding(index=number, embedding=one) for number, one in enumerate(data)],
-            model=service.collection.model,
+            model=service.collection.models.name,
             usage=schemas.Usage(prompt_tokens=tokens, total_tokens=tokens),
         )
         return JSONResponse(found.model_dump())
@@ -224,7 +224,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
         """Return the index and the limits."""
         limits = service.limits
         return schemas.Info(
-            model_id=service.collection.model,
+            model_id=service.collection.models.name,
             model_dtype=service.queries.model.dtype,
             model_type={"embedding": {"pooling": "splade"}},
             max_concurrent_requests=limits["max_requests"],
@@ -234,12 +234,12 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
             max_client_batch_size=limits["max_inputs"],
             version=__version__,
             documents=await service.count(),
-            spaces=list(service.collection.query_spaces),
+            spaces=list(service.collection.models.query_spaces),
             dimensions=service.model.dimensions,
             can_change=service.can_change,
             wacky=service.wacky is not None,
             rerank=service.rerank.get("rerank"),
-            compare_with=None if second is None else second.collection.model,
+            compare_with=None if second is None else second.collection.models.name,
         )
 
     @app.get("/health")

@@ -109,7 +109,7 @@ async def _about(service: Service) -> str:
     A field that is no identifier stays out: whoever writes documents could speak to the agent by such names.
     """
     name = PurePath(service.collection.place.partition("?")[0]).name
-    fields = sorted(name for name in service.collection.known_fields or () if IDENTIFIER.fullmatch(name))
+    fields = sorted(name for name in service.collection.searcher.known_fields or () if IDENTIFIER.fullmatch(name))
     listed = ", ".join(fields[:MAX_FIELDS]) + ", …" * (len(fields) > MAX_FIELDS)
     count = await service.count()
     size = "documents" if count is None else f"{count:,} documents"

@@ -126,7 +126,7 @@ def serve(
             one = "an index that changes is held by one process"
             raise ArgumentError(f"workers: {one}: leave `workers` at 1, or index to exact:FOLDER")
         else:
-            _ = [one.loaded_model for one in opened.collections]  # a model that cannot be loaded is reported once
+            _ = [one.models.loaded for one in opened.collections]  # a model that cannot be loaded is reported once
         del opened
         url = "http://{}:{}".format(f"[{host}]" if ":" in host else host, listening.getsockname()[1])
         if token is None and not _is_local(host):
@@ -228,7 +228,7 @@ def _opened(settings: WorkerSettings) -> ServedIndex:
         "device": options.get("device"),
     }
     collection = open_index(settings.index, engine_options=options.get("engine_options"), **model)
-    opened = ServedIndex(collection if settings.model is None else collection.with_model(model=settings.model))
+    opened = ServedIndex(collection if settings.model is None else collection.with_model(settings.model))
     try:
         if (second := options.get("compare_with")) is not None:
             opened = opened._replace(second=open_index(second, **model))
@@ -236,7 +236,7 @@ def _opened(settings: WorkerSettings) -> ServedIndex:
             load_cross_encoder(reranker, options.get("device"))  # now, so that no request waits for it
         if (scores := options.get("wacky")) is not None:
             share = options.get("wacky_share") or WACKY_SHARE
-            opened = opened._replace(wacky=read_wacky_terms(scores, opened.collection.terms, share))
+            opened = opened._replace(wacky=read_wacky_terms(scores, opened.collection.models.terms, share))
     except BaseException:
         opened.close()
         raise

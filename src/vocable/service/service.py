@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.answers import Answers, search
+from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
 from vocable.collection.records import Answer, Changed
 from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
@@ -88,10 +88,10 @@ class Service:
     ) -> None:
         self.collection, self.limits, self._metrics, self.wacky = collection, limits, metrics, wacky
         self.rerank: RerankOptions = rerank or {}
-        self.model = collection.loaded_model
-        encoder = collection.query_encoder()
-        self.queries, self._query_idf = collection.query_encoder(query_idf=0), encoder.query_idf
-        self.documents = TextEncoder(self.queries.model, "document", dtype=collection.dtype)
+        self.model = collection.models.loaded
+        encoder = collection.models.queries()
+        self.queries, self._query_idf = collection.models.queries(query_idf=0), encoder.query_idf
+        self.documents = TextEncoder(self.queries.model, "document", dtype=collection.settings.limits.dtype)
         text = ["the first search compiles code"]  # now, so that no request waits for it
         vectors, dense = encoder.encode_both(text)
         self.columns = vectors.shape[1]
@@ -147,7 +147,7 @@ class Service:
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
         liked = options.get("like") is not None
-        fused = self.collection.weighting(options.get("hybrid", False), options.get("weights"), like=liked)
+        fused = self.collection.searcher.weighting(options.get("hybrid", False), options.get("weights"), like=liked)
         if liked:
             return await self._like(request, options)
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
@@ -239,13 +239,13 @@ class Service:
 
     async def add(self, documents: Sequence[Document], *, replace: bool) -> Changed:
         """Add all documents or none; one with a known id replaces the other, or is an error."""
-        self.collection.check_changes()
+        self.collection.writer.check_changes()
         self._check([document.full for document in documents])
         return await self._change(self._upsert if replace else self._add, documents)
 
     async def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; unknown ids are ignored."""
-        self.collection.check_changes()
+        self.collection.writer.check_changes()
         self._check([], len(ids))
         return await self._change(self._delete, ids)
 
@@ -360,9 +360,9 @@ class Service:
             [found] = self.collection.documents([request.id])
             if found is None:
                 raise NotFoundError(f"there is no document {request.id!r}")
-            [shown] = self.collection.shown([found], lambda: vectors)
+            [shown] = self.collection.units.shown([found], lambda: vectors)
             document, stored = shown.full, self.collection.vectors([shown.id])
-        names = self.collection.terms
+        names = self.collection.models.terms
         if document is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
         why = explain_vectors(vectors, stored, names, tokens, text_terms(self.model, document), self.wacky)
@@ -372,7 +372,7 @@ class Service:
             [request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows), hybrid=True
         )
         there = found.id in dict(ranking.hits(0))
-        parts = self.collection.score_parts(ranking, 0, request.query, found) if there else None
+        parts = score_parts(self.collection, ranking, 0, found, request.query) if there else None
         return dataclasses.replace(why, parts=parts)
 
     def _view(self, items: list[tuple[ViewRequest, Row | None]]) -> list[View | Exception]:
@@ -405,7 +405,7 @@ class Service:
     def _weighed(self, rows: Sequence[Row], query_idf: float | None = None) -> csr_array:
         """Return rows of queries as csr_array [b, v], with the IDF of the collection to a power, or the model's own."""
         power = self._query_idf if query_idf is None else query_idf
-        return weighed(self._matrix(rows), self.collection.term_idf, power)
+        return weighed(self._matrix(rows), self.collection.counts.idf, power)
 
     def _with_idf(self, rows: list[Row]) -> list[Row]:
         """Return rows of queries with the weights of `_weighed`."""
@@ -421,7 +421,7 @@ class Service:
     def _dense(self, rows: Sequence[Row]) -> np.ndarray | None:
         """Return the dense vectors [b, d] of the rows; None unless the collection has those of its model."""
         found = [row.dense for row in rows if row.dense is not None]
-        return np.array(found) if self.collection.dense_inside and len(found) == len(rows) else None
+        return np.array(found) if self.collection.models.dense_inside and len(found) == len(rows) else None
 
 
 def _outcome(change: Callable[[Any], T], items: Any) -> T | Exception:

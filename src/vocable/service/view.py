@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.collection import Collection
+from vocable.collection.suggestion import suggestion
 from vocable.data import Document
 from vocable.encoding.pruning import prune
 from vocable.encoding.terms import term_places
@@ -140,7 +141,7 @@ def view(
     rankings, costs = _rankings(collection, request, vectors, dense, filter)
     if RERANKED in request.show and rerank and rerank.get("rerank"):
         first = rankings.get(HYBRID, rankings["sparse"])
-        rankings[RERANKED], _ = collection.reranked(first, [request.query], kept, **rerank)
+        rankings[RERANKED], _ = collection.searcher.reranked(first, [request.query], kept, **rerank)
     if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     places = {
@@ -150,13 +151,13 @@ def view(
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
     ids = dict.fromkeys(one for name in show for one, (rank, _) in places[name].items() if rank <= request.k)
     [asked] = [request.query] if request.like is None else collection.texts([request.like])
-    tokens, names = text_terms(collection.loaded_model, asked), collection.terms
+    tokens, names = text_terms(collection.models.loaded, asked), collection.models.terms
     documents = []
     for document, shown, stored in _stored(collection, list(ids), kept):
-        own = text_terms(collection.loaded_model, shown.full)
+        own = text_terms(collection.models.loaded, shown.full)
         explained = explain_vectors(kept, stored, names, tokens, own, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
-        terms_in = partial(term_places, collection.loaded_model)
+        terms_in = partial(term_places, collection.models.loaded)
         marks = explained.marks(terms_in(text))
         found = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
         documents.append(
@@ -176,9 +177,9 @@ def view(
     expanded = expand_vector(vector, names, tokens, QUERY_TERMS, wacky)
     left = {names[column] for column in kept.indices.tolist()}
     terms = [ViewedTerm(**asdict(one), kept=one.term in left) for one in expanded.terms]
-    suggestion = None if request.like is not None else collection.suggestion(request.query)
+    better = None if request.like is not None else suggestion(collection, request.query)
     missing = next((one.missing for one in rankings.values() if one.missing), None)
-    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, suggestion, missing)
+    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, better, missing)
 
 
 def _rankings(
@@ -189,18 +190,20 @@ def _rankings(
     filter: Filter | None,
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors."""
-    depth = collection.reachable(fusion_depth(request.k))
+    depth = collection.searcher.reachable(fusion_depth(request.k))
     index = getattr(collection.store, "postings", None)  # if it can count the postings
     rankings: dict[str, Ranking] = {}
     costs = {}
     for name, vector in vectors.items():
-        found, seconds = _timed(partial(collection.rank, vector, depth + (request.like is not None), filter=filter))
+        found, seconds = _timed(
+            partial(collection.searcher.rank, vector, depth + (request.like is not None), filter=filter)
+        )
         rankings[name] = found if request.like is None else found.without([request.like]).first(depth)
         read = None if index is None else int(index.document_frequency[vector.indices].sum())
         costs[name] = VectorCost(vector.nnz, 1000 * seconds, read)
-    others = [space for space in collection.query_spaces if space != "sparse"]
+    others = [space for space in collection.models.query_spaces if space != "sparse"]
     if others and request.like is None:
-        rankings |= collection.rankings([request.query], depth, others, dense=dense, filter=filter)
+        rankings |= collection.searcher.rankings([request.query], depth, others, dense=dense, filter=filter)
         fused_spaces = ["sparse", *others]
         spaces = dict(zip(fused_spaces, aligned([rankings[space] for space in fused_spaces]), strict=True))
         rankings[HYBRID] = fused(spaces, dict.fromkeys(spaces, 1.0), "weighted", depth)
@@ -222,7 +225,7 @@ def _stored(
 ) -> Iterator[tuple[Document, Document, csr_array]]:
     """Iterate over the known documents, the texts to show for them (documents or passages), and their vectors."""
     documents = [document for document in collection.documents(ids) if document is not None]
-    shown = collection.shown(documents, lambda: query)
+    shown = collection.units.shown(documents, lambda: query)
     vectors = collection.vectors([one.id for one in shown])
     return ((document, one, vectors[[row]]) for row, (document, one) in enumerate(zip(documents, shown, strict=True)))
 
@@ -232,12 +235,12 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
 
     Weights are read of the `MAX_POSTINGS` heaviest documents; an engine that is not exact may miss some of them.
     """
-    names = collection.terms
+    names = collection.models.terms
     if term not in names:
         return None
     column = np.array([names.index(term)], np.int32)
     vector = csr_array((np.ones(1, np.float32), column, np.array([0, 1], np.int32)), shape=(1, len(names)))
-    hits = collection.rank(vector, collection.reachable(MAX_POSTINGS)).hits(0)
+    hits = collection.searcher.rank(vector, collection.searcher.reachable(MAX_POSTINGS)).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
     index = getattr(collection.store, "postings", None)

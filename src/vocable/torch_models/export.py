@@ -57,11 +57,11 @@ from vocable.encoding.graph_settings import BOTH_ROLES, GRAPH_SETTINGS, GraphFor
 from vocable.encoding.hub import CARD
 from vocable.encoding.models import model_digest, model_name
 from vocable.encoding.own_terms import TERMS_FILE, write_terms
-from vocable.encoding.protocol import Activation, EncodingModel, Role
+from vocable.encoding.protocol import EncodingModel, Role
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError, require_extra
-from vocable.options import DType, Share, checked
+from vocable.options import Activation, DType, Share, checked
 from vocable.torch_models.asymmetric import positions, route, terms_kept
 from vocable.torch_models.dense import dense_dimensions, take_last_hidden
 from vocable.torch_models.export_card import card

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoding.graph import refuse_exported
-from vocable.encoding.protocol import Activation
 from vocable.errors import ModelError
+from vocable.options import Activation
 from vocable.torch_models.dense import DENSE, dense_dimensions, keep_last_hidden, mean_embeddings, take_last_hidden
 from vocable.torch_models.head import sparse_head
 from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on

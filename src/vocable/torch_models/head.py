@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.encoding.protocol import Activation
+from vocable.options import Activation
 from vocable.torch_models.cpu import filled, product, screened_logits
 from vocable.torch_models.pooling import (
     activate,

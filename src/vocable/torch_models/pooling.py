@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vocable.encoding.protocol import Activation
 from vocable.errors import ArgumentError
+from vocable.options import Activation
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -30,9 +30,8 @@ from vocable.core.storage import replacing_folder
 from vocable.encoding.graph import refuse_exported
 from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, first_line, locate, trusting
 from vocable.encoding.own_terms import TERMS_FILE
-from vocable.encoding.protocol import Activation
 from vocable.errors import ModelError
-from vocable.options import checked
+from vocable.options import Activation, checked
 from vocable.torch_models.checks import check_finite, check_settings, check_sizes
 from vocable.torch_models.fuse import every_pooling_allowed, fuse, splade_modules
 from vocable.torch_models.layouts import check_kind, is_decoder, reading_decoders

@@ -186,7 +186,7 @@ def mine(
     settings = settings_of(mine, arguments, {"model": model_digest(model), **asdict(rule)})
     opened = None if index is None else open_index(index)
     if opened is not None:
-        opened.query_encoder(model)  # raises an error for another vocabulary
+        opened.models.queries(model)  # raises an error for another vocabulary
 
     def prepare(work: Path) -> Miner:
         collection = opened
@@ -210,11 +210,13 @@ class Miner:
     ) -> None:
         collection.check_whole("mine")
         self._collection, self._rule, self._answers, self._scored = collection, rule, answers, scored
-        self._queries, self._scorer = collection.query_encoder(model), make_scorer(model)
+        self._queries, self._scorer = collection.models.queries(model), make_scorer(model)
 
     def __call__(self, examples: list[Example]) -> list[Example]:
         queries = [example.query for example in examples]
-        ranking = self._collection.rank(self._queries.encode(queries), min(self._rule.to_rank, len(self._collection)))
+        ranking = self._collection.searcher.rank(
+            self._queries.encode(queries), min(self._rule.to_rank, len(self._collection))
+        )
         own = np.zeros(len(examples), dtype=np.float32)
         if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
             own = self._scorer(queries, [example.positive for example in examples])  # perhaps not in the index

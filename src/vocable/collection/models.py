@@ -1,0 +1,133 @@
+"""The models of a collection, loaded on first use: of its sparse vectors, and of its dense vectors.
+
+Letters: q queries, d dimensions of dense vectors.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+
+from vocable.collection.settings import CollectionSettings, of_vocabulary
+from vocable.encoding.dense_models import dense_fingerprint, load_dense, normalized
+from vocable.encoding.load import load_encoder
+from vocable.encoding.model_fingerprint import refuse_differences
+from vocable.encoding.models import Model, check_unchanged
+from vocable.encoding.protocol import EncodingModel
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.engines.protocols import Space
+from vocable.errors import ArgumentError, VectorsError
+from vocable.options import QueryEncoding
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+INDEX_AGAIN = "index again, or use allow_changed_model"
+
+
+class CollectionModels:
+    """The models of a collection at a place; `name` is the sparse model's, by default as the collection was made.
+
+    A model that has changed since then is refused unless `allow_changed`. `term_idf` returns the IDF of t terms in the
+    documents, float32 [t].
+    """
+
+    def __init__(
+        self,
+        place: str,
+        settings: CollectionSettings,
+        term_idf: Callable[[np.ndarray], np.ndarray],
+        *,
+        name: str | None = None,
+        device: str | None = None,
+        allow_changed: bool = False,
+    ) -> None:
+        self.name, self.device, self.allow_changed = name or settings.model, device, allow_changed
+        self._place, self._settings, self._term_idf = place, settings, term_idf
+        # The sparse model gives both vectors in one pass: no other model could change.
+        self.dense_inside = settings.dense is not None and settings.dense_fingerprint is None
+
+    @cached_property
+    def loaded(self) -> EncodingModel:
+        """The model that made the collection, in its runtime; `VectorsError` if it has changed."""
+        model = load_encoder(self.name, self.device, self._settings.meta.runtime)
+        if not self.allow_changed:
+            check_unchanged(model, self._settings.meta, self._place, INDEX_AGAIN)
+        return model
+
+    @cached_property
+    def terms(self) -> list[str]:
+        """The v output terms of the model, by column."""
+        return self.loaded.terms
+
+    @cached_property
+    def dense(self) -> SentenceTransformer:
+        """The model of the dense vectors."""
+        if self._settings.dense is None or self.dense_inside:
+            raise ArgumentError(f"{self._place}: it was made without dense vectors of another model")
+        model = load_dense(self._settings.dense, self.device)
+        if not self.allow_changed:
+            stored, now = self._settings.dense_fingerprint or {}, dense_fingerprint(model)
+            refuse_differences(stored, now, f"{self._place}: {self._settings.dense}", INDEX_AGAIN)
+        return model
+
+    @cached_property
+    def documents(self) -> TextEncoder:
+        """The encoder of documents with the options of the collection; `VectorsError` for another vocabulary.
+
+        Passages are never truncated.
+        """
+        limits = asdict(self._settings.limits)
+        if limits["long_documents"] == "passages":
+            limits["long_documents"] = "truncate"
+        return self._checked(TextEncoder(self.loaded, "document", **limits))
+
+    def queries(self, model: Model | None = None, **options: Unpack[QueryEncoding]) -> TextEncoder:
+        """Return an encoder of queries with `model`, by default the collection's own.
+
+        The weights of queries are multiplied by the terms' IDF in the collection to the power `query_idf`, by default
+        the model's. Raises `VectorsError` for a model of another vocabulary.
+        """
+        encoder = self._checked(
+            TextEncoder(model or self.loaded, "query", dtype=self._settings.limits.dtype, **options)
+        )
+        if encoder.query_idf:
+            encoder.term_idf = self._term_idf
+        return encoder
+
+    def _checked(self, encoder: TextEncoder) -> TextEncoder:
+        return of_vocabulary(encoder, self._settings.meta, self.name)
+
+    @cached_property
+    def query_spaces(self) -> tuple[Space, ...]:
+        """The spaces in which queries have vectors: without dense vectors if the model looks queries up.
+
+        A warning names the vectors that are left out.
+        """
+        spaces = self._settings.spaces
+        if not self.dense_inside or self.queries().dimensions is not None:
+            return spaces
+        missing = "gives queries no dense vectors: the dense vectors of the documents are left out"
+        logger.warning("%s: %s %s", self._place, self.name, missing)
+        return tuple(space for space in spaces if space != "dense")
+
+    def dense_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """Return the vectors [q, d] of texts as queries in the space dense."""
+        if not self.dense_inside:
+            return normalized(self.dense.encode_query(list(queries), show_progress_bar=False))
+        if (dense := self.queries().encode_both(queries).dense) is None:
+            raise VectorsError(f"{self._place}: {self.name} gives queries no dense vectors: search without them")
+        return dense
+
+    def dense_documents(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the vectors [m, d] of m texts by the model of the dense vectors; zeros for a blank text."""
+        dense = normalized(self.dense.encode_document(list(texts), show_progress_bar=False))
+        dense[[not text.strip() for text in texts]] = 0  # never a hit: hits have scores above 0
+        return dense

@@ -1,0 +1,296 @@
+"""The search of a collection: a plan of what its options say, and the one function that carries it out.
+
+Letters: q queries, v output vocabulary, d dimensions of dense vectors, k results.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Unpack, cast
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.collection.counts import DocumentCounts
+from vocable.collection.models import CollectionModels
+from vocable.collection.plan import SearchPlan
+from vocable.collection.rerank import check_reranking, rerank_depth, reranked
+from vocable.collection.sorting import sort_depth, sorted_by
+from vocable.collection.units import Units
+from vocable.encoding.protocol import EncodedTexts
+from vocable.encoding.pruning import prune
+from vocable.engines.base import UNBOUNDED, Store, Vectors
+from vocable.engines.filters import Filter, check_field, check_fields, parse_filter
+from vocable.engines.protocols import Space
+from vocable.errors import ArgumentError
+from vocable.indexes.fusion import MIN_DEPTH, aligned, fused_with_parts, fusion_depth, parse_weights
+from vocable.indexes.ranking import Ranking, ranking_of
+from vocable.options import Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, SortOptions, check, select
+
+logger = logging.getLogger(__name__)
+
+# Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
+# terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
+LIKE_TERMS = 64
+
+
+class CollectionSearch:
+    """Searches of the collection at a place, over its store, models and counts."""
+
+    def __init__(
+        self,
+        place: str,
+        store: Store,
+        spaces: Sequence[Space],
+        models: CollectionModels,
+        units: Units,
+        counts: DocumentCounts,
+    ) -> None:
+        self._place, self._store, self._spaces = place, store, spaces
+        self._models, self._units, self._counts = models, units, counts
+
+    def plan(self, k: int, options: SearchOptions) -> SearchPlan:
+        """Return the plan of a search with these options; `ArgumentError` for options that do not go together."""
+        like, text = options.get("like"), options.get("filter")
+        weights = self.weighting(options.get("hybrid", False), options.get("weights"), like=like is not None)
+        if like is not None and not (weights := {name: weight for name, weight in weights.items() if name != "bm25"}):
+            raise ArgumentError("weights: BM25 searches words: `like` needs sparse or dense vectors")
+        reranking, sorting = select(RerankOptions, options), select(SortOptions, options)
+        check_reranking(reranking)
+        self._check_sort(sorting)
+        offset, reranks = options.get("offset", 0), rerank_depth(reranking)
+        kept, deepest = sort_depth(sorting) or offset + k, max(MIN_DEPTH, reranks)
+        paged = offset and not sorting.get("sort")  # sorted pages are all of the same hits
+        if len(weights) > 1 and paged and self.reachable(kept) > deepest:  # pages would be of different fusions
+            limit = f"offset + k must be at most {deepest} in a fused search, not {kept}"
+            raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
+        first = self.reachable(max(kept, reranks))
+        return SearchPlan(
+            k=k,
+            offset=offset,
+            weights=weights,
+            fusion=options.get("fusion", "weighted"),
+            filter=parse_filter(text) if isinstance(text, str) else text,
+            like=like,
+            min_score=options.get("min_score"),
+            matching=select(Matching, options),
+            reranking=reranking,
+            sort=sorting.get("sort"),
+            query=select(QueryEncoding, options),
+            pruning=select(Pruning, options),
+            depth=fusion_depth(first) if len(weights) > 1 else first,
+            first=first,
+            kept=kept,
+            needs_model=like is None and self._needs_model(weights),
+        )
+
+    def encode(
+        self, plan: SearchPlan, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None
+    ) -> EncodedTexts:
+        """Return the sparse vectors [q, v] of a plan's queries, and any dense vectors [q, d] of the same pass."""
+        if plan.like is not None:
+            dense = self._units.vectors([plan.like], "dense") if "dense" in plan.weights else None
+            return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
+        return self._models.queries(**plan.query).encode_both(texts, advance)
+
+    def run(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
+        """Carry out a plan for q queries; `encoded` are their vectors, if they are known."""
+        if encoded is None and (plan.needs_model or plan.like is not None):
+            encoded = self.encode(plan, texts)
+        vectors, dense = encoded or (None, None)
+        rankings = self.rankings(
+            texts,
+            plan.depth + (plan.like is not None),
+            list(plan.weights),
+            vectors=vectors,
+            dense=dense if self._models.dense_inside or plan.like is not None else None,
+            filter=plan.filter,
+            **plan.matching,
+        )
+        if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):
+            logger.warning("%s: %s: the hits are of the rest", self._place, missing)
+        if plan.like is not None:
+            rankings = {space: found.without([plan.like]).first(plan.depth) for space, found in rankings.items()}
+        if len(plan.weights) > 1:
+            ranking = fused_with_parts(rankings, plan.weights, plan.fusion, plan.first)
+        else:
+            [ranking] = rankings.values()
+            ranking = replace(ranking, parts=None if "sparse" in rankings else rankings)
+        if plan.reranking.get("rerank"):
+            ranking, _ = self.reranked(ranking, texts, vectors, **plan.reranking)
+        ranking = ranking.first(plan.kept).after(0, plan.min_score)
+        if plan.sort:
+            ranking = sorted_by(ranking, plan.sort, self._fields)
+        return replace(ranking.after(plan.offset).first(plan.k), missing=missing)
+
+    def weighting(
+        self, hybrid: bool, weights: str | Mapping[Space, float] | None, *, like: bool = False
+    ) -> dict[Space, float]:
+        """Return the non-zero weights of the spaces that a search fuses; a search `like` a document has its vectors.
+
+        Raises `ArgumentError` for a space that the collection does not have.
+        """
+        if hybrid and len(self._spaces) == 1:
+            raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
+        if weights is None:
+            spaces = ("sparse",) if not hybrid else self._spaces if like else self._models.query_spaces
+            weights = dict.fromkeys(spaces, 1.0)
+        return parse_weights(weights, self._spaces)
+
+    def _needs_model(self, spaces: Container[Space]) -> bool:
+        """Return whether the collection's own model encodes the queries of any of `spaces`."""
+        return "sparse" in spaces or ("dense" in spaces and self._models.dense_inside)
+
+    def rankings(
+        self,
+        queries: Sequence[str],
+        k: int,
+        spaces: Sequence[Space],
+        *,
+        vectors: csr_array | None = None,
+        dense: np.ndarray | None = None,
+        filter: Filter | None = None,
+        **matching: Unpack[Matching],
+    ) -> dict[Space, Ranking]:
+        """Return the k best documents in each of `spaces`, with one list of ids.
+
+        `vectors` are the sparse vectors of the queries [q, v] and `dense` the dense ones [q, d], as far as they are
+        known; `matching` applies to sparse ones only.
+        """
+        if dense is None and "dense" in spaces:
+            dense = self._models.dense_queries(queries)
+        rankings = []
+        for space in spaces:
+            if space == "sparse":
+                sparse = self._models.queries().encode(queries) if vectors is None else vectors
+                rankings.append(self.rank(sparse, k, filter=filter, **matching))
+            else:
+                encoded = self._counts.lexicon.query_vectors(queries) if space == "bm25" else dense
+                assert encoded is not None
+                rankings.append(self.rank(encoded, k, space=space, filter=filter))
+        return dict(zip(spaces, aligned(rankings), strict=True))
+
+    def rank(
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        space: Space = "sparse",
+        filter: Filter | None = None,
+        **matching: Unpack[Matching],
+    ) -> Ranking:
+        """Return the k best documents that pass the filter for each of `queries` [q, columns], in one space.
+
+        For an engine that does not count shared terms, more hits are requested until k have enough of the query's
+        terms. Raises `ArgumentError` for another option of `matching` that the engine does not support.
+        """
+        conditions = {name: value for name, value in check(Matching, matching).items() if value}
+        if space not in self._spaces:
+            raise ArgumentError(f"{self._place}: it was made without {space} vectors")
+        if filter is not None:
+            self.check_filter(filter)
+        if isinstance(queries, np.ndarray):  # dense vectors have no terms
+            conditions = {}
+        if self._units.whole and conditions.keys() <= {*self._store.about.matching}:
+            return self._store.search(queries, k, space=space, filter=filter, **select(Matching, conditions))
+        hits, missing, share = [], None, conditions.pop("minimum_match", 0.0)
+        for row in range(queries.shape[0]):
+            query: csr_array = queries[[row]]
+            needed = int(np.ceil(query.nnz * share - 1e-9)) if share else 0
+            hits.append(self._hits(query, k, needed, space, filter, select(Matching, conditions)))
+            missing = missing or getattr(self._store, "missing", None)
+        return replace(ranking_of(hits, k), missing=missing)
+
+    def _hits(
+        self, query: csr_array, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
+    ) -> list[tuple[str, float]]:
+        """Return the k best hits of one query [1, columns] that have at least `needed` of its terms."""
+        most = getattr(self._store, "max_hits", None) or UNBOUNDED
+        depth = min(4 * k, max(k, most))
+        while True:
+            hits = enough = self._store.search(query, depth, space=space, filter=filter, **matching).hits(0)
+            if needed and hits:
+                stored = csr_array(self._store.vectors([identifier for identifier, _ in hits], space))
+                shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)
+                enough = [hit for hit, count in zip(hits, shared, strict=True) if count >= needed]
+            enough = self._units.hits(enough)
+            if len(enough) >= k or len(hits) < depth or depth >= most:
+                return enough
+            depth = min(4 * depth, most)
+
+    def reranked(
+        self,
+        ranking: Ranking,
+        queries: Sequence[str],
+        vectors: csr_array | None = None,
+        **options: Unpack[RerankOptions],
+    ) -> tuple[Ranking, np.ndarray]:
+        """Return a ranking of q `queries` reranked, and the milliseconds of each; `vectors` [q, v] if they are known.
+
+        The text of a hit is the one that is shown: of a document that is searched by passages, the best passage.
+        """
+
+        def texts_of(number: int, ids: Sequence[str]) -> list[str]:
+            documents = [document for document in self._units.documents(ids) if document is not None]
+            typed = queries[number]
+            query = (lambda: self._models.queries().encode([typed])) if vectors is None else lambda: vectors[[number]]
+            shown = zip(documents, self._units.shown(documents, query), strict=True)
+            texts = {document.id: unit.full for document, unit in shown}
+            return [texts.get(identifier, "") for identifier in ids]
+
+        return reranked(ranking, queries, texts_of, device=self._models.device, **options)
+
+    def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
+        """Return the stored vectors [q, v] of documents as queries, pruned to the `LIKE_TERMS` largest weights.
+
+        `options` prune otherwise. Raises `ArgumentError` for an unknown id.
+        """
+        limits: Pruning = {"max_terms": LIKE_TERMS, **options}
+        return prune(csr_array(self._units.vectors(ids, "sparse")), **limits)
+
+    def reachable(self, k: int) -> int:
+        """Return k, or the number of documents if it is smaller; a server is asked for it only if k is large."""
+        of_server = not self._store.about.in_folder
+        if of_server and (k <= MIN_DEPTH or getattr(self._store.opening, "partial", False)):
+            return k
+        return min(k, max(1, len(self._units)))
+
+    @property
+    def known_fields(self) -> frozenset[str] | None:
+        """Names of fields for filters, deleted documents' included; None if there are too many."""
+        names = self._store.settings.get("fields")
+        return None if names is None else frozenset(names)
+
+    def check_filter(self, filter: Filter) -> None:
+        """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters.
+
+        On a server, where several writers may add fields at once, the former is a warning.
+        """
+        if not self._store.about.filters:
+            raise ArgumentError(f"filter: the {self._store.about.engine} engine has no filters")
+        self._check_names(partial(check_fields, filter))
+
+    def _check_sort(self, options: SortOptions) -> None:
+        """Raise `ArgumentError` for an order by a field that no document has; on a server, warn."""
+        if field := options.get("sort"):
+            self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
+
+    def _check_names(self, check_known: Callable[[frozenset[str]], object]) -> None:
+        """Check names of fields against the names that documents have."""
+        try:
+            if (known := self.known_fields) is not None:
+                check_known(known)
+        except ArgumentError:
+            if self._store.about.in_folder:
+                raise
+            if (names := self._store.settings_now().get("fields")) is not None:
+                try:
+                    check_known(frozenset(names))
+                except ArgumentError as error:
+                    logger.warning("%s: %s", self._place, error)
+
+    def _fields(self, ids: Sequence[str]) -> list[Mapping[str, object]]:
+        return [{} if document is None else document.fields for document in self._units.documents(ids)]

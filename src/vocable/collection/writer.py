@@ -1,0 +1,252 @@
+"""The writing of a collection: documents are encoded, stored and counted in parts, and deleted.
+
+Letters: m documents, v output vocabulary, d dimensions of dense vectors.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import islice
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.collection.counts import DocumentCounts
+from vocable.collection.models import CollectionModels
+from vocable.collection.records import Changed
+from vocable.collection.settings import CollectionSettings
+from vocable.collection.statistics import DRIFT
+from vocable.collection.units import UnitChange, Units
+from vocable.core.progress import progress
+from vocable.core.storage import ANOTHER
+from vocable.core.tables import counted
+from vocable.data import Document
+from vocable.data.records import same_document
+from vocable.data.texts import check_documents
+from vocable.encoding.protocol import EncodedTexts
+from vocable.encoding.stream import StreamProgress, in_parts
+from vocable.engines.base import Store, Vectors
+from vocable.engines.filters import names_of
+from vocable.engines.protocols import Space
+from vocable.engines.server import patiently
+from vocable.errors import ArgumentError, NoSpaceError, UnavailableError, VectorsError, VocableError
+from vocable.language.coverage import Coverage, warn_of_language
+
+logger = logging.getLogger(__name__)
+
+
+class CollectionWriter:
+    """Changes of the collection at a place: documents are added, replaced and deleted."""
+
+    def __init__(
+        self,
+        place: str,
+        store: Store,
+        settings: CollectionSettings,
+        models: CollectionModels,
+        units: Units,
+        counts: DocumentCounts,
+    ) -> None:
+        self._place, self._store, self._settings = place, store, settings
+        self._models, self._units, self._counts = models, units, counts
+
+    @patiently()
+    def fill(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]]) -> None:
+        """Add the documents of a corpus to a new collection; an interrupted call resumes when repeated.
+
+        A part is documents and their vectors, None if they must be encoded. The store's settings hold the `progress`,
+        and `whole` at the end.
+        """
+        done, stream = StreamProgress(**self._store.settings["progress"]), iter(parts)
+        last = deque(islice(stream, done.parts), maxlen=1)
+        if done.parts and (not last or last[0][0][-1].id != done.last_id):
+            raise VectorsError(f"{self._place} was begun with other documents: {ANOTHER}")
+        try:
+            self._fill_on(stream, done)
+            if not done.texts:
+                raise ArgumentError(f"{self._settings.source or 'the corpus'} has no documents")
+            self._counts.settle(0)
+            self._store.configure(self._store.settings | {"whole": True})
+        except UnavailableError as error:
+            error.args = (f"{error}; {counted(done.texts, 'document')} written: the same command resumes",)
+            raise
+        warn_of_language(self._settings.model, Coverage(*done.coverage), self._settings.bm25)
+
+    def _fill_on(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]], done: StreamProgress) -> None:
+        """Write further parts of a corpus, and count them in `done`."""
+        resumed = done.parts  # a killed call may have written this part
+        with progress("index") as advance:
+            advance(done.texts)
+            for documents, encoded in parts:
+                started, ids = time.perf_counter(), [document.id for document in documents]
+                stored = self._units.documents(ids) if done.parts == resumed else []
+                done.add(self._put(documents, [one for one in stored if one is not None], encoded, advance))
+                done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(documents), documents[-1].id
+                done.seconds += time.perf_counter() - started
+                if encoded is None:
+                    texts, tokenization = [document.full for document in documents], self._models.documents.tokenization
+                    done.coverage = Coverage(*done.coverage).with_sample(texts, tokenization)
+                words = self._counts.hashed_words
+                lengths = {} if words is None else {"mean_length": words.mean}
+                self._store.configure(self._store.settings | lengths | {"progress": asdict(done)})
+
+    def add(self, documents: Iterable[Document]) -> Changed:
+        """Add documents; a document with a known id replaces the old one, an unchanged one is skipped.
+
+        Raises `ArgumentError`, before anything is written, for a document that no reader returns and for a repeated id.
+        """
+        return self.add_stream(check_documents(documents))
+
+    @patiently()
+    def add_stream(self, documents: Iterable[Document]) -> Changed:
+        """Add documents of a reader as `add` does, in parts and unchecked.
+
+        An error names the number of documents that were written before.
+        """
+        self.check_changes()
+        added = replaced = unchanged = 0
+        done = StreamProgress()
+        try:
+            with progress("add") as advance:
+                for read in in_parts(documents, self._store.about.part, self._settings.limits.long_documents):
+                    part = list({document.id: document for document in read}.values())
+                    stored = self._units.documents([document.id for document in part])
+                    pairs = [(new, old) for new, old in zip(part, stored, strict=True) if not same_document(new, old)]
+                    gone = [old for _, old in pairs if old is not None]
+                    if pairs:
+                        done.add(self._put([new for new, _ in pairs], gone))
+                    added, replaced = added + len(pairs) - len(gone), replaced + len(gone)
+                    unchanged += len(part) - len(pairs)
+                    advance(len(read))
+            self._settle()
+            count = len(self._units)
+        except VocableError as error:
+            if written := added + replaced:
+                error.args = (f"{error}; {counted(written, 'document')} before this are written: add the same again",)
+            elif isinstance(error, UnavailableError) and not error.unwritten:
+                error.args = (f"{error}; no document is written: add the same again",)
+            raise
+        self._warn(done)
+        return Changed(added, replaced, unchanged, 0, count)
+
+    @patiently()
+    def delete(self, ids: Sequence[str]) -> Changed:
+        """Delete documents; an unknown id is ignored."""
+        self.check_changes()
+        deleted, names = 0, iter(dict.fromkeys(ids))
+        try:
+            while part := list(islice(names, self._store.about.part)):
+                gone = [document for document in self._units.documents(part) if document is not None]
+                for change in self._units.changes([], gone):
+                    self._write(change, csr_array((0, self._settings.meta.size), dtype=np.float32))
+                deleted += len(gone)
+            self._settle()
+            return Changed(0, 0, 0, deleted, len(self._units))
+        except UnavailableError as error:
+            error.args = (f"{error}; {counted(deleted, 'document')} before this are deleted: delete the same again",)
+            raise
+
+    def others(self, ids: Collection[str]) -> Iterator[str]:
+        """Iterate over the ids of documents that are not among `ids`, in any order."""
+        return (name for name in self._units.ids() if name not in ids)
+
+    def check_changes(self) -> None:
+        """Raise `ArgumentError` for a collection that cannot change."""
+        if not self._store.about.changes:
+            raise ArgumentError(f"{self._place} cannot change: index again to a plain folder, or to a server")
+
+    def _settle(self) -> None:
+        """Settle after a successful change; on a full disk this waits until the collection is opened again."""
+        with suppress(NoSpaceError):
+            self._counts.settle(DRIFT)
+        if self._counts.hashed_words is not None:
+            self._counts.hashed_words.warn_of_drift()
+        if self._store.version() is None:  # after a kill: all that this change repeats may be written already
+            with self._store.changing():
+                pass
+
+    def _put(
+        self,
+        documents: Sequence[Document],
+        replaced: Sequence[Document],
+        encoded: EncodedTexts | None = None,
+        advance: Callable[[int], object] = lambda done: None,
+    ) -> StreamProgress:
+        """Write documents, and encode them unless they are `encoded` already; return counts of the texts.
+
+        `replaced` are the documents of the collection with the same ids.
+        """
+        counts, whole = StreamProgress(), self._units.whole
+        for change in self._units.changes(documents, replaced):
+            if encoded is None:
+                sparse, dense = self._encoded(change.added, counts, advance if whole else lambda done: None)
+            else:
+                sparse, dense = encoded
+            counts.empty += int((np.diff(sparse.indptr) == 0).sum())
+            counts.windows += 0 if whole else len(change.added)
+            self._write(change, sparse, dense)
+        if encoded is not None or not whole:
+            advance(len(documents))
+        return counts
+
+    def _encoded(
+        self, documents: Sequence[Document], counts: StreamProgress, advance: Callable[[int], object]
+    ) -> EncodedTexts:
+        """Return the vectors of documents, and count what was lost of their texts."""
+        if not documents:
+            return EncodedTexts(csr_array((0, self._settings.meta.size), dtype=np.float32))
+        encoder = self._models.documents
+        previous = encoder.truncated, encoder.windows_read, encoder.unknown
+        vectors = encoder.encode_both([document.full for document in documents], advance)
+        counts.truncated += encoder.truncated - previous[0]
+        counts.windows += encoder.windows_read - previous[1]
+        counts.unknown += encoder.unknown - previous[2]
+        return vectors
+
+    def _write(self, change: UnitChange, sparse: csr_array, dense: np.ndarray | None = None) -> None:
+        """Write the added units of a change with all their vectors, and delete the other removed units.
+
+        `dense` are the dense vectors [m, d] of the collection's own model, from the pass that made the `sparse` ones.
+        """
+        documents = change.added
+        self._know_fields(documents)
+        vectors: dict[Space, Vectors] = {"sparse": sparse}
+        if self._settings.dense is not None and documents:
+            if not self._models.dense_inside:
+                dense = self._models.dense_documents([document.full for document in documents])
+            assert dense is not None
+            vectors["dense"] = dense
+        gone = {document.id for document in change.removed} - {document.id for document in documents}
+        with self._counts.changing(documents, sparse, change.removed) as weights:
+            if documents:
+                self._store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
+            if gone:
+                self._store.delete(sorted(gone))
+
+    def _know_fields(self, documents: Sequence[Document]) -> None:
+        """Record the names of the fields of documents before they are written."""
+        known = self._store.settings.get("fields")
+        if known is None:  # too many
+            return
+        names = names_of((document.fields for document in documents), frozenset(known))
+        if names != frozenset(known):
+            now = self._store.settings_now()  # with names of other writers
+            merged = None if names is None or now["fields"] is None else sorted(names.union(now["fields"]))
+            self._store.configure({**now, "fields": merged})
+
+    def _warn(self, done: StreamProgress) -> None:
+        """Log losses of added texts."""
+        length = self._models.documents.max_length if done.truncated else None  # loads the model
+        lost = {
+            f"cut at {length} tokens": done.truncated,
+            "without an active term": done.empty,
+            "mostly unknown to the vocabulary": done.unknown,
+        }
+        for loss, count in lost.items():
+            if count:
+                logger.warning("%s: %s %s", self._place, counted(count, "text"), loss)
