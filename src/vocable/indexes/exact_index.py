@@ -273,7 +273,7 @@ def rescore(
         first = ExactIndex(prune(documents, max_terms=50)).search(prune(queries, max_terms=5), k=100)
         ranking = rescore(first, queries, documents, k=10)
 
-    Scores equal those of a search over `documents` to the last bit. Candidates without a shared term are dropped.
+    Scores equal the scores of a search over `documents` to the last bit. Candidates without a shared term are dropped.
     """
     documents = as_vectors(documents, "the documents")
     arrays = query_arrays(queries, documents.shape[1])
