@@ -1,4 +1,4 @@
-"""Entry point of `vocable` and `python -m vocable`: an interrupt prints one line, also during the first imports."""
+"""Entry point of `vocable` and `python -m vocable`: an interrupt prints one line, even during the first imports."""
 
 import gc
 import signal

@@ -1,6 +1,6 @@
 """Exception hierarchy.
 
-A `VocableError` is one that the user can mend: the command line prints it as one line and exits with status 2. Any
+The user can correct the cause of a `VocableError`: the command line prints it as one line and exits with status 2. Any
 other exception is a bug (status 1).
 """
 
@@ -17,7 +17,7 @@ TRAIN |= {"torch", "transformers"}
 
 
 class VocableError(Exception):
-    """Base of all errors that a user can mend."""
+    """Base of all errors whose cause a user can correct."""
 
 
 class DataError(VocableError):
@@ -41,7 +41,7 @@ class NoSpaceError(VectorsError):
 
 
 class UnavailableError(VectorsError):
-    """The server of an index stayed busy or out of reach for longer than requests are repeated.
+    """The server of an index stayed busy or unreachable until the last repetition of a request.
 
     After a write, `unwritten` are the ids of the documents that the server has not acknowledged.
     """
@@ -93,7 +93,7 @@ class MissingExtraError(VocableError):
 
 @contextmanager
 def naming_extra() -> Iterator[None]:
-    """Raise `MissingExtraError` in place of the `ModuleNotFoundError` of a package of the extra `train`."""
+    """Turn the `ModuleNotFoundError` for a package of the extra `train` into a `MissingExtraError`."""
     try:
         yield
     except ModuleNotFoundError as error:

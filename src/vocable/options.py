@@ -1,11 +1,11 @@
-"""Arguments and the values that they take, written once: in the type hint.
+"""Arguments and their allowed values, defined only in the type hints.
 
-`Annotated[int, Ge(1)]` is a whole number of at least 1, `Literal["a", "b"]` one of two words. `@checked` applies the
+`Annotated[int, Ge(1)]` is a whole number of at least 1, `Literal["a", "b"]` the word a or b. `@checked` applies the
 hints of a function to its arguments; the command line reads the same hints.
 
-Options that several verbs share stand in a record, taken as `**options: Unpack[Encoding]`. Callers write plain
-keywords; an option that is left out has the default of the function that it is passed on to. A function in
-`RECORD_RULES` refuses combinations.
+Options that several verbs share are fields of a record, taken as `**options: Unpack[Encoding]`. Callers write plain
+keywords; a missing option has the default of the function that finally takes it. A function in `RECORD_RULES` refuses
+combinations.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Masking: TypeAlias = Literal["uniform", "overlap-aware", "whole-word", "longest-
 
 
 class Default(NamedTuple):
-    """Metadata of a field: the default of a flag that is on, which the command line turns off by --no-NAME."""
+    """Metadata of a field: the default of a flag; the command line turns a flag off by --no-NAME."""
 
     value: bool
 
@@ -111,7 +111,7 @@ class QueryEncoding(Pruning, total=False):
 
 
 class Matching(TypedDict, total=False):
-    """Conditions on hits by their terms; an engine declares those that it applies itself."""
+    """Conditions on hits by their terms; an engine declares the conditions that it applies itself."""
 
     minimum_match: Annotated[float, Ge(0), Le(1), Doc("Share of a query's terms that a hit must contain.")]
 
@@ -144,7 +144,7 @@ class RankingOptions(Matching, RerankOptions, total=False):
 
 
 class ListOptions(RankingOptions, SortOptions, total=False):
-    """A document in place of a query, the part of a ranking to return, and its order."""
+    """A document instead of a query, the part of a ranking to return, and its order."""
 
     like: Annotated[str | None, Doc("In place of queries: the id of a document, to find others like it.")]
     offset: Annotated[CountOrZero, Doc("Leave out this many of the best hits, as those of earlier pages.")]
@@ -160,7 +160,7 @@ class StandingOptions(RankingOptions, QueryEncoding, total=False):
 
 
 class SelectionOptions(Inference, RerankOptions, total=False):
-    """Inference of models, and a reranking and fusions to measure, too."""
+    """Inference of models, and a reranking and fusions that are also measured."""
 
     hybrid: Annotated[bool, Doc("Also measure whole vectors fused with BM25 and with dense vectors.")]
 
@@ -229,7 +229,7 @@ class NegativeOptions(TypedDict, total=False):
 
 
 class PretrainOptions(TypedDict, total=False):
-    """Settings of a pre-training, all but the number of steps."""
+    """Settings of a pre-training, except the number of steps."""
 
     batch_size: Annotated[Count, Doc("Texts per batch; 32 by default.")]
     gradient_accumulation: Annotated[Count, Doc("Batches per step; 1 by default.")]
@@ -337,20 +337,20 @@ UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 
 
 @cache
 def values_of(target: object) -> dict[str, Values]:
-    """Return the values of those arguments of a function, or fields of a class, whose hints are checked.
+    """Return the allowed values of a function's arguments, or of a class's fields, whose hints are checked.
 
-    This includes the options of a function's `**options: Unpack[RECORD]`.
+    They include the options of a function's `**options: Unpack[RECORD]`.
 
     >>> values_of(Pruning)["mass"].short
     '> 0, ≤ 1'
     """
-    found: dict[str, Values] = {}
+    checked_values: dict[str, Values] = {}
     for name, hint in _hints(target).items():
         if record := _record(hint):
-            found |= values_of(record)
+            checked_values |= values_of(record)
         elif values := Values.of(hint):
-            found[name] = values
-    return found
+            checked_values[name] = values
+    return checked_values
 
 
 def _hints(target: object) -> dict[str, object]:
@@ -363,7 +363,7 @@ def _hints(target: object) -> dict[str, object]:
 
 
 def _record(hint: object) -> Any:
-    """Return the record of the hint `Unpack[RECORD]`, None of any other hint."""
+    """Return the record of a hint `Unpack[RECORD]`; None for any other hint."""
     return get_args(hint)[0] if get_origin(hint) in UNPACK else None
 
 
@@ -371,16 +371,15 @@ def _record(hint: object) -> Any:
 def _parameters(function: Callable[..., object]) -> tuple[list[str], set[str], Any]:
     """Return the names of the positional parameters, of all parameters, and the record of the other options."""
     parameters = signature(function).parameters.values()
-    positional = [
-        one.name for one in parameters if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    named = {one.name for one in parameters if one.kind is not Parameter.VAR_KEYWORD}
-    record = next((found for hint in _hints(function).values() if (found := _record(hint))), None)
+    kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    positional = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    named = {parameter.name for parameter in parameters if parameter.kind is not Parameter.VAR_KEYWORD}
+    record = next(filter(None, map(_record, _hints(function).values())), None)
     return positional, named, record
 
 
 def check_arguments(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
-    """Return arguments of a function by name, checked by its type hints; NumPy's numbers become Python's.
+    """Check arguments of a function by its type hints, and return them by name, with Python's numbers for NumPy's.
 
     Raises `ArgumentError` as `check` does. Arguments may be missing.
     """
@@ -416,10 +415,10 @@ def check_fields(settings: object) -> None:
 
 
 def check(record: type[T], options: Mapping[str, object]) -> T:
-    """Return the options of a record, checked; NumPy's numbers become Python's.
+    """Check the options of a record, and return them, with Python's numbers for NumPy's.
 
     Raises `ArgumentError` for an unknown option, a value out of its limits or not among the words, or a combination
-    that the record or one that it extends refuses.
+    that a rule of the record, or of a record that it extends, refuses.
 
     >>> check(Pruning, {"max_terms": 0})
     Traceback (most recent call last):
@@ -429,11 +428,11 @@ def check(record: type[T], options: Mapping[str, object]) -> T:
     if unknown := next((name for name in options if name not in known), None):
         near = get_close_matches(unknown, known, 1)
         raise ArgumentError(f"{unknown}: no such option" + (f"; did you mean {near[0]}" if near else ""))
-    found = {name: allowed[name].check(name, value) if name in allowed else value for name, value in options.items()}
-    for one in _extended(record):
-        if one in RECORD_RULES:
-            RECORD_RULES[one](found)
-    return cast(T, found)
+    values = {name: allowed[name].check(name, value) if name in allowed else value for name, value in options.items()}
+    for extended in _extended(record):
+        if extended in RECORD_RULES:
+            RECORD_RULES[extended](values)
+    return cast(T, values)
 
 
 def _extended(record: object) -> list[object]:

@@ -57,7 +57,7 @@ def own(backbones: dict[str, Path], tmp_path: Path, marker: Path, monkeypatch: p
 def test_it_is_refused_unless_asked_for(own: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked on stdin"))
     for open_it in (load, load_target):
-        with pytest.raises(ModelError, match="it comes with code of its own, which runs if you say so"):
+        with pytest.raises(ModelError, match="it comes with its own code, which runs only if you allow it"):
             open_it(own)
     assert not marker.exists()
 
@@ -67,11 +67,11 @@ def test_trusted_it_is_the_same_model(own: Path, backbones: dict[str, Path], tmp
     expected = load(backbones["bert"]).encode(TEXTS).to_dense()
     np.testing.assert_array_equal(model.encode(TEXTS).to_dense(), expected)
     model.save_pretrained(str(tmp_path / "saved"))
-    with pytest.raises(ModelError, match="code of its own"):
+    with pytest.raises(ModelError, match="its own code"):
         load(tmp_path / "saved")
     with trusting(True):
         np.testing.assert_array_equal(load(tmp_path / "saved").encode(TEXTS).to_dense(), expected)
-    with pytest.raises(ModelError, match="code of its own"):
+    with pytest.raises(ModelError, match="its own code"):
         load(tmp_path / "saved")
 
 
@@ -88,7 +88,7 @@ def test_a_recipe_asks_for_it(own: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"query": t, "positive": t * 2}) + "\n" for t in TEXTS))
     training = {"steps": 2, "batch_size": 2, "guard": "off", "save_every": 1}
     values = {"model": str(own), "data": {"examples": [str(tmp_path / "pairs.jsonl")]}, "training": training}
-    with pytest.raises(ModelError, match="code of its own"):
+    with pytest.raises(ModelError, match="its own code"):
         train(make_recipe(values), tmp_path / "refused")
     values |= {"trust_remote_code": True, "rescale": {"factor": 2}}
     model = train(make_recipe(values), tmp_path / "trained")

@@ -75,13 +75,13 @@ class Ids(Sequence[str]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        distinct = {identifier: place for place, identifier in enumerate(dict.fromkeys(ids))}
-        wanted = pa.array(distinct, type=pa.large_string())
-        found = pc.fill_null(pc.index_in(self.array, value_set=wanted), -1)  # hashes only the wanted ids
-        places = numbers(found, np.int32)
-        rows = np.full(len(distinct), -1, dtype=np.int64)
-        rows[places[places >= 0]] = np.flatnonzero(places >= 0)
-        return rows[[distinct[identifier] for identifier in ids]]
+        numbers_of = {identifier: number for number, identifier in enumerate(dict.fromkeys(ids))}
+        wanted = pa.array(numbers_of, type=pa.large_string())
+        matches = pc.fill_null(pc.index_in(self.array, value_set=wanted), -1)  # hashes only the wanted ids
+        matched = numbers(matches, np.int32)  # for each row, the number of its id among the distinct ids, or -1
+        rows = np.full(len(numbers_of), -1, dtype=np.int64)
+        rows[matched[matched >= 0]] = np.flatnonzero(matched >= 0)
+        return rows[[numbers_of[identifier] for identifier in ids]]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Ids):
@@ -109,7 +109,7 @@ def numbers(array: pa.Array, kind: type[np.generic]) -> np.ndarray:
 def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) -> int:
     """Return the first fault of a CSR matrix (weights, indices, indptr) with a valid indptr, or 0.
 
-    1: an index is not below `size`; 2: the indices of a row do not rise; 3: a weight is not a positive number.
+    1: an index is not below `size`; 2: the indices of a row do not rise; 3: a weight is not positive and finite.
     """
     weights, indices, indptr = matrix
     for start in range(0, len(indices), CHECKED_ENTRIES):
@@ -127,10 +127,10 @@ def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) 
 
 
 def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: Mapping[str, object]) -> None:
-    """Write `arrays` and `header` (JSON values) as a folder, which replaces an older one atomically.
+    """Write `arrays` and `header` (JSON values) as a folder, which replaces an older folder atomically.
 
-    Readers of the older folder keep their arrays. Raises `VectorsError` if something else than such a folder is there,
-    `ArgumentError` while another process writes there.
+    Readers of the older folder keep their arrays. Raises `VectorsError` if `folder` exists and holds no arrays, and
+    `ArgumentError` while another process writes it.
     """
     target = target_of(folder)
     if is_there(target) and not (target / HEADER).is_file():
@@ -155,38 +155,38 @@ def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], heade
         remove_path(_old(target))
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Exchange two folders atomically; return False if the system or the file system cannot."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+    return rename is not None and rename(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0
 
 
 def _old(folder: Path) -> Path:
-    """Return the place of a folder while another replaces it in two steps."""
+    """Return the path that an old folder has while a new folder replaces it in two steps."""
     return folder.with_name(f".{folder.name}.old") if folder.name else folder
 
 
 def place_state(place: StrPath) -> tuple[int, ...]:
-    """Return numbers that change when another file, folder or link replaces a place."""
+    """Return numbers that change when another file, folder or link takes a path."""
     with suppress(OSError):
-        states = os.lstat(place), os.stat(place)  # a replaced link may lead to the same place
+        states = os.lstat(place), os.stat(place)  # a new link may have the same target
         return tuple(number for state in states for number in (state.st_ino, state.st_mtime_ns))
     return ()
 
 
 def read_whole(read: Callable[[], T], *places: StrPath) -> T:
-    """Return the result of `read`, which is repeated if one of the places was replaced meanwhile."""
+    """Return the result of `read`; call it again if one of the paths was replaced meanwhile."""
     while True:
-        before = [place_state(place) for place in places]
+        states = [place_state(place) for place in places]
         try:
-            found = read()
+            result = read()
         except Exception:
-            if before == [place_state(place) for place in places]:
+            if states == [place_state(place) for place in places]:
                 raise
         else:
-            if before == [place_state(place) for place in places]:
-                return found
+            if states == [place_state(place) for place in places]:
+                return result
 
 
 def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -216,7 +216,7 @@ def _load_arrays(place: Path, kind: str, verify: bool) -> tuple[dict[str, np.nda
 
 
 def release(array: np.ndarray) -> None:
-    """Let go of the pages of a memory-mapped array, which are read again when needed; others are left alone."""
+    """Free the memory pages of a memory-mapped array, which are read again when needed; ignore other arrays."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -225,7 +225,7 @@ def release(array: np.ndarray) -> None:
 
 
 def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """Return the header of a folder of arrays; raise `VectorsError` if it is of another `kind`."""
+    """Return the header of a folder of arrays; raise `VectorsError` if its kind is not `kind`."""
     file = (folder if folder.exists() else _old(folder)) / HEADER
     try:
         header: dict[str, Any] = json.loads(regular(file).read_bytes())
@@ -237,8 +237,8 @@ def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:
     if not isinstance(arrays, dict) or not all(isinstance(array, dict) for array in arrays.values()):
         raise VectorsError(f"{file}: does not describe an index")
     if header.get("kind") != (kind or header.get("kind")) or header.get("format") != FORMAT:
-        found = f"kind {header.get('kind')!r}, format {header.get('format')}"
-        raise VectorsError(f"{folder}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
+        actual = f"kind {header.get('kind')!r}, format {header.get('format')}"
+        raise VectorsError(f"{folder}: expected an index of kind {kind!r}, format {FORMAT}, not {actual}")
     if header.pop("crc32", None) != _record_checksum(header):
         raise VectorsError(f"{file}: damaged (its checksum differs)")
     return header

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg")
 ACROSS = 3  # panels in a row
 PANEL = (5.0, 4.0)  # inches
-MARGIN = 0.1  # inches beside a legend
+MARGIN = 0.1  # inches on each side of a legend
 LEGEND_COLUMNS = 4  # at most
 MARKERS = "osD^vPX*"
 
@@ -73,7 +73,7 @@ def draw_panels(panels: Sequence[Panel], labels: str) -> Figure:
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], **options: Any) -> None:
-    """Add a legend below the panels, in as many columns as fit; a figure that is too narrow is widened."""
+    """Add a legend below the panels in up to `LEGEND_COLUMNS` columns; widen a figure that is too narrow for it."""
     for columns in range(min(LEGEND_COLUMNS, len(names)), 0, -1):
         legend = figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, **options)
         width = legend.get_window_extent().width + 2 * MARGIN * figure.dpi

@@ -26,9 +26,9 @@ IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a r
 def fingerprint(*sources: str | os.PathLike[str]) -> str:
     """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
 
-    A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:`, `crops:` or `pairs:`. A folder of documents has
-    their content alone (`vocable.core.folders`). Other sources, such as `hf:NAME`, add nothing; the result is ""
-    if no source is local.
+    A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:`, `crops:` or `pairs:`. Of a folder of documents
+    only the documents count (`vocable.core.folders`). Other sources, such as `hf:NAME`, add nothing; without a local
+    source the result is "".
     """
     names = [re.sub(f"^(({'|'.join(DERIVED)}):)+", "", str(source)) for source in sources if str(source)]
     entries = [_stdin_digest()] if "-" in names else []
@@ -44,7 +44,7 @@ def fingerprint(*sources: str | os.PathLike[str]) -> str:
 
 
 def _files(path: Path, *, whole: bool) -> list[Path]:
-    """Return a file, or the files of a folder: of a folder of documents only the documents, unless `whole`."""
+    """Return a file, or the files of a folder; unless `whole`, a folder of documents gives its documents alone."""
     if not path.is_dir():
         return [path]
     if not whole and something_else(path) is None and (documents := files_of(path).files):
@@ -59,7 +59,7 @@ def _digest(file: Path, size: int, changed: int) -> str:
 
 
 def _stdin_digest() -> str:
-    """Return the digest of standard input ("" if closed), and rewind it; a pipe is replaced by a temporary file."""
+    """Return the digest of standard input ("" if it is closed), and rewind it; a temporary file replaces a pipe."""
     try:
         descriptor = sys.stdin.fileno()
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -85,13 +85,13 @@ def settings_of(
 ) -> dict[str, object]:
     """Return the settings of an output as JSON values: all arguments of the function that makes it, and its inputs.
 
-    Every parameter is a setting, also one that is added later, and every option of `**options` that is not None. The
-    content of all local files and folders that the arguments name is in the fingerprint `inputs`.
+    Settings are all parameters, future ones included, and all options of `**options` that are not None. The fingerprint
+    `inputs` covers the content of all local files and folders that the arguments name.
 
     Args:
         function: the verb.
         arguments: its arguments by name: `locals()` before anything else is assigned.
-        others: further settings, which also take the place of arguments that are not JSON values, such as a model.
+        others: further settings; they also replace arguments that are not JSON values, such as a model.
         without: parameters that do not change the result, besides `output`, `device` and `skip_bad`.
 
     >>> def verb(source, output, *, size=1, **options): ...
@@ -115,9 +115,9 @@ def _json_value(name: str, value: object) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, list | tuple):
-        return [_json_value(name, one) for one in value]
+        return [_json_value(name, item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _json_value(name, one) for key, one in value.items()}
+        return {str(key): _json_value(name, item) for key, item in value.items()}
     if not isinstance(value, str | int | float | None):
         raise TypeError(f"the argument {name} is a {type(value).__name__}: pass a setting in its place")
     return value
@@ -127,5 +127,5 @@ def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)

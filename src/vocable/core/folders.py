@@ -1,7 +1,7 @@
 """Folders of documents: the files that are read, in order, and folders that are something else.
 
-Left out are hidden files and folders, files that git ignores, folders that vocable made, and `_sources`. Symbolic links
-to folders are not followed, those to files only within the folder.
+Hidden files and folders, files that git ignores, folders that vocable made, and `_sources` are not read. Symbolic links
+to folders are not followed; symbolic links to files are followed only within the folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vocable.core.gitignore import Rules, is_ignored, rules_in
 ENDINGS = (".md", ".markdown", ".html", ".htm", ".txt", ".rst")
 REPOSITORY = ".git"
 COPIES = "_sources"  # folder of a site made by Sphinx: each page again, as its source
-MADE_WITH = "settings.json"  # of what vocable made, with the fingerprint of its inputs
+MADE_WITH = "settings.json"  # in each folder that vocable made; has the fingerprint of the inputs
 FINGERPRINT = re.compile(r"[0-9a-f]*")  # "" without local inputs
 SETTINGS_BYTES = 1 << 20
 OTHER_FOLDERS = {  # by names of files at the top of a folder
@@ -31,10 +31,10 @@ OTHER_FOLDERS = {  # by names of files at the top of a folder
 
 @dataclass
 class FolderFiles:
-    """The files of a folder of documents, by their paths in it with forward slashes, and those that are left out.
+    """The files of a folder of documents as relative paths with forward slashes, and counts of the files not read.
 
-    `others` counts files of other kinds by their endings, `hidden` has the names of hidden folders, and of hidden files
-    that would be read otherwise.
+    `others` counts files of other kinds by their endings. `hidden` counts hidden folders, and hidden files that would
+    be read otherwise, by their names.
     """
 
     files: list[str] = field(default_factory=list)
@@ -43,11 +43,11 @@ class FolderFiles:
 
 
 def something_else(folder: Path) -> str | None:
-    """Return what a folder is if it is no folder of documents, as part of a message."""
+    """Return what a folder is if it is not a folder of documents, as part of a message."""
     if _is_made(folder):
         return "an index, vectors or other work of vocable, not a folder of documents"
     names = os.listdir(folder)
-    kinds = (what for name, what in OTHER_FOLDERS.items() if any(re.fullmatch(name, one) for one in names))
+    kinds = (what for pattern, what in OTHER_FOLDERS.items() if any(re.fullmatch(pattern, name) for name in names))
     return next(kinds, "").format(folder) or None
 
 
@@ -58,7 +58,7 @@ def _is_made(folder: Path) -> bool:
 
 
 def settings_in(folder: Path) -> dict[str, object]:
-    """Return the settings by which vocable made a folder; {} if it has none that can be read."""
+    """Return the settings that vocable wrote into a folder; {} if they are missing or unreadable."""
     with suppress(OSError, ValueError, RecursionError):
         with (folder / MADE_WITH).open("rb") as file:
             values = json.loads(file.read(SETTINGS_BYTES))
@@ -72,48 +72,48 @@ def files_of(folder: Path) -> FolderFiles:
     Raises:
         OSError: a folder in it cannot be read.
     """
-    found, root = FolderFiles(), folder.resolve()
+    listing, root = FolderFiles(), folder.resolve()
     prefix, rules = _repository(root)
     waiting = [(root, "", rules)]
     while waiting:
         place, inner, rules = waiting.pop()
         rules += rules_in(place, os.fsencode(prefix + inner))
         with os.scandir(place) as entries:
-            there = list(entries)
-        for entry in there:
+            children = list(entries)
+        for entry in children:
             path, is_folder = inner + entry.name, entry.is_dir(follow_symlinks=False)
             if is_ignored(prefix + path, is_folder, rules):
                 continue
             ending = Path(path).suffix.lower()
             if entry.name.startswith("."):
-                found.hidden[entry.name] += entry.name != REPOSITORY and (is_folder or ending in ENDINGS)
+                listing.hidden[entry.name] += entry.name != REPOSITORY and (is_folder or ending in ENDINGS)
             elif is_folder:
                 if entry.name != COPIES and not _is_made(Path(entry)):
                     waiting.append((Path(entry), f"{path}/", rules))
             elif ending not in ENDINGS:
-                found.others[ending] += 1
+                listing.others[ending] += 1
             elif _is_readable(entry, root):
-                found.files.append(path)
-    found.files.sort(key=lambda path: path.split("/"))
-    return found
+                listing.files.append(path)
+    listing.files.sort(key=lambda path: path.split("/"))
+    return listing
 
 
 def _is_readable(entry: os.DirEntry[str], root: Path) -> bool:
-    """Return whether an entry is a regular file, or a symbolic link to one in the folder `root`."""
+    """Return whether an entry is a regular file, or a symbolic link to a regular file in the folder `root`."""
     return os.path.isfile(entry) and (not entry.is_symlink() or Path(os.path.realpath(entry)).is_relative_to(root))
 
 
 def _repository(root: Path) -> tuple[str, tuple[Rules, ...]]:
-    """Return the path of a folder in its Git repository, and the rules of the folders above it there.
+    """Return the path of a folder in its Git repository, and the rules of the folders above it in the repository.
 
-    A folder that these ignore is read nevertheless, without them.
+    If these rules ignore the folder, it is read nevertheless, without them.
     """
-    top = next((one for one in (root, *root.parents) if (one / REPOSITORY).exists()), root)
+    top = next((folder for folder in (root, *root.parents) if (folder / REPOSITORY).exists()), root)
     names, inner = root.relative_to(top).parts, ""
     rules: tuple[Rules, ...] = ()
     for number, name in enumerate(names):
         rules += rules_in(top.joinpath(*names[:number]), os.fsencode(inner))
         if is_ignored(inner + name, True, rules):
-            return "".join(f"{one}/" for one in names), ()
+            return "".join(f"{part}/" for part in names), ()
         inner += f"{name}/"
     return inner, rules

@@ -42,7 +42,7 @@ class Pattern(NamedTuple):
     """A line of a `.gitignore` file.
 
     Args:
-        regex: matches the name of a file, or if `anchored` its path below the folder of the `.gitignore` file.
+        regex: matches the name of a file, or if `anchored`, its path relative to the folder of the `.gitignore` file.
         anchored: the pattern has a slash before its end.
         folders: only folders match.
         ignores: False for a pattern that begins with `!`.
@@ -55,7 +55,7 @@ class Pattern(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The patterns of one `.gitignore` file, in its `folder`, b"" for the topmost one; other paths end in a slash."""
+    """The patterns of one `.gitignore` file, and its `folder`: b"" at the top, otherwise a path with a final slash."""
 
     folder: bytes
     patterns: tuple[Pattern, ...]
@@ -70,7 +70,7 @@ class Rules(NamedTuple):
 
 
 def rules_in(folder: Path, below: bytes) -> tuple[Rules, ...]:
-    """Return the rules of the `.gitignore` file of a folder, whose path is `below`: none without a regular file."""
+    """Return the rules of the `.gitignore` file of a folder, whose path is `below`; () without a regular file."""
     file = folder / GITIGNORE
     if file.is_symlink() or not file.is_file():
         return ()
@@ -82,10 +82,10 @@ def rules_in(folder: Path, below: bytes) -> tuple[Rules, ...]:
 
 
 def is_ignored(path: str, is_folder: bool, rules: tuple[Rules, ...]) -> bool:
-    """Return whether a path is ignored; `rules` are those of its folders, the deepest last."""
+    """Return whether a path is ignored; `rules` has the rules of each of its folders, the deepest last."""
     name = os.fsencode(path)
-    for one in reversed(rules):
-        if (decided := one.decision(name, is_folder)) is not None:
+    for file_rules in reversed(rules):
+        if (decided := file_rules.decision(name, is_folder)) is not None:
             return decided
     return False
 
@@ -93,7 +93,7 @@ def is_ignored(path: str, is_folder: bool, rules: tuple[Rules, ...]) -> bool:
 def patterns(content: bytes) -> Iterator[Pattern]:
     """Yield the patterns of a file.
 
-    >>> [(one.anchored, one.folders, one.ignores) for one in patterns(b"# all\\n*.log\\n!/keep/\\n")]
+    >>> [(p.anchored, p.folders, p.ignores) for p in patterns(b"# all\\n*.log\\n!/keep/\\n")]
     [(False, False, True), (True, True, False)]
     """
     for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
@@ -107,7 +107,7 @@ def patterns(content: bytes) -> Iterator[Pattern]:
 
 @lru_cache(maxsize=10_000)
 def _compiled(text: bytes) -> re.Pattern[bytes]:
-    """Return the regular expression of a pattern; `ValueError` for one that matches nothing."""
+    """Return the regular expression of a pattern; raise `ValueError` if it matches nothing."""
     text = text.removeprefix(b"/")
     special = WILDCARD.search(text)
     plain = len(text) if special is None else special.start()  # git compares this part first, then begins anew
@@ -147,12 +147,12 @@ def _tokens(text: bytes) -> Iterator[bytes]:
 
 
 def _joined(tokens: Iterable[bytes]) -> bytes:
-    """Return the regular expression of a pattern, whose time is at most the length of a path times its own.
+    """Return the regular expression of a pattern; a match takes at most time O(length of path * length of pattern).
 
-    The first place where the part after a wildcard matches leaves the most to the parts behind it, so an atomic group
-    keeps it. Only the last part may move: that of a star to the next slash, that of the folders to the end.
+    The first place where the part after a wildcard matches leaves the most text for the later parts, so an atomic group
+    keeps it. Only the last part may move: after a star to the next slash, after `**/` to the end.
     """
-    places: list[bytes] = [b""]  # of each `**/` and what follows it
+    places: list[bytes] = [b""]  # each `**/` with the text after it
     segment: list[bytes] = [b""]  # the parts between stars
     for token in tokens:
         if token == STAR:
@@ -180,18 +180,18 @@ def _segment(parts: list[bytes]) -> bytes:
 
 
 def _group(text: bytes, at: int) -> tuple[bytes, int]:
-    """Return the regular expression of a bracket group, whose content begins `at`, and the position after it."""
+    """Return the regular expression of the bracket group whose content begins `at`, and the position after it."""
     negated = text[at : at + 1] in (b"!", b"^")
     at += negated
-    members, first, before = b"", True, b""
+    members, first, start = b"", True, b""
     while first or text[at : at + 1] != b"]":
         first = False
         if text[at : at + 2] == b"[:" and (end := text.find(b":]", at + 2)) > 0 and b"]" not in text[at + 2 : end]:
             if (name := text[at + 2 : end]) not in CHARACTER_CLASSES:
                 raise ValueError("an unknown class of characters")
-            members, before, at = members + CHARACTER_CLASSES[name], b"", end + 2
+            members, start, at = members + CHARACTER_CLASSES[name], b"", end + 2
             continue
-        is_range = text[at : at + 1] == b"-" and before and text[at + 1 : at + 2] not in (b"", b"]")
+        is_range = text[at : at + 1] == b"-" and start and text[at + 1 : at + 2] not in (b"", b"]")
         at += bool(is_range)
         at += text[at : at + 1] == b"\\"
         byte = text[at : at + 1]
@@ -199,10 +199,10 @@ def _group(text: bytes, at: int) -> tuple[bytes, int]:
             raise ValueError("a group that does not end")
         at += 1
         if is_range:
-            members += re.escape(before) + b"-" + re.escape(byte) if before <= byte else b""
-            before = b""
+            members += re.escape(start) + b"-" + re.escape(byte) if start <= byte else b""
+            start = b""
         else:
-            members, before = members + re.escape(byte), byte
+            members, start = members + re.escape(byte), byte
     content = b"^" if negated else b""
     if not members:
         return (b"." if negated else b"(?!)"), at + 1

@@ -1,7 +1,7 @@
 """Values that a type hint allows.
 
-pydantic's `TypeAdapter` has an error for each part of a union and takes no integers of NumPy, and the command line
-needs words and limits as values: its checks would be more lines.
+pydantic's `TypeAdapter` reports an error for each part of a union and refuses NumPy's integers, and the command line
+needs words and limits as values. With it, the checks would take more lines.
 """
 
 from __future__ import annotations
@@ -41,26 +41,31 @@ class Values:
 
     @classmethod
     def of(cls, hint: object) -> Values | None:
-        """Return the values of a type hint; None for a hint that is not checked, as of texts and objects."""
+        """Return the values of a type hint; None for a hint that is not checked, such as `str` or a class."""
         kind, inner = get_origin(hint), get_args(hint)
         if kind is Annotated:
-            found = cls.of(inner[0])
+            values = cls.of(inner[0])
             limits = tuple(
-                (sign, getattr(one, sign)) for one in inner[1:] for sign in COMPARISONS if hasattr(one, sign)
+                (sign, getattr(limit, sign)) for limit in inner[1:] for sign in COMPARISONS if hasattr(limit, sign)
             )
-            return found and replace(found, limits=found.limits + limits)
+            return values and replace(values, limits=values.limits + limits)
         if kind in (Union, UnionType):
-            alternatives = [cls.of(one) for one in inner if one is not NoneType]
-            return _joined([one for one in alternatives if one], NoneType in inner) if all(alternatives) else None
+            alternatives = [cls.of(part) for part in inner if part is not NoneType]
+            return (
+                _joined([values for values in alternatives if values], NoneType in inner) if all(alternatives) else None
+            )
         if kind is Sequence:
-            found = cls.of(inner[0])
-            return cls(items=found) if found and found.limits else None
+            items = cls.of(inner[0])
+            return cls(items=items) if items and items.limits else None
         if hint is bool or kind is Literal:
             return cls(words=inner or (True, False))
         return cls(number=hint) if hint in (int, float) else None
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a value of the argument `name`, NumPy's numbers as Python's; `ArgumentError` for any other value."""
+        """Return the value of the argument `name`, with Python's numbers for NumPy's.
+
+        Raises `ArgumentError` for a value that is not among these values.
+        """
         value = value.item() if getattr(value, "ndim", None) == 0 else value
         if (value is None and self.optional) or (isinstance(value, str | int) and value in self.words):
             return value
@@ -88,20 +93,20 @@ class Values:
 
     @property
     def short(self) -> str:
-        """The limits in signs."""
+        """The limits as signs."""
         return ", ".join(f"{COMPARISONS[sign][2]} {limit:g}" for sign, limit in self.limits)
 
 
 def _joined(alternatives: Sequence[Values], optional: bool) -> Values:
-    words = tuple(word for one in alternatives for word in one.words)
-    number = next((one.number for one in alternatives if one.number), None)
-    limits = tuple(limit for one in alternatives for limit in one.limits)
-    items = next((one.items for one in alternatives if one.items), None)
-    return Values(words, number, limits, items, optional or any(one.optional for one in alternatives))
+    words = tuple(word for values in alternatives for word in values.words)
+    number = next((values.number for values in alternatives if values.number), None)
+    limits = tuple(limit for values in alternatives for limit in values.limits)
+    items = next((values.items for values in alternatives if values.items), None)
+    return Values(words, number, limits, items, optional or any(values.optional for values in alternatives))
 
 
 def goes_with(main: str, *others: str) -> Callable[[Mapping[str, object]], None]:
-    """Return the rule that raises `ArgumentError` if one of the `others` is given without the option `main`.
+    """Return a rule that raises `ArgumentError` if one of the `others` is given without the option `main`.
 
     >>> goes_with("sort", "sort_hits")({"sort_hits": 5})
     Traceback (most recent call last):

@@ -76,7 +76,7 @@ def page(title: str, sections: Sequence[Section]) -> str:
     >>> "<td>&lt;b&gt;</td>" in page("terms", [Section("wacky", ["one term", Table("", ["term"], [["<b>"]])])])
     True
     """
-    body = "\n".join(f"<h2>{escape(one.heading)}</h2>\n" + "\n".join(map(_part, one.parts)) for one in sections)
+    body = "\n".join(f"<h2>{escape(part.heading)}</h2>\n" + "\n".join(map(_part, part.parts)) for part in sections)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
@@ -90,7 +90,7 @@ def _shown(value: object) -> str:
     ('a, b', 'yes', '–', '100')
     """
     if isinstance(value, list):
-        return ", ".join(str(one) or NONE for one in value) or NONE
+        return ", ".join(str(item) or NONE for item in value) or NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
     return NONE if value is None else str(value)

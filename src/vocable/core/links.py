@@ -1,8 +1,8 @@
 """Links in the folders that vocable writes: they are refused by name, and nothing is written through them.
 
-A link in a copied or unpacked folder may lead to any file of its reader. Whatever is written or truncated in a
-collection, a work folder or a published site is therefore a regular file. Links that a user names as an output are
-followed (`storage.target_of`).
+A link in a copied or unpacked folder may lead to any file of the user who opens it. Therefore vocable writes and
+truncates only regular files in a collection, a work folder or a published site. Links that a user names as an output
+are followed (`storage.target_of`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from vocable.errors import VectorsError
 
-# Neither exists on Windows, where `refuse_link` looks at the path before it is opened.
+# Windows has neither flag; there `refuse_link` looks at the path before it is opened.
 GUARDED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe would block
 
 
 def refuse_link(path: Path) -> None:
-    """Raise `VectorsError` if a path is a link, or anything else than a file or a folder; it may be missing."""
+    """Raise `VectorsError` if a path exists and is neither a regular file nor a folder, for example a link."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -31,7 +31,7 @@ def refuse_link(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise the errors of `refuse_link` for everything in a folder, which may be missing."""
+    """Call `refuse_link` for everything in a folder, which may be missing."""
     folders = [folder]
     while folders:
         try:
@@ -46,7 +46,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a regular file with flags of `os.open`, and return its descriptor; a link raises as in `refuse_link`."""
+    """Open a regular file with flags of `os.open`, and return its descriptor; refuse a link as `refuse_link` does."""
     refuse_link(path)
     try:
         descriptor = os.open(path, flags | GUARDED, 0o666)

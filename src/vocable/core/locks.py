@@ -1,6 +1,6 @@
 """Locks on files and folders; they end with the process, and file systems without locks are tolerated.
 
-The library filelock locks no folders, names no holder, and refuses file systems whose locks fail.
+The library filelock cannot lock folders, does not name the holder, and refuses file systems whose locks fail.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def holding(path: Path) -> Iterator[None]:
 
 
 def lock_file(path: Path, advice: str, patience: float = 0.0) -> int:
-    """Lock a file, which is made if it is missing, and return the descriptor for `unlock_file`.
+    """Lock a file, create it if it is missing, and return the descriptor for `unlock_file`.
 
     While locked, the file names its holder. The lock ends with the process; file systems without locks are tolerated.
 
     Raises:
         InUseError: another process has held the lock for `patience` seconds; the message ends with `advice`.
-        VectorsError: the path is a link, which would be emptied through it.
+        VectorsError: the path is a link, whose target would be emptied.
     """
     descriptor, until = open_regular(path, os.O_RDWR | os.O_CREAT), time.monotonic() + patience
     while fcntl is not None:
@@ -78,7 +78,7 @@ def lock_file(path: Path, advice: str, patience: float = 0.0) -> int:
 
 
 def unlock_file(descriptor: int) -> None:
-    """Release a lock of `lock_file`; in a forked child, which holds no locks, do nothing."""
+    """Release a lock that `lock_file` took; do nothing in a forked child, which holds no locks."""
     if descriptor in _locks:
         _locks.discard(descriptor)
         with suppress(OSError):

@@ -18,7 +18,7 @@ class WorkerPool(ProcessPoolExecutor):
     """Spawned workers that do not import the caller's script, so that it needs no `if __name__ == "__main__"`."""
 
     def submit(self, *args: Any, **kwargs: object) -> Any:
-        """Schedule a call; the first calls start the workers, which import the `__main__` module of that moment."""
+        """Schedule a call; hide `__main__`, because the first calls start the workers, which would import it."""
         main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
         try:
             return super().submit(*args, **kwargs)
@@ -28,7 +28,7 @@ class WorkerPool(ProcessPoolExecutor):
 
 @contextmanager
 def worker_pool(workers: int, start: Callable[..., object], *args: object) -> Iterator[WorkerPool]:
-    """Yield a pool whose workers first call `start(*args)`; they end with the block, and with this process."""
+    """Yield a pool whose workers first call `start(*args)`; the workers end with the block or with this process."""
     others = active_children()
     pool = WorkerPool(workers, get_context("spawn"), initializer=_begin, initargs=(start, args))
     try:
@@ -43,13 +43,13 @@ def worker_pool(workers: int, start: Callable[..., object], *args: object) -> It
 
 
 def _begin(start: Callable[..., object], args: tuple[object, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that began this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     Thread(target=_end_with_parent, daemon=True).start()
     start(*args)
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends, however that happens: the pool's pipes stay open without it."""
+    """End this process when its parent ends, even by a kill: the pool's pipes would stay open."""
     parent = parent_process()
     if parent is not None:
         parent.join()

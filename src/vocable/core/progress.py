@@ -41,8 +41,8 @@ class _Rate(ProgressColumn):
 def progress(title: str, total: int | None = None, *, console: Console | None = None) -> Iterator[Callable[..., None]]:
     """Show a bar, and yield `advance(done)`, which moves it by `done` of `total` steps.
 
-    `advance(done, more=text)` also shows a text. The bar appears after a second and disappears at the end; without a
-    total it counts. Inside another progress nothing is shown.
+    `advance(done, more=text)` also shows a text. The bar appears after a second and disappears at the end. Without a
+    total it shows the count of steps. A progress inside another progress shows nothing.
     """
     if not _shown.acquire(blocking=False):
         yield lambda done, more="": None
@@ -74,7 +74,7 @@ def _bar(title: str, total: int | None, console: Console) -> Iterator[Callable[.
 
 @contextmanager
 def _lines(title: str, total: int | None, console: Console) -> Iterator[Callable[..., None]]:
-    """Log the progress every `INTERVAL` seconds from a thread, since a step may take longer."""
+    """Log the progress every `INTERVAL` seconds, from a thread because a single step may take longer."""
     count, text, ended, start = 0, "", Event(), time.monotonic()
 
     def advance(done: int, more: str = "") -> None:
@@ -105,7 +105,7 @@ def without_progress() -> Iterator[None]:
 
 
 def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items and show the progress; `total` is by default len(items), if they have a length."""
+    """Yield the items and show the progress; `total` defaults to len(items) if they have a length."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with progress(title, total) as advance:

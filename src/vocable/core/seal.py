@@ -1,7 +1,7 @@
 """Seals of folders: size, time and digest of each file, to notice damage before the folder is used again.
 
-A change of the folder breaks the seal first and seals the folder again at its end. A folder without a seal was left by
-an interrupted change.
+A change of the folder removes the seal first and writes a new seal at the end. A folder without a seal was left by an
+interrupted change.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Seal(NamedTuple):
     files: dict[str, SealedFile]
 
 
-def seal(folder: Path, inner: str, documents: int, *, settled: bool, before: Seal | None = None) -> None:
-    """Seal the folder `inner` of a folder; files unchanged since the seal `before` are not read again."""
-    known = before.files if before is not None else {}
+def seal(folder: Path, inner: str, documents: int, *, settled: bool, previous: Seal | None = None) -> None:
+    """Seal the folder `inner` of a folder; do not read files again that are unchanged since the `previous` seal."""
+    known = previous.files if previous is not None else {}
     files = {name: _state(folder / inner / name, known.get(name)) for name in _names(folder / inner)}
     write_record(folder / SEAL, Seal(documents, settled, files))
 
@@ -59,38 +59,38 @@ def break_seal(folder: Path) -> None:
 def check_seal(folder: Path, inner: str) -> Seal | None:
     """Compare the files in `inner` with the seal of a folder, and return the seal; None without a seal.
 
-    A file of the same size and time counts as unchanged; all others are read.
+    A file with the sealed size and time counts as unchanged; all other files are read.
 
     Raises:
         VectorsError: a file is missing, new or changed, or the seal is unreadable.
     """
     if not (folder / SEAL).exists():
         return None
-    found = read_record(folder / SEAL, Seal)
+    sealed = read_record(folder / SEAL, Seal)
     names = set(_names(folder / inner))
-    if differing := names ^ found.files.keys():
+    if differing := names ^ sealed.files.keys():
         name = min(differing)
         what = "should not be there" if name in names else "is missing"
         raise VectorsError(f"{folder}: the index is damaged: {inner}/{name} {what}")
     read = 0
-    for name, expected in found.files.items():
+    for name, expected in sealed.files.items():
         state = _state(folder / inner / name, expected)
         if state[::2] != expected[::2]:
             raise VectorsError(f"{folder}: the index is damaged: {inner}/{name} has changed")
         read += state.size if state != expected else 0
     if read > RESEAL and os.access(folder, os.W_OK):  # a copy of the folder: record its times
-        seal(folder, inner, found.documents, settled=found.settled, before=found)
-    return found
+        seal(folder, inner, sealed.documents, settled=sealed.settled, previous=sealed)
+    return sealed
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the paths of all files in a folder, sorted, without hidden files, which are left by interrupted writes."""
+    """Return the sorted paths of the files in a folder, except hidden files, which interrupted writes leave."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
     return sorted(path.as_posix() for path in paths if not any(part[0] == "." for part in path.parts))
 
 
 def _state(path: Path, known: SealedFile | None) -> SealedFile:
-    """Return the state of a file, with its `known` digest if size and time are the known ones."""
+    """Return the state of a file; reuse the digest of the `known` state if size and time agree with it."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):  # links and pipes are not read
         return SealedFile(-1, 0, "")
@@ -100,9 +100,9 @@ def _state(path: Path, known: SealedFile | None) -> SealedFile:
 
 
 def _digest(path: Path) -> str:
-    """Return the digest of the content of a file; of JSON, independent of the order of the keys.
+    """Return the digest of the content of a file; for JSON, the order of the keys does not matter.
 
-    Blocks of zeros, most of a sparse file, are skipped.
+    Blocks of zeros, which fill most of a sparse file, are skipped.
     """
     digest, start = blake2b(digest_size=16), 0
     if path.suffix == ".json":

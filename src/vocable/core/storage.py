@@ -46,7 +46,7 @@ def path_name(value: object, name: str) -> str:
 
 
 def check_file(path: StrPath) -> Path:
-    """Return the path of a file to write, or the target of a link; called before the work that fills it.
+    """Return the path of a file to write, or the target of a link; call this before the work that fills the file.
 
     Raises:
         ArgumentError: the path has no name, is a folder, a device or a broken link, or its folder is missing.
@@ -83,8 +83,8 @@ def target_of(path: StrPath) -> Path:
 def replacing(path: StrPath) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` when the block ends without an error.
 
-    It is written as `.NAME.RANDOM.part`, forced to disk and renamed. The new file has the mode of the old one; of a
-    link the target is replaced. Raises the errors of `check_file`.
+    It is written as `.NAME.RANDOM.part`, forced to disk and renamed. The new file has the mode of the old file. If
+    `path` is a link, its target is replaced. Raises the errors of `check_file`.
     """
     target = check_file(path)
     with part_of(target, partial(Path.touch, exist_ok=False)) as part:
@@ -109,7 +109,7 @@ def part_of(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
 
 
 def _made(target: Path, make: Callable[[Path], object], stack: ExitStack) -> Path:
-    """Make and lock a part; make another one if a process that removed leftovers took it before it was locked."""
+    """Make and lock a part; start again if another process removed it as a leftover before it was locked."""
     while True:
         part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
         stack.callback(remove_path, part)
@@ -164,9 +164,9 @@ def refuse_existing(output: Path) -> None:
 def replacing_folder(path: StrPath, settings: Mapping[str, object] | None = None) -> Iterator[Path]:
     """Make a folder that appears at `path` when the block ends without an error.
 
-    The block gets the empty folder `.NAME.RANDOM.part` beside `path`, which is forced to disk and renamed, or removed
-    after an error. Missing parents are made. `settings` are written into the folder for `finished`. Raises the errors
-    of `refuse_taken`.
+    The block gets the empty folder `.NAME.RANDOM.part` next to `path`. After the block the folder is forced to disk and
+    renamed; after an error it is removed. Missing parents are made. `settings` are written into the folder, where
+    `finished` reads them. Raises the errors of `refuse_taken`.
     """
     target = target_of(path)
     refuse_taken(target)
@@ -198,14 +198,14 @@ def force_to_disk(path: Path) -> None:
 
 
 def force_all_to_disk(path: Path) -> None:
-    """Wait until a folder and everything in it are on disk; files become as readable as their folders."""
+    """Wait until a folder and everything in it are on disk; give files the read permissions of their folders."""
     for inner in (*path.rglob("*"), path):
         _follow_umask(inner)
         force_to_disk(inner)
 
 
 def _follow_umask(path: Path) -> None:
-    """Give a file the mode that the umask gave to its folder: safetensors writes files for their owner alone."""
+    """Give a file the permissions that the umask gave its folder: safetensors writes files for their owner alone."""
     mode = path.lstat().st_mode
     granted = path.parent.stat().st_mode & (stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH)
     if stat.S_ISREG(mode) and mode | granted != mode:
@@ -252,10 +252,10 @@ def refuse_taken(output: Path) -> None:
 def resumable(
     output: StrPath, settings: Mapping[str, object], *, name: str = SETTINGS, anew: bool = False
 ) -> Iterator[Path]:
-    """Yield the locked work folder `OUTPUT.partial`: a new one, or the one of an interrupted run with equal settings.
+    """Yield the locked work folder `OUTPUT.partial`, new or left by an interrupted run with equal settings.
 
-    After an error or a kill the folder stays; it is removed if nothing was written, or if a user error left nothing
-    worth resuming (`KEEP_ON_ERROR`). Of the processes that `torchrun` starts, only the first locks and checks it.
+    After an error or a kill the folder stays. It is removed if nothing was written, or if a user error left nothing
+    worth resuming (`KEEP_ON_ERROR`). Only the first of the processes that `torchrun` starts locks and checks it.
 
     Args:
         output: the file or folder to make.
@@ -297,7 +297,7 @@ def resumable(
 def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -> None:
     """Move the `result`, the work folder or a file or folder in it, to the output, and remove the work folder.
 
-    A folder contains its settings; the settings of a file are in `.NAME.settings.json` beside it, with its digest. The
+    A folder contains its settings. The settings of a file are in `.NAME.settings.json` next to it, with its digest. The
     result is forced to disk before it is renamed.
     """
     target = target_of(output)
@@ -323,7 +323,7 @@ def _unlock(target: Path) -> None:
 
 
 def _beside(file: Path, name: str) -> Path:
-    """Return the place of the settings of a result that is a file."""
+    """Return the path of the settings of a result that is a file."""
     return file.with_name(f".{file.name}.{name}")
 
 
@@ -343,7 +343,8 @@ def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTIN
     _unlock(target)
     work = partial_of(target)
     if work.is_dir():
-        with suppress(ArgumentError, VectorsError):  # of another command; otherwise left by a kill after the last step
+        # Another command's work folder raises and stays; ours was left by a kill after the last step.
+        with suppress(ArgumentError, VectorsError):
             _begun(work, settings, name)
             with locked(work):
                 _clear(work, last=name)
@@ -351,7 +352,7 @@ def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTIN
 
 
 def _begun(folder: Path, settings: Mapping[str, object], name: str, anew: bool = False) -> bool:
-    """Return whether the folder has settings; raise the errors of `resumable` if these are others."""
+    """Return whether the folder has settings; raise the errors of `resumable` if they differ from `settings`."""
     if not (folder / name).exists():
         # Hidden files are the lock, or were left by a kill.
         if folder.exists() and (not folder.is_dir() or any(path.name[0] != "." for path in folder.iterdir())):
@@ -363,31 +364,31 @@ def _begun(folder: Path, settings: Mapping[str, object], name: str, anew: bool =
     return True
 
 
-def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
-    """Yield the keys whose values differ, nested ones as a.b."""
-    for key in before.keys() | now.keys():
-        one, other = before.get(key), now.get(key)
-        if isinstance(one, dict) and isinstance(other, dict):
-            yield from (f"{key}.{inner}" for inner in differing(one, other))
-        elif one != other:
+def differing(first: Mapping[str, object], second: Mapping[str, object]) -> Iterator[str]:
+    """Yield the keys whose values differ, nested keys as a.b."""
+    for key in first.keys() | second.keys():
+        left, right = first.get(key), second.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            yield from (f"{key}.{inner}" for inner in differing(left, right))
+        elif left != right:
             yield key
 
 
-def _compare(place: Path, before: dict[str, object], settings: Mapping[str, object]) -> None:
-    """Raise `ArgumentError` if the settings `before` of a place are others."""
+def _compare(place: Path, made_from: dict[str, object], settings: Mapping[str, object]) -> None:
+    """Raise `ArgumentError` if a file or folder was made from other settings than `settings`."""
     settings = json.loads(json.dumps(dict(settings)))  # with lists for tuples, as they are read back
-    others = set(differing(before, settings))
-    if others == {INPUTS_KEY}:
+    keys = set(differing(made_from, settings))
+    if keys == {INPUTS_KEY}:
         raise ArgumentError(f"{place} was made from inputs that have changed since then: {ANOTHER}")
-    if others:
-        raise ArgumentError(f"{place} was made with other settings ({', '.join(sorted(others))}): {ANOTHER}")
+    if keys:
+        raise ArgumentError(f"{place} was made with other settings ({', '.join(sorted(keys))}): {ANOTHER}")
 
 
 @contextmanager
 def locked(work: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if it is missing; the lock of a process ends with the process.
+    """Hold the lock of a folder, and create the folder if it is missing; the lock ends with the process.
 
-    Raises `VectorsError` if the folder is a link: the lock of another folder would be removed.
+    Raises `VectorsError` if the folder is a link: the lock in its target would be removed.
     """
     refuse_link(work)
     descriptor = _take_lock(work)
@@ -408,11 +409,11 @@ def _take_lock(work: Path) -> int:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), (work / LOCK).stat()):
                     return descriptor
-            unlock_file(descriptor)  # the work was finished just now, and its lock removed
+            unlock_file(descriptor)  # another process finished the work just now and removed the lock
 
 
 def _clear(work: Path, last: str) -> None:
-    """Remove a work folder, its settings `last`: until then they tell whose it is."""
+    """Remove the content of a work folder, its settings `last`: until then they tell whose folder it is."""
     for path in list(work.iterdir()) if work.is_dir() else []:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

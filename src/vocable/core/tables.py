@@ -1,6 +1,6 @@
 """Tables as text, markdown and HTML, and formats of numbers.
 
-Text fits the width of the terminal, or COLUMNS; if stdout is not a terminal, lines have any length.
+Text fits the width of the terminal, or COLUMNS; if stdout is not a terminal, lines may have any length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.text import Text
 
 NONE = "–"
 WIDTH = 80  # columns of running text, at most
-NAME_WIDTH, LEAST_NAME_WIDTH = 40, 8  # columns of a name before it breaks, and at least
+NAME_WIDTH, LEAST_NAME_WIDTH = 40, 8  # columns at which a name breaks: preferred, and narrowest
 UNLIMITED = 1 << 20  # columns of a line that is not for a terminal
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
@@ -41,7 +41,8 @@ def text_width() -> int:
 class Table(NamedTuple):
     """A table: the first column has names, the others numbers; `notes` are lines below it.
 
-    A table that is too wide is printed in parts; `groups` are numbers of columns, after the first, that stay together.
+    A table that is too wide is printed in parts. `groups` has the size of each group of columns, after the first
+    column, that stay together.
     """
 
     title: str
@@ -76,7 +77,7 @@ class Table(NamedTuple):
         return table
 
     def text(self, width: int | None = None) -> str:
-        """Return the table for `width` columns, by default those of stdout, in parts if it is wider.
+        """Return the table for `width` columns, by default the width of stdout, in parts if it is wider.
 
         No cell is truncated: names break, and numbers may exceed the width.
 
@@ -126,7 +127,7 @@ class Table(NamedTuple):
         return self.html()
 
     def _parts(self, width: int) -> Iterator[Table]:
-        """Yield the table, or if it is too wide the first column with the groups of columns that fit."""
+        """Yield the table, or if it is too wide, parts of it: the first column with the groups of columns that fit."""
         if self._fits(width):
             yield self
             return
@@ -152,7 +153,7 @@ class Table(NamedTuple):
 
 
 class Tabled:
-    """A result that is shown as the tables and lines of its `table()`, in a notebook as HTML."""
+    """A result that is shown as the tables and lines that its `table()` returns, in a notebook as HTML."""
 
     def table(self) -> Table | Sequence[Table | str]:
         raise NotImplementedError
@@ -195,7 +196,7 @@ def has_colours() -> bool:
 
 
 def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[str]:
-    """Return a text on at most `lines` lines of `width` columns; parts that are True are bold if stdout has colours.
+    """Wrap a text to at most `lines` lines of `width` columns; parts marked True are bold if stdout has colours.
 
     >>> wrapped([("one ", False), ("two", True), (" three four", False)], 9, 2)
     ['one two', 'three …']
@@ -208,23 +209,23 @@ def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[s
         line = line.removeprefix(" ") if text.plain[-1:] in ("", " ") else line  # parts may end and begin with blanks
         text.append(visible(line), "bold" if marked else "")
     console = Console(file=StringIO(), width=width)
-    found = text.wrap(console, width)
-    if len(found) > lines:
-        found[lines - 1].rstrip()
-        found[lines - 1].append(" …")
-        found[lines - 1].truncate(width, overflow="ellipsis")
+    rows = text.wrap(console, width)
+    if len(rows) > lines:
+        rows[lines - 1].rstrip()
+        rows[lines - 1].append(" …")
+        rows[lines - 1].truncate(width, overflow="ellipsis")
     bold = has_colours()
     return [
         "".join(
-            f"{BOLD}{one.text}{PLAIN}" if bold and one.style and one.style.bold else one.text
-            for one in row.render(console)
+            f"{BOLD}{segment.text}{PLAIN}" if bold and segment.style and segment.style.bold else segment.text
+            for segment in row.render(console)
         ).rstrip()
-        for row in found[:lines]
+        for row in rows[:lines]
     ] or [""]
 
 
 def visible(text: str) -> str:
-    r"""Return the text with control characters escaped, which a terminal would obey.
+    r"""Escape the control characters of a text, which a terminal would obey.
 
     >>> print(visible("naïve \x1b[31m\u200b"))
     naïve \x1b[31m\u200b

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-# A spinning thread takes its core from the thread that it waits for as soon as another program runs on the machine.
-# Two threads on two cores encode, in texts per second on a quiet machine and beside a busy neighbour:
+# When other programs run on the machine, a spinning thread takes the core of the thread that it waits for.
+# Two threads on two cores encode this many texts per second, on a quiet machine and while another program is busy:
 #
-#     spins           quiet   beside
+#     spins           quiet     busy
 #     unbounded          91     4-14
 #     10,000             88       39
 #     1,000              76       56

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class BadLines:
-    """Counter of bad lines, which tolerates up to `limit` of them; a line that is read again counts once.
+    """Counter of bad lines that tolerates up to `limit` bad lines; a line that is read twice counts once.
 
     >>> bad = BadLines(limit=1)
     >>> bad.add("no id", source="corpus.jsonl", line=7)
@@ -47,7 +47,7 @@ class BadLines:
 
     @property
     def repeated(self) -> int:
-        """Number of lines that were skipped because they repeat an earlier one."""
+        """Number of lines that were skipped because they repeat an earlier line."""
         return sum(self._repeated.values())
 
     @property
@@ -86,16 +86,15 @@ _tolerance: ContextVar[BadLines | None] = ContextVar("tolerance", default=None)
 
 
 def tolerance() -> BadLines:
-    """Return the counter of the enclosing `tolerating` block, or a new one that tolerates none."""
+    """Return the counter of the enclosing `tolerating` block, or a new counter that tolerates no bad line."""
     return _tolerance.get() or BadLines()
 
 
 @contextmanager
 def tolerating(limit: int) -> Iterator[BadLines]:
-    """Tolerate up to `limit` bad lines in all sources that are opened in the block; skipped lines are logged at its
-    end.
+    """Tolerate up to `limit` bad lines in all sources that are opened in the block; log skipped lines at its end.
 
-    A block with limit 0 inside another block counts in the outer one.
+    A block with limit 0 inside another block uses the counter of the outer block.
 
     >>> with tolerating(3) as bad:
     ...     bad is tolerance()

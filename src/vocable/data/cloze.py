@@ -1,9 +1,9 @@
 """Training examples from texts alone: the inverse cloze task (Lee et al. 2019, arXiv 1906.00300), and random crops.
 
-A cloze query is a part of a text, of one of three kinds: keywords, one or two sentences, or a span of the length of an
-abstract. A teacher should score the pairs, since keywords also fit other texts. Crops are two spans of a text, each
-drawn by itself, so that they may overlap (Contriever, Izacard et al. 2022, arXiv 2112.09118, section 3.1). The random
-numbers depend on the text alone, and for crops on the pass, so that all runs and processes make the same examples.
+A cloze query is a part of a text: keywords, one or two sentences, or a span as long as an abstract. A teacher should
+score the pairs, since keywords also fit other texts. Crops are two spans of a text, drawn independently, so that they
+may overlap (Contriever, Izacard et al. 2022, arXiv 2112.09118, section 3.1). The random numbers depend on the text
+alone, and for crops on the pass, so that all runs and processes make the same examples.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 from bm25s.stopwords import STOPWORDS_EN
 
 TEXT_WORDS = (50, 400)  # least and most words of a text
-SENTENCE_WORDS = (5, 60)  # of a query of sentences
-SPAN_WORDS = (25, 90)  # of a long query, at most half of the text
-CROP_SHARES = (0.05, 0.5)  # of the words of a text in a crop
+SENTENCE_WORDS = (5, 60)  # least and most words of a query of sentences
+SPAN_WORDS = (25, 90)  # least and most words of a long query, which is at most half of the text
+CROP_SHARES = (0.05, 0.5)  # least and largest share of a text's words in a crop
 SHORTEST_CROPPED = 8  # words
 KEYWORD = re.compile(r"[a-z][a-z0-9-]{2,}")
 BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z(])")
@@ -32,7 +32,7 @@ class Cloze(NamedTuple):
 
 
 def cloze(text: str) -> Cloze | None:
-    """Return an example made of a text; None if it has fewer than 50 or more than 400 words, or unfit sentences.
+    """Make an example of a text; return None if it has fewer than 50 or more than 400 words, or unfit sentences.
 
     >>> cloze("too short")
     """
@@ -45,7 +45,7 @@ def cloze(text: str) -> Cloze | None:
 
 
 def crops(text: str, turn: int = 0) -> Cloze | None:
-    """Return two independent random spans of a text, others in each pass `turn`; None if it has fewer than 8 words.
+    """Return two independent random spans of a text, new in each pass `turn`; None if it has fewer than 8 words.
 
     >>> crops("too short")
     """
@@ -64,12 +64,12 @@ def _random(text: str, turn: int = 0) -> Random:
 
 
 def _keywords(text: str, rng: Random) -> Cloze | None:
-    """Return a query of two to six words from the longer half, which are rarer."""
-    found = sorted({*KEYWORD.findall(text.lower())} - {*STOPWORDS_EN}, key=lambda word: (-len(word), word))
-    found = found[: max(6, len(found) // 2)]
-    if len(found) < 2:
+    """Return a query of two to six words from the longer half of the keywords, which are rarer."""
+    words = sorted({*KEYWORD.findall(text.lower())} - {*STOPWORDS_EN}, key=lambda word: (-len(word), word))
+    keywords = words[: max(6, len(words) // 2)]
+    if len(keywords) < 2:
         return None
-    return Cloze(" ".join(rng.sample(found, min(rng.randint(2, 6), len(found)))), text)
+    return Cloze(" ".join(rng.sample(keywords, min(rng.randint(2, 6), len(keywords)))), text)
 
 
 def _sentences(text: str, rng: Random) -> Cloze | None:

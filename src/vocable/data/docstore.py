@@ -79,7 +79,7 @@ class TextStore:
 
 
 def text_store(path: Path, texts: Callable[[], Iterable[tuple[str, str]]]) -> TextStore:
-    """Open the store at `path`; a missing file is first made, atomically, of distinct ids and their texts."""
+    """Open the store at `path`; if it is missing, first write it atomically from distinct ids and their texts."""
     if not path.is_file():
         work = partial_of(path)
         work.parent.mkdir(parents=True, exist_ok=True)

@@ -25,15 +25,15 @@ from vocable.data.pages.webpage import web_page
 from vocable.data.records import Document, MalformedError
 from vocable.errors import ArgumentError, DataError
 
-SHOWN = 5  # endings of files, or names, that are left out
+SHOWN = 5  # endings or names of unread files in a message
 EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"
-# Most of a page: 100 kB of Markdown made to be slow take a second, 16 MB of HTML a minute and 1.9 GB of memory.
+# Limits of a page: 100 kB of adversarial Markdown take a second, 16 MB of HTML a minute and 1.9 GB of memory.
 MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".rst": 4, ".html": 16, ".htm": 16}
 PART = "~"  # before the number of a part of a large section, in its id
 
 
 class FolderItem(NamedTuple):
-    """A document of a folder as a row, or the fault of a file, with the place in the folder's files."""
+    """A document of a folder as a row, or the fault of a file, with its file and line."""
 
     file: str
     line: int
@@ -42,26 +42,26 @@ class FolderItem(NamedTuple):
 
 
 def check_folder(folder: Path) -> tuple[FolderFiles, str]:
-    """Return the files of a folder of documents, and a line about files of other kinds, "" if there are none.
+    """Return the files of a folder of documents, and a line about files of other kinds ("" without such files).
 
     Raises:
-        DataError: a folder cannot be read, or has no file that is read.
+        DataError: a folder cannot be read, or has no readable file.
     """
     source = str(folder)
     try:
-        found = files_of(folder)
+        files = files_of(folder)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", source=_shown(error.filename or source)) from error
-    left_out = _left_out(found)
-    if not found.files:
-        there = f"it has only {left_out}" if left_out else "it has none"
-        raise DataError(f"a folder of documents has files in {', '.join(ENDINGS)}: {there}", source=source)
-    return found, f"{left_out} left out" if left_out else ""
+    left_out = _left_out(files)
+    if not files.files:
+        present = f"it has only {left_out}" if left_out else "it has none"
+        raise DataError(f"a folder of documents has files in {', '.join(ENDINGS)}: {present}", source=source)
+    return files, f"{left_out} left out" if left_out else ""
 
 
-def _left_out(found: FolderFiles) -> str:
-    """Return the numbers of files and folders that are not read, with some of their endings or names."""
-    others, hidden = found.others, +found.hidden
+def _left_out(files: FolderFiles) -> str:
+    """Return the numbers of unread files and folders, with their most frequent endings or names."""
+    others, hidden = files.others, +files.hidden
     counts = [f"{counted(others.total(), 'file')} of other kinds ({_names(others)})"] * bool(others)
     if hidden:
         number = counted(hidden.total(), "hidden file or folder", "hidden files or folders")
@@ -75,9 +75,9 @@ def _names(counts: Counter[str]) -> str:
 
 
 def folder_items(folder: Path, files: Sequence[str]) -> Iterator[FolderItem]:
-    """Yield the documents of the files of a folder, and the faults of files that are left out.
+    """Yield the documents of the files of a folder, and the faults of files that cannot be read as text.
 
-    A warning tells of files whose front matter is read as text.
+    Log a warning about files whose front matter is read as text.
 
     Raises:
         DataError: a file cannot be read, or no file has a text.
@@ -95,14 +95,14 @@ def folder_items(folder: Path, files: Sequence[str]) -> Iterator[FolderItem]:
 
 
 def item_row(number: int, item: FolderItem) -> Row | None:
-    """Return the row of an item; `MalformedError` for a fault."""
+    """Return the row of an item; raise `MalformedError` for a fault."""
     if item.fault:
         raise MalformedError(item.fault)
     return item.row
 
 
 def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderItem]:
-    """Yield the documents of a file; a message about front matter that is read as text goes to `remarks`."""
+    """Yield the documents of a file; append a message to `remarks` if its front matter is read as text."""
     path = folder / file
     shown = _shown(str(path))
     try:
@@ -128,7 +128,7 @@ def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderI
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file, with line ends \\n and without a byte-order mark; `PageError` if it is none."""
+    """Return the text of a file, with line ends \\n and without a byte-order mark; raise `PageError` if unreadable."""
     limit = line_limit()
     megabytes = MARKUP_MEGABYTES.get(path.suffix.lower(), limit.megabytes)
     most = min(megabytes << 20, limit.bytes)
@@ -172,12 +172,12 @@ READERS: dict[str, Callable[[str], Page]] = {
 
 
 def _shown(path: str) -> str:
-    """Return a path for a message; bytes that are not UTF-8 are escaped."""
+    """Return a path for a message, with bytes that are not UTF-8 escaped."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def with_urls(documents: Iterable[Document], source: str, base_url: str) -> Iterator[Document]:
-    """Return the documents of a folder with the address of their section as field `url`, below `base_url`.
+    """Return the documents of a folder with a field `url`: the address of their section below `base_url`.
 
     Raises:
         ArgumentError: the source is not a folder, or the address does not begin with http:// or https://.
@@ -208,7 +208,7 @@ def _with_url(document: Document, base: str) -> Document:
 
 
 def published(file: str) -> str:
-    """Return the address of a file's page as MkDocs and Sphinx publish it, from the top of the site.
+    """Return the address of a file's page on a site by MkDocs or Sphinx, relative to the top of the site.
 
     >>> [published(file) for file in ("a/b.md", "a/index.md", "README.md", "a/b.rst", "a/b.html")]
     ['a/b/', 'a/', '', 'a/b.html', 'a/b.html']

@@ -53,17 +53,17 @@ class Kind(Generic[R_co]):
 
     Args:
         name: its name in messages.
-        record: makes a record of a row.
+        record: turns a row into a record.
         names: column names that make the first line of a table a header.
         columns: column names of a table without a header, by the number of fields of a line.
         fields: the expected fields of a row, for messages.
         layout: the expected layout of a line of a table, for messages.
-        published: makes a record of a row of a published collection, if that differs.
-        key: attributes that identify a record: two records with equal keys must be equal. Without a key all may repeat.
+        published: turns a row of a published collection into a record, if `record` does not.
+        key: attributes that identify a record: records with equal keys must be equal; () lets records repeat.
         differs: the difference between two records with equal keys, for messages.
         further: keep columns that are not among `names`.
         lines: a .txt file has one text per line.
-        rest: column of the further fields of a line: a list if there are several.
+        rest: column of the further fields of a line; its value is a list if there are several.
         spaces: fields are separated by white space, not only by tabs; a line that begins with # is a comment, and the
             file may have any name.
     """
@@ -139,13 +139,13 @@ def _published_document(row: Row) -> Document:
 
 
 def structured(name: str, value: object) -> Any:
-    """Return a value, parsed if it is a text with a JSON list or object, as tables have them.
+    """Parse a text that is a JSON list or object, as in the cells of tables; return any other value unchanged.
 
     >>> structured("tags", '["a", "b"]'), structured("note", "[sic]")
     (['a', 'b'], '[sic]')
 
     Raises:
-        MalformedError: the text is a list or object as Python prints it.
+        MalformedError: the text is a list or dict as Python prints it.
     """
     if not isinstance(value, str) or (text := value.strip())[:1] + text[-1:] not in ("[]", "{}"):
         return value
@@ -161,13 +161,13 @@ def structured(name: str, value: object) -> Any:
 
 
 def _json_value(value: object, depth: int = MAX_DEPTH) -> Any:
-    """Return a value as a JSON value; others, such as dates, become texts."""
+    """Return a value as a JSON value; values of other types, such as dates, become texts."""
     if not depth and isinstance(value, Mapping | list | tuple):
         raise MalformedError(f"a field is nested more than {MAX_DEPTH} deep")
     if isinstance(value, Mapping):
-        return {str(name): _json_value(one, depth - 1) for name, one in value.items()}
+        return {str(name): _json_value(inner, depth - 1) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(one, depth - 1) for one in value]
+        return [_json_value(item, depth - 1) for item in value]
     finite = not isinstance(value, float) or math.isfinite(value)
     return value if value is None or (isinstance(value, str | int | float) and finite) else str(value)
 
@@ -224,7 +224,7 @@ def _number(value: object) -> float:
 
 
 def decimal(text: str) -> float:
-    """Return the number in a text; `ValueError` also for 1_0 and for digits beyond ASCII, which `float` takes."""
+    """Return the number in a text; unlike `float`, raise `ValueError` for 1_0 and for digits beyond ASCII."""
     if "_" in text or not text.isascii():
         raise ValueError(f"not a number: {text!r}")
     return float(text)
@@ -254,7 +254,7 @@ def _scored_document(row: Row) -> ScoredDoc:
 
 
 def _found(row: Row) -> ScoredDoc:
-    """Return a hit of a run. The tag may contain blanks; more fields because of a blank in an id are an error."""
+    """Return a hit of a run. The tag may contain blanks; an id with a blank is an error."""
     from ir_measures import ScoredDoc
 
     if "words" in row and not (row["rank"].isdecimal() and not _is_number(row["tag"])):

@@ -32,7 +32,7 @@ class LineLimit(NamedTuple):
 
 
 def line_limit() -> LineLimit:
-    """Return the limit that the environment sets; `ArgumentError` if it is no number of megabytes."""
+    """Return the limit that the environment sets; raise `ArgumentError` if it is not a number of megabytes."""
     limit = os.environ.get(MAX_LINE, "64")
     if not limit.isdecimal() or not 0 < (megabytes := int(limit)) < 1 << 20:
         raise ArgumentError(
@@ -79,7 +79,7 @@ def typed_row(number: int, raw: bytes) -> Row:
 
 
 class TableRow:
-    """Parser of the lines of a table; the columns are named by a header or known by their number.
+    """Parser of the lines of a table; a header names the columns, or their number tells them.
 
     >>> from vocable.data.kinds import QUERY
     >>> row = TableRow(QUERY)
@@ -103,7 +103,7 @@ class TableRow:
         return None if not begun and self._is_header(line, fields) else self._row(fields)
 
     def _is_header(self, line: str, fields: list[str]) -> bool:
-        """Return whether a first line names the columns of the others."""
+        """Return whether the first line names the columns."""
         names = tuple(field.lower() for field in fields)
         if not (len(set(names)) == len(fields) > 1 and self.kind.names.issuperset(names)):
             return False

@@ -1,10 +1,10 @@
 """The built-in corpus: the documentation of Python's standard library, and a known-item test.
 
 The documents are the distinct docstrings of public modules, classes, functions and methods, with the dotted name
-(`json.dumps`) as id: some thousands, which vary a little between Python versions. Modules in Python are parsed and not
+(`json.dumps`) as id: a few thousand, slightly different in each Python version. Modules in Python are parsed and not
 imported, so that none of their code runs; modules in C are imported.
 
-A query of the test is the first sentence of a document, which the document then lacks.
+A query of the test is the first sentence of a document, and the sentence is removed from the document.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Named = tuple[str, object]  # a dotted name and its docstring, if it is a str
 
 
 class KnownItem(NamedTuple):
-    """A document with a query: its name, its first sentence, the rest of its text, and its split."""
+    """A document with a query: its name, its first sentence (the query), the rest of its text, and its split."""
 
     id: str
     sentence: str
@@ -59,22 +59,22 @@ class KnownItem(NamedTuple):
 @cache
 def documents() -> tuple[Document, ...]:
     """Return all documents, with their whole texts, in the order of their names."""
-    found: dict[str, str] = {}
-    texts: set[str] = set()
+    texts_of: dict[str, str] = {}
+    keys: set[str] = set()
     for name, docstring in (*_parsed(), *_imported()):
         text = cleandoc(docstring).strip() if isinstance(docstring, str) else ""
         key = _normalized(text)
-        if divide(text)[0] and name not in found and key not in texts:
-            found[name] = text
-            texts.add(key)
-    return tuple(Document(name, found[name], title=name) for name in sorted(found))
+        if divide(text)[0] and name not in texts_of and key not in keys:
+            texts_of[name] = text
+            keys.add(key)
+    return tuple(Document(name, texts_of[name], title=name) for name in sorted(texts_of))
 
 
 @cache
 def known_items() -> tuple[KnownItem, ...]:
-    """Return the documents with a query: the first sentence and the rest have enough words and are both unique.
+    """Return the documents with a query: their first sentences and their rests have enough words and are unique.
 
-    So a query has one answer and one split.
+    Thus a query has one answer and one split.
     """
     parts = {document.id: divide(document.text) for document in documents()}
     sentences = Counter(_normalized(sentence) for sentence, _ in parts.values())
@@ -90,9 +90,9 @@ def known_items() -> tuple[KnownItem, ...]:
 
 
 def known_item_documents() -> Iterator[Document]:
-    """Return all documents for the test: without the sentence that is a query.
+    """Return all documents for the test, without the sentences that are queries.
 
-    They have no titles, since a dotted name repeats words of the sentence.
+    The documents have no titles, since a dotted name repeats words of the sentence.
     """
     rests = {item.id: item.rest for item in known_items()}
     return (Document(document.id, rests.get(document.id, document.text)) for document in documents())
@@ -120,7 +120,7 @@ def split_of(name: str) -> str:
 
 
 def divide(text: str) -> tuple[str, str]:
-    """Return the first sentence of a docstring, on one line, and the rest, without a leading signature.
+    """Return the first sentence of a docstring, on one line, and its rest, both without a leading signature.
 
     >>> divide("len(obj)\\n\\nReturn the length, e.g. of a list.  It is\\nat least 0.\\n\\nNever negative.")
     ('Return the length, e.g. of a list.', 'It is\\nat least 0.\\n\\nNever negative.')

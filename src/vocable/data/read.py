@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PICKLES = (".pkl", ".pickle")
-JUDGED = ("beir", "ir_datasets", "pydocs")  # sources with judgments in place of examples
+JUDGED = ("beir", "ir_datasets", "pydocs")  # sources with judgments instead of examples
 
 
 def read_corpus(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Document]:
     """Return the documents of a source (`vocable.data` lists the kinds of sources), one at a time.
 
-    `bad` tolerates and counts bad lines; by default the enclosing `tolerating` block does, or the first bad line
-    raises. Repeated lines are skipped. Published collections ("beir:", "ir_datasets:", "hf:") may have documents
-    without text.
+    `bad` tolerates and counts bad lines. By default the enclosing `tolerating` block does; without a block, the first
+    bad line raises. Repeated lines are skipped. Published collections ("beir:", "ir_datasets:", "hf:") may have
+    documents without text.
 
     Raises:
         DataError: the source is missing (at once), or a line is bad or the file damaged (when it is reached).
@@ -56,18 +56,19 @@ def read_corpus(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Doc
 def read_queries(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Query]:
     """Return the queries of a source; arguments and errors as in `read_corpus`.
 
-    The query file of a BEIR folder holds the queries of all splits; `beir:DIR#train` has the judged ones of its split.
+    The query file of a BEIR folder holds the queries of all splits; `beir:DIR#train` yields the queries that the split
+    `train` judges.
     """
     return _read(source, QUERY, bad)
 
 
 def read_collection(source: StrPath) -> Iterator[Document]:
-    """Return the documents of a source that is read like a published collection; errors as in `read_corpus`."""
+    """Read a source like a published collection, and return its documents; errors as in `read_corpus`."""
     return records(open_source(path_name(source, "a source"), DOCUMENT)._replace(published=True), DOCUMENT, tolerance())
 
 
 def typed_queries() -> Iterator[Query]:
-    """Return the lines of standard input as queries, also blank ones; errors as in `read_corpus`."""
+    """Return the lines of standard input, blank lines included, as queries; errors as in `read_corpus`."""
     return records(standard_input(typed_row, TYPED_QUERY.layout), TYPED_QUERY, tolerance())
 
 
@@ -132,7 +133,7 @@ def _read(source: StrPath, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
 
 
 def open_source(source: str, kind: Kind[T]) -> Stream:
-    """Return the stream of a source: of a place, or of records derived from another source (`DERIVED`).
+    """Return the stream of a source, which may derive its records from another source (`DERIVED`).
 
     Raises `DataError` at once if the source is missing or has no records of this kind.
     """
@@ -158,17 +159,20 @@ def _made_rows(scheme: str, source: str) -> Iterator[Row]:
     from vocable.data.cloze import cloze, crops  # imports numba
 
     make = cloze if scheme == "cloze" else crops
-    return (made._asdict() for made in map(make, read_texts(source)) if made is not None)
+    return (pair._asdict() for pair in map(make, read_texts(source)) if pair is not None)
 
 
 def crops_of(source: str, turn: int) -> Iterator[Example] | None:
-    """Return the examples of a source `crops:TEXTS` in a pass, in the order of the first; None for other sources."""
+    """Return the examples of a source `crops:TEXTS` in a pass; None for other sources.
+
+    The order of the texts is the same in each pass.
+    """
     if parse_source(source)[0] != "crops":
         return None
     from vocable.data.cloze import crops
 
-    made = (crops(text, turn) for text in read_texts(source.partition(":")[2]))
-    return (Example(*one) for one in made if one is not None)
+    pairs = (crops(text, turn) for text in read_texts(source.partition(":")[2]))
+    return (Example(*pair) for pair in pairs if pair is not None)
 
 
 def _pair_rows(source: str) -> Iterator[Row]:
@@ -176,7 +180,7 @@ def _pair_rows(source: str) -> Iterator[Row]:
 
 
 def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
-    """Yield the records of a stream; `bad` gets the bad lines and the numbers of skipped ones."""
+    """Yield the records of a stream; record the bad lines and the numbers of repeated and empty records in `bad`."""
     make = (stream.published and kind.published) or kind.record
     key_of = attrgetter(*kind.key) if kind.key else None
     seen, judged, repeated, empty = Seen(), None, 0, 0
@@ -193,11 +197,11 @@ def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
         if record is None:
             continue
         key = None if key_of is None else key_of(record)
-        before = None if key is None else seen.add(key, cast(Iterable[object], record))
-        if before == "other":
+        earlier = None if key is None else seen.add(key, cast(Iterable[object], record))
+        if earlier == "other":
             source, line = stream.place(number, item)
             bad.add(f"{kind.duplicate(record)}, with {kind.differs}", source=source, line=line)
-        elif before == "same":
+        elif earlier == "same":
             repeated += 1
         elif judged is None or key in judged:
             empty += isinstance(record, Document) and not record.full
@@ -217,15 +221,17 @@ class Seen:
         self._keys, self._records = IdSet(), IdSet()
 
     def add(self, key: Hashable, record: Iterable[object]) -> Literal["same", "other"] | None:
-        """Add a record; return whether an earlier record with its key is the "same" or an "other", or None if none."""
+        """Add a record; return "same" if an earlier record is equal, "other" if only its key is equal, else None."""
         is_new = self._keys.add(key)
-        if self._records.add(tuple(map(str, record))):  # as texts: -1 and -2 have equal hashes, mappings none
+        if self._records.add(
+            tuple(map(str, record))
+        ):  # as texts: -1 and -2 have equal hashes, mappings cannot be hashed
             return None if is_new else "other"
         return "same"
 
 
 def _joined(corpus: Stream, queries: Stream, judgments: Stream, bad: BadLines) -> Iterator[Example]:
-    """Yield judged pairs as examples; judgments and queries are kept in memory, the corpus is not."""
+    """Yield judged pairs as examples; keep judgments and queries in memory, but not the corpus."""
     queries_of: defaultdict[str, list[str]] = defaultdict(list)
     for judgment in records(judgments, JUDGMENT, bad):
         if judgment.relevance > 0:

@@ -26,7 +26,7 @@ class Document(NamedTuple):
         return f"{self.title} {self.text}".strip()
 
     def weighed(self, title_weight: int) -> str:
-        """Return the text whose words are counted: the title as often as it weighs, then the text.
+        """Return the text whose words are counted: the title repeated `title_weight` times, then the text.
 
         >>> Document("d1", "A list is a sequence.", title="Lists").weighed(2)
         'Lists Lists A list is a sequence.'
@@ -34,16 +34,15 @@ class Document(NamedTuple):
         return f"{f'{self.title} ' * title_weight}{self.text}".strip()
 
 
-def same_document(one: Document, other: Document | None) -> bool:
-    """Return whether two documents are equal; fields are compared as JSON, in which 1 differs from true and 1.0.
+def same_document(first: Document, second: Document | None) -> bool:
+    """Return whether two documents are equal; fields are compared as JSON, where 1 differs from true and 1.0.
 
     >>> same_document(Document("d1", "A list.", fields={"n": 1}), Document("d1", "A list.", fields={"n": True}))
     False
     """
-    if other is None or one != other:
+    if second is None or first != second:
         return False
-    first, second = (json.dumps(dict(document.fields), sort_keys=True) for document in (one, other))
-    return first == second
+    return json.dumps(dict(first.fields), sort_keys=True) == json.dumps(dict(second.fields), sort_keys=True)
 
 
 class Query(NamedTuple):
@@ -56,8 +55,8 @@ class Query(NamedTuple):
 class Example(NamedTuple):
     """A training example: a query, a relevant text, and negatives.
 
-    `source` is the stem of the file that it came from, so that a batch can be drawn from one source. `scores` are those
-    of a teacher for the positive and each negative, or empty.
+    `source` is the stem of the file that it came from, so that a batch can be drawn from one source. `scores` are a
+    teacher's scores of the positive and of each negative, or ().
     """
 
     query: str
@@ -78,7 +77,7 @@ class Example(NamedTuple):
 
 
 class MinedNegatives(NamedTuple):
-    """The ids of a query's positives, and of the best other documents of each system, in order."""
+    """The ids of a query's positives, and the ids of the best other documents of each system, in order."""
 
     query_id: str
     positives: tuple[str, ...]
@@ -148,5 +147,5 @@ def _check_fields(fields: object) -> None:
 
 def _has_named_fields(value: object) -> bool:
     if isinstance(value, Mapping):
-        return all(isinstance(name, str) and _has_named_fields(one) for name, one in value.items())
+        return all(isinstance(name, str) and _has_named_fields(inner) for name, inner in value.items())
     return not isinstance(value, list | tuple) or all(map(_has_named_fields, value))

@@ -1,4 +1,4 @@
-"""Spans of a source, which are read separately; in a file of JSON lines without reading the lines before."""
+"""Spans of a source, which are read separately; a span of a file of JSON lines without the lines above it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from vocable.data.sources import BUFFER, bounded_lines, numbered, parse_source
 
 T = TypeVar("T")
 
-WHOLE_PARTS = 10  # of a span: whole parts then differ by a tenth at most
+WHOLE_PARTS = 10  # least parts of a span of whole parts: sizes of spans then differ by a tenth at most
 
 
 class Span(NamedTuple):
     """`size` records after the first `before` records of a source.
 
-    In an uncompressed file of JSON lines they are the bytes from `start` to `end`, beginning with line `line`; for
-    other sources these are 0. `digest` identifies the bytes, or the local files of the source.
+    In an uncompressed file of JSON lines, they are the bytes from `start` to `end`, and begin with line `line`; for
+    other sources all three are 0. `digest` identifies the bytes, or the local files of the source.
     """
 
     before: int
@@ -50,10 +50,10 @@ def absolute(source: StrPath) -> str:
 
 
 def cut(source: str, kind: Kind[T], size: int, spans: int, bad: BadLines) -> list[Span]:
-    """Divide a source into `spans` spans of equally many records, with a difference of at most one.
+    """Divide a source into `spans` spans whose numbers of records differ by at most 1.
 
     If each span has at least `WHOLE_PARTS` parts of `size` records, spans consist of whole parts instead. In a file of
-    JSON lines the records are the lines, including bad ones.
+    JSON lines every line counts as a record, bad lines included.
     """
     stream = open_source(source, kind)
     if stream.lines is None:
@@ -64,7 +64,7 @@ def cut(source: str, kind: Kind[T], size: int, spans: int, bad: BadLines) -> lis
             count = sum(1 for line in bounded_lines(file) if line.strip())
         marks = _line_marks(stream.lines, _bounds(count, size, spans))
     pairs = pairwise(marks)
-    cuts = [Span(before, after - before, start, end, line, "") for (before, start, line), (after, end, _) in pairs]
+    cuts = [Span(first, last - first, start, end, line, "") for (first, start, line), (last, end, _) in pairs]
     return [span._replace(digest=digest(source, kind, span)) for span in cuts]
 
 
@@ -81,17 +81,17 @@ def _bounds(count: int, size: int, spans: int) -> list[int]:
 
 
 def _line_marks(path: Path, bounds: list[int]) -> list[tuple[int, int, int]]:
-    """Return for each bound the records before it, its byte and its line."""
-    marks, before, byte, number = dict[int, tuple[int, int, int]](), 0, 0, 0
+    """Return the number of records before each bound, its byte and its line."""
+    marks, count, byte, number = dict[int, tuple[int, int, int]](), 0, 0, 0
     wanted = set(bounds)
     with path.open("rb", buffering=BUFFER) as file:
         for number, line in enumerate(bounded_lines(file), start=1):
             if line.strip():
-                if before in wanted:
-                    marks[before] = before, byte, number
-                before += 1
+                if count in wanted:
+                    marks[count] = count, byte, number
+                count += 1
             byte += len(line)
-    end = before, byte, number + 1
+    end = count, byte, number + 1
     return [marks.get(bound, end) for bound in bounds]
 
 
@@ -100,13 +100,13 @@ def digest(source: str, kind: Kind[T], span: Span) -> str:
     path = open_source(source, kind).lines
     if path is None:
         return fingerprint(source)
-    found, left = blake2b(digest_size=8), span.end - span.start
+    hashed, left = blake2b(digest_size=8), span.end - span.start
     with path.open("rb") as file:
         file.seek(span.start)
         while left and (block := file.read(min(left, BUFFER))):
-            found.update(block)
+            hashed.update(block)
             left -= len(block)
-    return found.hexdigest()
+    return hashed.hexdigest()
 
 
 def has_changed(source: str, kind: Kind[T], spans: list[Span], number: int) -> bool:
@@ -131,7 +131,7 @@ def read_span(source: str, kind: Kind[T], span: Span, bad: BadLines) -> Iterator
 
         yield from records(stream._replace(items=numbered(lines, stream.source, span.line)), kind, bad)
         return
-    found = records(stream, kind, bad)
-    next(islice(found, span.before, span.before), None)
+    all_records = records(stream, kind, bad)
+    next(islice(all_records, span.before, span.before), None)
     bad.clear()
-    yield from islice(found, span.size)
+    yield from islice(all_records, span.size)

@@ -46,7 +46,7 @@ def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[Row]:
 def numbered(
     start: Callable[[], Iterable[object]], source: str, first: int = 1
 ) -> Callable[[], Iterator[tuple[int, Any]]]:
-    """Return a function that starts the numbered items; errors while items are fetched become a `DataError`."""
+    """Return a function that iterates over the numbered items, and raises errors of reading as `DataError`."""
 
     def items() -> Iterator[tuple[int, Any]]:
         import pyarrow as pa  # a search needs none
@@ -91,7 +91,7 @@ def file_lines(path: Path) -> Iterator[bytes]:
 
 
 def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a stream; raise `MalformedError` for one longer than the limit without reading all of it."""
+    """Yield the lines of a stream; raise `MalformedError` for a line above the limit without reading all of it."""
     limit = line_limit()
     while line := stream.readline(limit.bytes + 1):
         if len(line) > limit.bytes:
@@ -112,12 +112,12 @@ class Stream(NamedTuple):
         source: its name, for messages.
         name: its short name, for examples.
         items: starts the numbered raw items.
-        parse: makes a row of an item, or None of an item to skip.
+        parse: turns an item into a row, or into None to skip it.
         expected: the expected format of an item, for messages.
-        judged_in: source of judgments; only queries that are judged there are read.
-        lines: the uncompressed file of JSON lines that is read, if it is one.
+        judged_in: source of judgments; queries without a judgment in it are skipped.
+        lines: the file, if it is an uncompressed file of JSON lines.
         published: a published collection, which may have documents without text.
-        several: items are those of several files, each with its file and line.
+        several: the items come from several files, and each has its file and line.
     """
 
     source: str
@@ -136,7 +136,7 @@ class Stream(NamedTuple):
 
 
 def resolve(source: str, kind: Kind[object]) -> Stream:
-    """Return the stream of records of one kind at a place; `DataError` if the place is missing or has other records."""
+    """Return the stream of a source's records of a kind; raise `DataError` if it is missing or has other records."""
     scheme, name, split = parse_source(source)
     if scheme is not None:
         return SCHEMES[scheme](name, split, kind)
@@ -217,10 +217,10 @@ def _folder(path: Path, kind: Kind[object]) -> Stream:
     if kind not in (DOCUMENT, PLAIN_TEXT):
         instead = f": cloze:{path} makes examples of them" if kind.name == "example" else ""
         raise DataError(f"a folder, not a file: it holds documents, no {kind.name}{instead}", source=source)
-    found, left_out = check_folder(path)
+    listing, left_out = check_folder(path)
     if left_out:
         warn_once(f"{source}: {left_out}")
-    items = numbered(lambda: folder_items(path, found.files), source)
+    items = numbered(lambda: folder_items(path, listing.files), source)
     return Stream(source, path.resolve().name, items, item_row, EXPECTED, several=True)
 
 
@@ -234,7 +234,7 @@ def _is_json(sample: bytes) -> bool:
 
 
 def _is_table(sample: bytes, kind: Kind[object]) -> bool:
-    """Return whether each line of a text file has a distinct id before a tab, and all have equally many tabs."""
+    """Return whether each line begins with a distinct id and a tab, and all lines have the same number of tabs."""
     rows = [line.split(b"\t") for line in sample.splitlines() if line.strip()]
     ids = {row[0] for row in rows if len(row) in kind.columns and re.fullmatch(rb"\S+", row[0])}
     return bool(rows) and len(ids) == len(rows) and len(set(map(len, rows))) == 1
@@ -248,9 +248,9 @@ def _beir(name: str, split: str | None, kind: Kind[object]) -> Stream:
     if kind is JUDGMENT:
         return _file(Path(judgments or ""), kind)
     stem = "corpus" if kind is DOCUMENT else "queries"
-    if (found := _find(folder, stem)) is None:
+    if (path := _find(folder, stem)) is None:
         raise DataError(f"no {stem}.jsonl, .tsv or .parquet (.gz, .zst)", source=f"beir:{folder}")
-    stream = _file(found, kind)
+    stream = _file(path, kind)
     return (
         stream._replace(name=folder.name, published=True)
         if kind is DOCUMENT
@@ -259,16 +259,16 @@ def _beir(name: str, split: str | None, kind: Kind[object]) -> Stream:
 
 
 def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str | None:
-    """Return the file of the judgments of a split; None if the folder has no judgments and they are not `required`."""
+    """Return the file with the judgments of a split; None if the folder has none and they are not `required`."""
     name = split or DEFAULT_SPLIT
     stems = [f"qrels/{name}", f"qrels.{name}", *(["qrels"] if name == DEFAULT_SPLIT else [])]
-    if (found := next(filter(None, (_find(folder, stem) for stem in stems)), None)) is not None:
-        return str(found)
+    if (judgments := next(filter(None, (_find(folder, stem) for stem in stems)), None)) is not None:
+        return str(judgments)
     others = sorted(path.relative_to(folder).as_posix() for path in [*folder.glob("qrels.*"), *folder.glob("qrels/*")])
     if not (others or required or split):
         return None
-    found_others = f"only {', '.join(others)}" if others else "nor for any other"
-    raise DataError(f"no judgments for the split {name!r}, {found_others}", source=f"beir:{folder}")
+    available = f"only {', '.join(others)}" if others else "nor for any other"
+    raise DataError(f"no judgments for the split {name!r}, {available}", source=f"beir:{folder}")
 
 
 def _find(folder: Path, stem: str) -> Path | None:
@@ -308,12 +308,12 @@ def _hf(name: str, split: str | None, kind: Kind[object]) -> Stream:
 
     def rows() -> Iterable[Row]:
         library = require_extra("datasets", "train")  # slow to import
-        found = library.load_dataset(path, config or None, streaming=True)
-        if split is None and len(found) > 1:
-            raise DataError(f"choose a split: {', '.join(f'{source}#{one}' for one in found)}", source=source)
-        if split is not None and split not in found:
-            raise DataError(f"no split {split!r}, only {', '.join(found)}", source=source)
-        chosen: Iterable[Row] = found[split or next(iter(found))]
+        dataset = library.load_dataset(path, config or None, streaming=True)
+        if split is None and len(dataset) > 1:
+            raise DataError(f"choose a split: {', '.join(f'{source}#{name}' for name in dataset)}", source=source)
+        if split is not None and split not in dataset:
+            raise DataError(f"no split {split!r}, only {', '.join(dataset)}", source=source)
+        chosen: Iterable[Row] = dataset[split or next(iter(dataset))]
         return chosen
 
     return rows_stream(source, path, rows, kind)
@@ -323,7 +323,7 @@ def _pydocs(name: str, split: str | None, kind: Kind[object]) -> Stream:
     from vocable.data import pydocs
 
     if name or split not in (None, *pydocs.SPLITS):
-        sources = ", ".join(["pydocs:", *(f"pydocs:#{one}" for one in pydocs.SPLITS)])
+        sources = ", ".join(["pydocs:", *(f"pydocs:#{built_in}" for built_in in pydocs.SPLITS)])
         raise DataError(f"the built-in sources are {sources}", source=f"pydocs:{name}" + (f"#{split}" if split else ""))
     rows: dict[str, Callable[[], Iterable[Any]]] = {
         DOCUMENT.name: lambda: pydocs.documents() if split is None else pydocs.known_item_documents(),

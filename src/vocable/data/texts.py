@@ -15,10 +15,10 @@ Texts: TypeAlias = Iterable[Text]
 
 
 def as_text(text: object, name: str = "text") -> str:
-    """Return the text of a str, query or document (with its title) as a str; `ArgumentError` for anything else.
+    """Return the text of a str, query or document (with its title) as a str; raise `ArgumentError` for another type.
 
-    This is where texts become NFC, Unicode's composed form: all that is encoded or counted passes through here, so that
-    "é" finds "e" with an accent of its own. Ids and stored documents stay as they are.
+    All texts that are encoded or counted pass through this function, which makes them NFC, Unicode's composed form: a
+    single character "é" then matches "e" with a combining accent. Ids and stored documents stay as they are.
 
     >>> as_text(Document("d1", "A list.", title="Lists"))
     'Lists A list.'
@@ -45,14 +45,14 @@ def as_texts(texts: object, name: str = "texts") -> list[str]:
 
 
 def iter_texts(texts: object, name: str = "texts") -> Iterator[str]:
-    """Yield the texts of `as_texts` one at a time; anything but an iterable is refused at once."""
+    """Yield the texts of `as_texts` one at a time; refuse anything but an iterable at once."""
     items = enumerate(_items(texts, name, "texts", "text"))
     return (item if type(item) is str and item.isascii() else as_text(item, f"{name}[{at}]") for at, item in items)
 
 
 def as_queries(queries: object, name: str = "queries") -> list[Query]:
     """Return texts as queries; the id of a plain text is its number, counted from 1."""
-    found = []
+    checked = []
     for position, item in enumerate(_items(queries, name, "texts", "text")):
         text, identifier = as_text(item, f"{name}[{position}]"), str(position + 1)
         if isinstance(item, Query | Document):
@@ -60,8 +60,8 @@ def as_queries(queries: object, name: str = "queries") -> list[Query]:
                 identifier = check_id(item.id)
             except MalformedError as error:
                 raise ArgumentError(f"{name}[{position}]: {error}") from error
-        found.append(Query(identifier, text))
-    return found
+        checked.append(Query(identifier, text))
+    return checked
 
 
 def as_ids(ids: object, name: str = "ids") -> list[str]:
@@ -92,8 +92,11 @@ def check_documents(documents: Iterable[Document], name: str = "documents") -> l
     return checked
 
 
-def _items(several: Any, name: str, what: str, one: str) -> Iterable[object]:
-    """Return the items of a sequence, array, Series or iterator as Python objects."""
+def _items(several: Any, name: str, what: str, item: str) -> Iterable[object]:
+    """Return the items of a sequence, array, Series or iterator as Python objects.
+
+    `what` names the items in messages, `item` a single item.
+    """
     kind = type(several).__name__
     if hasattr(several, "columns") or hasattr(several, "column_names"):  # iterating yields names or columns
         raise ArgumentError(f"{name} must be a list of {what}, not a {kind}: name one of its columns")
@@ -102,7 +105,7 @@ def _items(several: Any, name: str, what: str, one: str) -> Iterable[object]:
             several = getattr(several, method)()
             break
     if isinstance(several, str | Query | Document):
-        raise ArgumentError(f"{name} must be a list of {what}, not one {type(several).__name__}: write [{one}]")
+        raise ArgumentError(f"{name} must be a list of {what}, not one {type(several).__name__}: write [{item}]")
     if isinstance(several, bytes | bytearray | Mapping | Set):  # no texts, or no order
         raise ArgumentError(f"{name} must be a list of {what}, not {kind}")
     try:

@@ -25,7 +25,7 @@ def topics(lines: Lines) -> Lines:
 
     def items() -> Iterator[tuple[int, bytes]]:
         content = b"".join(line for _, line in lines())
-        starts = [found.start() for found in TOPIC.finditer(content)]
+        starts = [match.start() for match in TOPIC.finditer(content)]
         for start, end in zip(starts, [*starts[1:], len(content)], strict=True):
             yield content.count(b"\n", 0, start) + 1, content[start:end]
 
@@ -35,23 +35,23 @@ def topics(lines: Lines) -> Lines:
 def topic_row(number: int, raw: bytes) -> Row:
     """Return a topic as a row: its number without leading zeros, as in judgments, and its title.
 
-    Without a title the query is the item `query` or the description, and without these the whole text.
+    Without a title, the query is the item `query`, else the description, else the whole text.
 
     >>> topic_row(1, b"<top><num> Number: 051 <title> Topic: Airbus Subsidies <desc> Description: ...</top>")
     {'id': '51', 'text': 'Airbus Subsidies'}
     """
     topic = decode(number, raw)
-    found = TOPIC_NUMBER.search(topic)
-    if found is None:
+    number_match = TOPIC_NUMBER.search(topic)
+    if number_match is None:
         raise MalformedError("a topic without a number")
-    name = (found[1] or found[2]).strip()
+    name = (number_match[1] or number_match[2]).strip()
     text = next(filter(None, (_item(topic, item) for item in ITEMS)), "") or _plain(re.sub(r"<num>.*", "", topic))
     return {"id": name.lstrip("0") or "0" if name.isdecimal() else name, "text": text}
 
 
 def _item(topic: str, name: str) -> str:
-    found = re.search(rf"<{name}>([^<]*)", topic, re.IGNORECASE)
-    return "" if found is None else _plain(LABEL.sub("", found[1], count=1))
+    match = re.search(rf"<{name}>([^<]*)", topic, re.IGNORECASE)
+    return "" if match is None else _plain(LABEL.sub("", match[1], count=1))
 
 
 def _plain(text: str) -> str:

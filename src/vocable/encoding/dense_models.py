@@ -1,4 +1,4 @@
-"""Models of sentence-transformers that give a collection its dense vectors, beside the model of the sparse ones.
+"""Models of sentence-transformers that give a collection its dense vectors, in addition to the sparse model.
 
 Letters: m documents, d dimensions.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
-    """Load a model of dense vectors; raises `ModelError` if it cannot be loaded."""
+    """Load a model of dense vectors; raise `ModelError` if it cannot be loaded."""
     library = require_extra("sentence_transformers", "train")
     try:
         with torch_library().without_bars():

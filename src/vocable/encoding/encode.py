@@ -1,4 +1,4 @@
-"""The verb `encode`: texts to vectors, in memory or into files, also in shards made by several processes."""
+"""The verb `encode`: texts to vectors, in memory or into files, or into shards made by several processes."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ ShardCount = Annotated[int, Ge(1), Le(10_000)]
 class EncodedCorpus(NamedTuple):
     """Counts of `vocable.encode` with an output, and of `vocable.index`.
 
-    `truncated` texts were longer than `max_length` tokens (None: the model has no limit), `empty` ones have no active
-    term, and `unknown` ones have more than half of their tokens outside the vocabulary. `first_bad` is the first of the
-    `bad_lines` that this run left out; `repeated` lines repeat an earlier one and were skipped. `windows` counts the
-    windows of texts that were read whole.
+    `truncated` texts were longer than `max_length` tokens (None: the model has no limit). `empty` texts have no active
+    term, and `unknown` texts have more than half of their tokens outside the vocabulary. `first_bad` is the first of
+    the `bad_lines` that this run skipped. `repeated` lines repeat an earlier line and were skipped, too. `windows`
+    counts the windows of texts that were read whole.
     """
 
     texts: int
@@ -69,11 +69,11 @@ class EncodedCorpus(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
-        some = {name: getattr(self, name) for name in ("windows", "repeated", "unknown") if getattr(self, name)}
-        return {name: getattr(self, name) for name in names} | some
+        optional = {name: getattr(self, name) for name in ("windows", "repeated", "unknown") if getattr(self, name)}
+        return {name: getattr(self, name) for name in names} | optional
 
     def __str__(self) -> str:
-        speed = f", {self.texts_per_second:,.0f} texts/s" if self.seconds else ""  # no speed of stored vectors
+        speed = f", {self.texts_per_second:,.0f} texts/s" if self.seconds else ""  # stored vectors have no speed
         lines = [counted(self.texts, "text") + speed]
         if self.shards > 1:
             lines = [f"{counted(self.texts, 'text')} in {self.shards} shards{speed}{' a process' if speed else ''}"]
@@ -107,42 +107,42 @@ def encode(
     """Encode texts, in memory or into Parquet files of vectors; an interrupted run resumes when repeated.
 
     Args:
-        model: from `vocable.load` (a stock SparseEncoder works, slower), or its name; it is not changed.
+        model: from `vocable.load` (a stock SparseEncoder works, but slower), or its name; it is not changed.
         texts: b texts; with `output`, the source of the documents, or of the queries for that role (`vocable.data`
             lists the sources). A text without a word in the vocabulary has no terms.
         role: "query" or "document": chooses the model's prompt, `Router` route and length.
-        output: Output folder (written atomically). One that the same call has made is left as it is.
-        shards: cut the corpus into this many shards, folders in the output, which any number of processes make at the
-            same time, on all machines that see it: by the same call, or with `shard`, `workers` or `scheduler`.
+        output: Output folder (written atomically). An output that the same call has made is left unchanged.
+        shards: cut the corpus into this many shards, folders in the output. Any number of processes make shards at the
+            same time, on all machines that see the output: by the same call, or with `shard`, `workers` or `scheduler`.
         shard: make only this shard, counted from 1.
         workers: processes on this machine that make shards; each loads the model by its name.
         scheduler: address of a Dask scheduler whose workers make the shards, as dask://host:8786.
-        no_dense: with `output`, leave out the dense vectors of a model that gives them in the same pass.
-        skip_bad: bad lines to tolerate and leave out, in the corpus or in each shard. With `output`.
+        no_dense: with `output`, do not write the dense vectors of a model that gives them in the same pass.
+        skip_bad: bad lines to skip, in the corpus or in each shard, before an error. With `output`.
         name: with `output`, the model's name in the stored metadata; by default the place it was loaded from.
         options: of `Encoding`. By default, a text has the number of terms that the model's configuration sets for the
             role under `active_terms`, or its `max_active_dims`. Truncated texts are counted in a warning, or in the
-            result. `device` and `runtime` are for a model by its name.
+            result. `device` and `runtime` need a model by its name.
 
     Returns:
         [b, v] csr_array of float32 weights > 0, indices sorted; with `output`, the counts of texts.
 
     Raises:
-        ArgumentError: an argument out of its range, or the output was made with other arguments.
-        DataError: a source that cannot be read, or more bad lines than tolerated.
+        ArgumentError: an argument is out of its range, or the output was made with other arguments.
+        DataError: a source cannot be read, or has more bad lines than tolerated.
         VectorsError: the unfinished output was made from other texts, or is damaged.
     """
     check_shards(texts, shards, shard, workers, scheduler)
-    bad, found = BadLines(skip_bad), None
+    bad, records = BadLines(skip_bad), None
     if output is not None:
         if not isinstance(texts, str | Path):
             raise ArgumentError("with output, texts is the source of the texts, such as a file")
-        found = read_corpus(texts, bad=bad) if role == "document" else read_queries(texts, bad=bad)
+        records = read_corpus(texts, bad=bad) if role == "document" else read_queries(texts, bad=bad)
     named = name or model_name(model)
     check_length(model, options.get("max_length"))
     loaded = load_encoder(model, options.get("device"), options.get("runtime"), options.get("dtype", "auto"))
     encoder = TextEncoder(loaded, role, **options)
-    if output is None or found is None:
+    if output is None or records is None:
         vectors = encoder.encode(cast(Texts, texts))
         if encoder.truncated:
             cut = encoder.truncated, vectors.shape[0], encoder.max_length
@@ -150,21 +150,21 @@ def encode(
         warn_of_unknown(encoder.unknown, encoder.windows_read or vectors.shape[0])
         return vectors
     if shards is None:
-        stream, source = _as_documents(found), str(texts)
+        stream, source = _as_documents(records), str(texts)
         done = encode_stream(encoder, stream, output, model=named, source=source, dense=not no_dense)
         return EncodedCorpus.of(done, encoder, bad)
     sharded = _Sharded.planned(encoder, str(texts), output, named, shards, bad, dense=not no_dense)
     if shard is not None:
         return sharded.encode(encoder, shard, bad)
-    here = workers == 1 and scheduler is None
+    in_this_process = workers == 1 and scheduler is None
     given = {**options, "texts": sharded.source, "role": role, "output": sharded.folder, "shards": shards}
     given |= {"name": named, "no_dense": no_dense, "skip_bad": skip_bad, "device": None, "runtime": None}
     given["dtype"] = encoder.model.dtype if loaded.runtime == "torch" else "auto"
-    others = _Loading(named, None if scheduler else loaded.device, loaded.runtime)
-    make = partial(_make_shard, loaded if here else others, given)
+    by_name = _Loading(named, None if scheduler else loaded.device, loaded.runtime)
+    make = partial(_make_shard, loaded if in_this_process else by_name, given)
     run = (
         in_turn
-        if here
+        if in_this_process
         else partial(on_dask, address=scheduler)
         if scheduler
         else partial(in_processes, workers=workers)
@@ -175,7 +175,7 @@ def encode(
 def check_shards(
     texts: object, shards: int | None, shard: int | None = None, workers: int = 1, scheduler: str | None = None
 ) -> None:
-    """Raise `ArgumentError` for arguments of `encode` about shards that do not go together."""
+    """Raise `ArgumentError` if the arguments of `encode` about shards contradict each other."""
     if shards is None and (shard, workers, scheduler) != (None, 1, None):
         raise ArgumentError("`shard`, `workers` and `scheduler` need the number of `shards`")
     if (shard is not None) + (workers > 1) + (scheduler is not None) > 1:
@@ -236,11 +236,11 @@ class _Sharded(NamedTuple):
 
     def encode_all(self, make: Make[EncodedCorpus], run: MakeAll[EncodedCorpus]) -> EncodedCorpus:
         """Make all shards, and add up their counts."""
-        made = list(make_all(make, range(1, len(self.spans) + 1), run))
+        results = list(make_all(make, range(1, len(self.spans) + 1), run))
         names = ("texts", "seconds", "truncated", "empty", "bad_lines", "windows", "repeated", "unknown")
-        counts = {name: sum(getattr(one, name) for one in made) for name in names}
-        first = next((one.first_bad for one in made if one.first_bad), "")
-        return made[0]._replace(**counts, first_bad=first, shards=len(made))
+        counts = {name: sum(getattr(shard, name) for shard in results) for name in names}
+        first = next((shard.first_bad for shard in results if shard.first_bad), "")
+        return results[0]._replace(**counts, first_bad=first, shards=len(results))
 
 
 class _Loading(NamedTuple):
@@ -255,7 +255,7 @@ _loaded = lru_cache(maxsize=1)(load_encoder)
 
 
 def _make_shard(model: EncodingModel | _Loading, given: dict[str, Any], shard: int) -> EncodedCorpus | None:
-    """Make a shard with a model or by its name; None while another process makes it."""
+    """Make a shard with a model or its name; return None while another process makes the shard."""
     loaded = _loaded(*model) if isinstance(model, _Loading) else model
     try:
         return cast(EncodedCorpus, encode(loaded, shard=shard, **given))
@@ -263,6 +263,6 @@ def _make_shard(model: EncodingModel | _Loading, given: dict[str, Any], shard: i
         return None
 
 
-def _as_documents(found: Iterable[Document | Query]) -> Iterator[Document]:
+def _as_documents(records: Iterable[Document | Query]) -> Iterator[Document]:
     """Turn queries into documents without a title."""
-    return (one if isinstance(one, Document) else Document(one.id, one.text) for one in found)
+    return (record if isinstance(record, Document) else Document(record.id, record.text) for record in records)

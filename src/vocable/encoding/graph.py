@@ -1,8 +1,8 @@
 """Exported models: graphs of ONNX or OpenVINO with their pooling, which encode without PyTorch.
 
-`vocable.torch_models.export` writes them. The folder of a graph has `graph.json`, the settings of each role.
-For each of its encoders it has tokenizer.json and the graph, in the folder itself or, for separate encoders, in a
-folder of the role's name. For looked-up queries it has `query_weights.safetensors` instead of a graph.
+`vocable.torch_models.export` writes them. The folder of a model has `graph.json`, the settings of each role. For each
+encoder it has tokenizer.json and the graph, in the folder itself or, for separate encoders, in a folder named as the
+role. For looked-up queries it has `query_weights.safetensors` instead of a graph.
 
 Letters: b texts, s tokens, v output terms.
 """
@@ -55,7 +55,7 @@ GRAPHS = {
 }
 TOKENIZER, QUERY_WEIGHTS = "tokenizer.json", "query_weights.safetensors"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OUTPUT, DENSE_OUTPUT = "weights", "dense"  # of all terms, and the dense vectors; the others are of one role
+OUTPUT, DENSE_OUTPUT = "weights", "dense"  # the weights of all terms, and the dense vectors; others are of one role
 GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
 EXPORTED = "an exported model only encodes: adapt or train the model that it was made from"
 
@@ -88,7 +88,7 @@ class GraphModel(EncodingModel):
         self.prompts, self.default_prompt = self.settings.prompts, self.settings.default_prompt
         self._tokenizations: dict[Role, GraphTokenization] = {}
         self._sessions: dict[str, Future[Session]] = {}
-        self._weights: Future[None] | None = None  # the comparison with weights beside the graph
+        self._weights: Future[None] | None = None  # the comparison with weights in the folder of the graph
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.place, self._name, self._query_weights)
@@ -118,8 +118,8 @@ class GraphModel(EncodingModel):
 
     @property
     def dimensions(self) -> int | None:
-        found = {None if self.looks_up(role) else one.dimensions for role, one in self.settings.roles.items()}
-        return found.pop() if len(found) == 1 else None
+        sizes = {None if self.looks_up(role) else of_role.dimensions for role, of_role in self.settings.roles.items()}
+        return sizes.pop() if len(sizes) == 1 else None
 
     @property
     def own_terms(self) -> Sequence[str] | None:
@@ -169,7 +169,7 @@ class GraphModel(EncodingModel):
         return known[role]
 
     def load_graphs(self) -> None:
-        """Load the graphs of all roles now, so that errors come now."""
+        """Load the graphs of all roles now, so that errors are raised early."""
         for role in self.settings.roles:
             if not self.looks_up(role):
                 self.session(role)
@@ -180,7 +180,7 @@ class GraphModel(EncodingModel):
             self._begin(self.settings.roles["query"].folder)
 
     def session(self, role: Role) -> Session:
-        """Return the graph of a role, loaded on first use; `ModelError` if weights beside it have changed."""
+        """Return the graph of a role, loaded on first use; raise `ModelError` if weights in its folder have changed."""
         session = self._begin(self.settings.roles[role].folder).result()
         assert self._weights is not None
         self._weights.result()
@@ -229,10 +229,10 @@ def _read_weights(path: Path) -> NDArray[np.float32]:
     from safetensors.numpy import load_file
 
     try:
-        found: NDArray[np.float32] = load_file(regular(path))["weights"].astype(np.float32)
+        weights: NDArray[np.float32] = load_file(regular(path))["weights"].astype(np.float32)
     except (OSError, KeyError, SafetensorError) as error:
         raise ModelError(f"{path}: the weights of queries are missing or damaged ({error})") from error
-    return found
+    return weights
 
 
 class GraphEncoder(RoleEncoder):
@@ -248,19 +248,19 @@ class GraphEncoder(RoleEncoder):
 
     @property
     def threads(self) -> int:
-        """One for each core: a graph computes a batch in one thread."""
+        """The number of cores: a graph computes a batch in one thread."""
         return cpu_threads()
 
     def encode(
         self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
     ) -> EncodedTexts:
         length = self.settings.max_length
-        if length is not None and any(len(some) > length for some in ids):
+        if length is not None and any(len(text_ids) > length for text_ids in ids):
             ids = self._tokenizer.truncated([(prompt or "") + text for text in texts], length, side)
         tokens = np.full((len(ids), max(map(len, ids))), self._padding, dtype=np.int64)
         mask = np.zeros_like(tokens)
-        for row, some in enumerate(ids):
-            tokens[row, : len(some)], mask[row, : len(some)] = some, 1
+        for row, text_ids in enumerate(ids):
+            tokens[row, : len(text_ids)], mask[row, : len(text_ids)] = text_ids, 1
         given = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
         weights, *dense = self._run({name: given[name] for name in self._session.inputs})
         places = np.flatnonzero(weights > 0)
@@ -314,14 +314,15 @@ class GraphTokenization(Tokenization):
 
     def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         with TOKENIZING:
-            return [one.ids for one in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=special)]
+            encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=special)
+            return [encoding.ids for encoding in encodings]
 
     def truncated(self, texts: list[str], length: int, side: Side) -> list[list[int]]:
         """Return the token ids of each text, with special tokens, truncated on a side."""
         with TOKENIZING:
             self.tokenizer.enable_truncation(length, direction=side)
             try:
-                return [one.ids for one in self.tokenizer.encode_batch_fast(texts)]
+                return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts)]
             finally:
                 self.tokenizer.no_truncation()
 
@@ -369,9 +370,9 @@ def _onnx(path: Path) -> Session:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 4  # an error is raised, and not written to stderr as well
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    sizes = {one.name: one.shape[-1] for one in session.get_outputs() if isinstance(one.shape[-1], int)}
+    sizes = {output.name: output.shape[-1] for output in session.get_outputs() if isinstance(output.shape[-1], int)}
     outputs = [name for name in (OUTPUT, DENSE_OUTPUT) if name in sizes]
-    names = [one.name for one in session.get_inputs()]
+    names = [graph_input.name for graph_input in session.get_inputs()]
     return Session(names, sizes.get(OUTPUT), sizes.get(DENSE_OUTPUT), lambda given: session.run(outputs, given))
 
 
@@ -383,24 +384,26 @@ def import_openvino() -> ModuleType:
 
 def _openvino(path: Path) -> Session:
     openvino = import_openvino()
-    # On a CPU with bfloat16, OpenVINO would compute in it by default, with other results than those checked.
+    # On a CPU with bfloat16, OpenVINO would compute in bfloat16 by default, and its results would differ from the
+    # results that the export checked.
     # All threads on one batch, 114 texts/s on two cores, are faster than a batch in each thread, 92.
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cpu_threads()}
     core = openvino.Core()
     graph = core.read_model(path)
     results = graph.get_results()
-    named = {name: one for name in (OUTPUT, DENSE_OUTPUT) for one in results if name in one.output(0).get_names()}
-    found = [*named.values()]
-    alone = openvino.Model(found, graph.get_parameters(), OUTPUT)
-    compiled = core.compile_model(alone, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
-    shapes = {name: one.partial_shape[1] for name, one in zip(named, compiled.outputs, strict=True)}
+    named = {
+        name: result for name in (OUTPUT, DENSE_OUTPUT) for result in results if name in result.output(0).get_names()
+    }
+    reduced = openvino.Model([*named.values()], graph.get_parameters(), OUTPUT)  # without the other outputs
+    compiled = core.compile_model(reduced, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
+    shapes = {name: output.partial_shape[1] for name, output in zip(named, compiled.outputs, strict=True)}
     sizes = {name: size.get_length() for name, size in shapes.items() if size.is_static}
 
     def run(given: dict[str, NDArray[np.int64]]) -> list[NDArray[np.float32]]:
         results = compiled.create_infer_request().infer(given)  # threads do not share requests
         return [results[place].copy() for place in range(len(named))]
 
-    names = [one.get_any_name() for one in compiled.inputs]
+    names = [graph_input.get_any_name() for graph_input in compiled.inputs]
     return Session(names, sizes.get(OUTPUT), sizes.get(DENSE_OUTPUT), run)
 
 
@@ -410,7 +413,7 @@ def is_exported(place: str | Path) -> bool:
 
 
 def has_weights(place: str | Path) -> bool:
-    """Return whether a folder has weights for PyTorch, perhaps beside a graph."""
+    """Return whether a folder has weights for PyTorch, with or without a graph."""
     return any(Path(place).rglob("model*.safetensors"))
 
 

@@ -1,4 +1,4 @@
-"""The settings of an exported model: graph.json, which says for each role how texts are read.
+"""The settings of an exported model in graph.json: for each role, how texts are read.
 
 Letters: v output terms.
 """
@@ -28,11 +28,11 @@ Length = Annotated[int, Ge(1), Le(2**31 - 1)]
 class GraphRole:
     """The settings of a role of an exported model, most of them as in `RoleEncoder`."""
 
-    folder: Literal["", "query", "document"]  # with the tokenizer and the graph, in the folder of the model
+    folder: Literal["", "query", "document"]  # folder in the model's folder, with the tokenizer and the graph
     tokens: Count  # rows of the table of tokens
     prompt: str | None
     max_length: Length | None
-    positions: Length | None  # of the model; None without a limit
+    positions: Length | None  # the model's number of positions; None without a limit
     max_terms: Length | None
     query_idf: Annotated[float, Ge(0), Le(10)]
     pooling: str
@@ -41,7 +41,7 @@ class GraphRole:
     special: list[int]  # ids of the special tokens
     unknown: int | None
     padding: CountOrZero  # id of the token for padding
-    dimensions: Length | None = None  # of dense vectors; None of a model that is sparse alone
+    dimensions: Length | None = None  # of dense vectors; None for a model without dense vectors
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class GraphSettings:
 
     format: GraphFormat
     int8: bool
-    model: str  # that it was made from
-    weights: str  # checksum of its files of weights; "" if they are not on this disk, or the model was changed since
+    model: str  # name of the model that was exported
+    weights: str  # checksum of its files of weights; "" if the export had no files, or the model differed from them
     size: Count
     roles: dict[Role, GraphRole]
     prompts: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class GraphSettings:
 
 
 def read_graph_settings(place: Path) -> GraphSettings:
-    """Return the settings in the folder of an exported model; `ModelError` if they are missing or damaged."""
+    """Return the settings in the folder of an exported model; raise `ModelError` if they are missing or damaged."""
     try:
         settings = read_record(place / GRAPH_SETTINGS, GraphSettings)
         _check_roles(settings.roles)
@@ -70,7 +70,7 @@ def read_graph_settings(place: Path) -> GraphSettings:
 
 
 def _check_roles(roles: Mapping[Role, GraphRole]) -> None:
-    """Raise `ModelError` for settings that no graph is written with."""
+    """Raise `ModelError` for settings that an export never writes."""
     for name in BOTH_ROLES:
         if (role := roles.get(name)) is None:
             raise ModelError(f"roles: {name} is missing")

@@ -1,4 +1,4 @@
-"""The checksum of the weights that a graph was made from, by which other weights beside it are refused."""
+"""The checksum of the weights that a graph was made from; a folder with that graph and other weights is refused."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def files_checksum(files: Iterable[Path]) -> str:
 
 
 def weight_files(place: Path) -> list[Path]:
-    """Return the files of weights of a model and of its modules, without checkpoints of a training."""
+    """Return the files of weights of a model and of its modules, but not of a training's checkpoints."""
     modules = [file for file in place.glob(f"*/{WEIGHT_FILES}") if not file.parent.name.startswith("checkpoint")]
     return sorted([*place.glob(WEIGHT_FILES), *modules])
 
 
 def check_weights(place: Path, checksum: str) -> None:
-    """Raise `ModelError` if the weights in the folder of a graph do not have a checksum; "" has any weights."""
+    """Raise `ModelError` if the weights in the folder of a graph have another checksum; "" allows any weights."""
     if checksum and (files := weight_files(place)) and files_checksum(files) != checksum:
         changed = f"the graph was made from other weights than {files[0].name}"
         raise ModelError(f"{place}: {changed}: export the model again, or name the runtime torch")

@@ -19,7 +19,7 @@ from vocable.core.folders import settings_in
 from vocable.errors import ArgumentError, ModelError
 
 BUILT_IN_MODEL = "vocable-mini"
-BY_LOOKUP = "vocable-mini-doc"  # its folder has the weights of queries; documents are encoded by the other model
+BY_LOOKUP = "vocable-mini-doc"  # its folder has only the weights of queries; vocable-mini encodes documents
 CARD = "README.md"
 MODEL_FILES = {".json", ".jsonl", ".safetensors", ".txt", ".model", ".onnx", ".xml"}  # that the libraries open
 GRAPH_FOLDERS = ("onnx", "openvino")  # every file in them is part of the model
@@ -29,7 +29,7 @@ PICKLED = (
     "AutoModelForMaskedLM.from_pretrained(NAME).save_pretrained(FOLDER)"
 )
 CODE = (
-    "it comes with code of its own, which runs if you say so: vocable --trust-remote-code, load(..., "
+    "it comes with its own code, which runs only if you allow it: vocable --trust-remote-code, load(..., "
     "trust_remote_code=True), or trust_remote_code: true in a recipe"
 )
 ADAPTERS = ("adapter_config.json", "lora/adapter_config.json")
@@ -44,16 +44,16 @@ TRUSTING: ContextVar[bool] = ContextVar("trusting", default=False)
 
 @contextmanager
 def trusting(remote_code: bool) -> Iterator[None]:
-    """Within the context, run code that comes with a model, if `remote_code` or a context around it allows it."""
-    before = TRUSTING.set(remote_code or TRUSTING.get())
+    """Run code that comes with a model within the context, if `remote_code` or an outer context allows it."""
+    token = TRUSTING.set(remote_code or TRUSTING.get())
     try:
         yield
     finally:
-        TRUSTING.reset(before)
+        TRUSTING.reset(token)
 
 
 def locate(name: str | Path) -> str:
-    """Return the place of a model's files: a folder or a Hub id."""
+    """Return the location of a model's files: a folder or a Hub id."""
     if name in (BUILT_IN_MODEL, BY_LOOKUP):
         return str(files("vocable") / "builtin" / str(name))
     text = str(name)
@@ -61,10 +61,10 @@ def locate(name: str | Path) -> str:
         package, _, folder = text.removeprefix("package:").partition("/")
         if not all(part.isidentifier() for part in package.split(".")) or not _inside(folder):
             raise ModelError(f"{text}: the name is not package:NAME/FOLDER, a folder within an installed package")
-        found = None
+        spec = None
         with suppress(ImportError):  # the parent is a module, not a package
-            found = find_spec(package)
-        if found is None or not found.submodule_search_locations:
+            spec = find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
             raise ModelError(f"{text}: the package {package} is not installed: pip install {package.partition('.')[0]}")
         if not (place := Path(str(files(package)), folder)).exists():
             raise ModelError(f"{text}: the package has no {folder}")
@@ -75,15 +75,15 @@ def locate(name: str | Path) -> str:
 
 
 def _inside(path: str) -> bool:
-    """Return whether a relative path, as spelled, stays within its folder; links are followed."""
+    """Return whether a path, as spelled, stays within its folder; links are not resolved."""
     return not Path(path).is_absolute() and ".." not in Path(path).parts
 
 
 def check_files(name: str | Path) -> None:
     """Raise `ModelError` if the folder of a model has files that cannot or must not be read.
 
-    These are pickled weights without safetensors, pipes and other special files, and an index of weights that names
-    missing files or files outside the folder.
+    Such files are pickled weights without safetensors, pipes and other special files, and an index of weights that
+    names missing files or files outside the folder.
     """
     place = Path(locate(name))
     for path in place.rglob("*") if place.is_dir() else ():
@@ -97,16 +97,16 @@ def check_files(name: str | Path) -> None:
 
 
 def check_model(name: str | Path) -> None:
-    """Raise `ModelError` if a folder has no model, or files that cannot or must not be read; PyTorch is not needed."""
-    if name == BY_LOOKUP:  # the files are those of the other built-in model
+    """Raise `ModelError` if a folder has no model, or files that cannot or must not be read; works without PyTorch."""
+    if name == BY_LOOKUP:  # its other files are in the folder of vocable-mini
         name = BUILT_IN_MODEL
     check_files(name)
     place = Path(locate(name))
     if place.is_dir() and not any((place / file).exists() for file in ("config.json", "modules.json")):
         if (base := _adapted(str(place))) is not None:
             raise ModelError(f"{name}: {ADAPTER.format(base)}")
-        made = settings_in(place).get("model")
-        instead = f": it is an index or vectors of the model {made}" if isinstance(made, str) else ""
+        model = settings_in(place).get("model")
+        instead = f": it is an index or vectors of the model {model}" if isinstance(model, str) else ""
         raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json){instead}")
 
 
@@ -123,9 +123,9 @@ def _check_index(name: str | Path, index: Path) -> None:
 
 
 def check_length(model: object, max_length: int | None) -> None:
-    """Raise `ArgumentError` if the configuration in a model's folder has fewer positions; the model is not loaded.
+    """Raise `ArgumentError` if the configuration in a model's folder has fewer positions, without loading the model.
 
-    A Hub id, or a folder without the number, is checked when the model encodes.
+    The length for a Hub id, or for a folder without the number, is checked when the model encodes.
     """
     if max_length is None or not isinstance(model, str | Path):
         return
@@ -171,7 +171,7 @@ def _check_hub(name: str) -> None:
 
 
 def remedy(name: str | Path, error: BaseException) -> str | None:
-    """Return advice about missing weights, pickled weights, adapters or code of a model, by a library's error."""
+    """Return advice for a library's error about missing or pickled weights, an adapter, or code of a model, or None."""
     if "trust_remote_code" in str(error):
         return CODE
     if (WEIGHTS in str(error) or "config.json" in str(error)) and (base := _adapted(locate(name))) is not None:

@@ -25,10 +25,10 @@ Formula: TypeAlias = Literal["bm25", "log"]
 def document_frequencies(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, size: int | None = None
 ) -> tuple[NDArray[np.int64], int]:
-    """Count the texts that contain each token, int64 [v], and all texts, which are read once.
+    """Count the texts that contain each token, int64 [v], and all texts; read the texts once.
 
-    Texts are counted to their ends, without the special tokens around them. `size` is v for a head that is wider than
-    the tokenizer; the default is the highest id plus one.
+    Texts are read to their ends, without the special tokens around them. `size` is v for a head that is wider than the
+    tokenizer; the default is the highest id plus one.
     """
     counts = np.zeros(size or 1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
     documents = 0
@@ -65,7 +65,7 @@ def idf(frequencies: NDArray[np.int64], documents: int, *, formula: Formula = "b
 def weighed(
     vectors: csr_array, term_idf: Callable[[NDArray[np.int32]], NDArray[np.float32]] | None, power: float
 ) -> csr_array:
-    """Multiply the weights of query vectors [q, v] by their terms' IDF to a power; unchanged without IDF.
+    """Multiply the weights of query vectors [q, v] by their terms' IDF to a power; return them unchanged without IDF.
 
     `term_idf` returns the IDF of t terms, float32 [t].
     """

@@ -1,6 +1,6 @@
 """Load models by name, and choose the library that computes them: PyTorch, or the runtime of an exported graph.
 
-A model has a graph if `vocable export-model` wrote its folder; the built-in models have one beside their weights.
+A model has a graph if `vocable export-model` wrote its folder; the built-in models have a graph and weights.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ def load(
 ) -> Model:
     """Load a sparse encoder: a `SparseEncoder`, or a model that only encodes.
 
-    The latter are a `GraphModel`, without PyTorch, and a `TokenWeightModel` (BGE-M3).
-
-    A `SparseEncoder` is in float32, with a head that never holds the logits.
+    Models that only encode are `GraphModel`, which needs no PyTorch, and `TokenWeightModel` (BGE-M3). A `SparseEncoder`
+    computes in float32, with a head that never holds the logits.
 
     Args:
         name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with looked-up queries), a folder, a
@@ -60,19 +59,19 @@ def load(
         activation: replaces the model's own: relu is log(1 + ReLU(x)), log1p_relu is log(1 + log(1 + ReLU(x))).
         new_head: give an encoder a new masked-language-model head, which replaces an existing one. Its transform is the
             identity, its decoder is tied to the input embeddings, its bias is zero.
-        special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. A model that was saved without
-            them does not get them back.
+        special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. It does not restore them to a
+            model that was saved without them.
         device: device of the model, as cpu, cuda or cuda:1; by default the best available.
         runtime: torch, or onnx or openvino for a model with such a graph; by default torch, where it is installed and
             the model has weights for it.
         trust_remote_code: run code that comes with the model.
 
     Raises:
-        ModelError: no such model, it is not a sparse encoder, its weights or tokenizer are missing, damaged or do not
-            fit its configuration, or its head cannot be bypassed.
+        ModelError: the model does not exist or is not a sparse encoder, its weights or tokenizer are missing, damaged
+            or do not fit its configuration, or its head cannot be bypassed.
         MissingExtraError: PyTorch is needed and not installed.
         DataError: the terms of its output vocabulary are damaged.
-        ArgumentError: no such pooling, activation, device or runtime, or an exported model does not have it.
+        ArgumentError: the pooling, activation, device or runtime does not exist, or an exported model does not have it.
     """
     changes = {"pooling": pooling, "activation": activation, "new_head": new_head, "special_terms": special_terms}
     graph = None if runtime == "torch" else _graph_folder(name)
@@ -95,10 +94,10 @@ def load(
 def load_encoder(
     model: Model | str | Path, device: str | None = None, runtime: Runtime | None = None, dtype: DType = "auto"
 ) -> EncodingModel:
-    """Return a model, or the model of a name, for encoding.
+    """Return a model, or load the model of a name, for encoding.
 
-    A name with a graph is computed by the graph on a CPU, as it is faster, and by PyTorch on a GPU or in another
-    `dtype` than "auto", unless `runtime` says it.
+    A model with a graph runs as a graph on a CPU, because it is faster there, and in PyTorch on a GPU or with a `dtype`
+    other than "auto". `runtime` overrides this choice.
     """
     if is_model(model):
         if device is not None or runtime is not None:
@@ -114,12 +113,12 @@ def load_encoder(
 
 
 def load_model(model: Model | str | Path, device: str | None = None, runtime: Runtime | None = None) -> Model:
-    """Return a model, or the model of a name, as `load` does."""
+    """Return a model, or load the model of a name."""
     return model if is_model(model) else load(model, device=device, runtime=runtime)
 
 
 def model_of(meta: VectorsMeta, moved: str | Model | None = None) -> Model:
-    """Return the model that made vectors, or `moved` in its place; `ArgumentError` if its vocabulary differs."""
+    """Return the model that made vectors, or `moved` instead; raise `ArgumentError` for another vocabulary."""
     model = load_model(moved or meta.model)
     if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
         name = moved if isinstance(moved, str) else meta.model
@@ -147,7 +146,7 @@ def _open_graph(
 
 
 def _graph_folder(name: str | Path) -> Path | None:
-    """Return the folder of a model if it has a graph, which is downloaded from the Hub; None if it has none."""
+    """Return the folder of a model with a graph, downloaded from the Hub if necessary; None without a graph."""
     place = locate(BUILT_IN_MODEL if name == BY_LOOKUP else name)
     if Path(place).is_dir():
         return Path(place) if is_exported(place) else None
@@ -175,7 +174,7 @@ def _has_torch() -> bool:
 
 
 def _has_gpu() -> bool:
-    """Return whether PyTorch finds a GPU; it is only asked on a machine that may have one, as importing it is slow."""
+    """Return whether PyTorch finds a GPU; import it, which is slow, only on a machine that may have a GPU."""
     if not (any(Path(device).exists() for device in GPU_DEVICES) or shutil.which("nvidia-smi")):
         return False
     import torch

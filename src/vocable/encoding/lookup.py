@@ -14,11 +14,11 @@ from scipy.sparse import csr_array
 
 from vocable.encoding.protocol import EncodedTexts, EncodingModel, RoleEncoder, RoleSettings, Tokenization
 
-TABLE_TOKENS = 1 << 16  # of a batch
+TABLE_TOKENS = 1 << 16  # in a batch
 
 
 class TableEncoder(RoleEncoder):
-    """The encoder of a role by a table of token weights, float32 [v], which is read anew for each batch."""
+    """The encoder of a role by a table of token weights, float32 [v], which `weights` returns for each batch."""
 
     pooling, looked_up, batch_tokens, threads = "static", True, TABLE_TOKENS, 1
 
@@ -34,8 +34,8 @@ class TableEncoder(RoleEncoder):
     def encode(self, texts: object, ids: Sequence[Sequence[int]], prompt: object, side: object) -> EncodedTexts:
         """Return the weight of each distinct token, [b, v]; `ids` have no special tokens around them."""
         weights = self._weights()
-        columns = [np.unique(np.asarray(some[: self.settings.max_length], dtype=np.int32)) for some in ids]
-        columns = [found[weights[found] > 0] for found in columns]
+        distinct = [np.unique(np.asarray(tokens[: self.settings.max_length], dtype=np.int32)) for tokens in ids]
+        columns = [tokens[weights[tokens] > 0] for tokens in distinct]
         indices = np.concatenate([np.empty(0, dtype=np.int32), *columns])
         indptr = np.array([0, *accumulate(map(len, columns))], dtype=np.int32)
         return EncodedTexts(csr_array((weights[indices], indices, indptr), shape=(len(ids), len(weights))))

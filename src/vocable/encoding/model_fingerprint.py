@@ -1,9 +1,9 @@
-"""The fingerprint of a model: all that its vectors depend on, by which a model that has changed is refused.
+"""The fingerprint of a model: everything that its vectors depend on, so that a changed model is refused.
 
-It has a value or a digest for each part: weights or graph, tokenizers, prompts, lengths, limits, pooling, and the
-configuration that changes a number. It is stored with the vectors that the model made (`VectorsMeta.fingerprint`), and
-compared by all that encode for them. A part that only one of two fingerprints has is not compared: another runtime has
-a graph and no weights, and a later release of transformers adds settings with their defaults.
+It has a value or a digest for each part: weights or graph, tokenizers, prompts, lengths, limits, pooling, and all
+settings that change a number. It is stored with the vectors that the model made (`VectorsMeta.fingerprint`), and
+compared whenever a model encodes for them. A part that only one of two fingerprints has is not compared: another
+runtime has a graph and no weights, and a later release of transformers adds settings with their defaults.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vocable.encoding.vectors import Parts
 from vocable.errors import VectorsError
 
 DIGESTS = {"weights", "graph", "tokenizer", "query_weights"}  # parts whose values tell a reader nothing
-# Configuration that does not change a vector, or that other parts have.
+# Settings that do not change a vector, or that other parts of the fingerprint contain.
 WITHOUT_EFFECT = {
     "_name_or_path",
     "transformers_version",
@@ -37,7 +37,7 @@ WITHOUT_EFFECT |= {"frozen", "embedding_dimension", "vocable", "active_terms", "
 
 
 def relevant(settings: Mapping[str, Any]) -> Parts:
-    """Return the settings that may change a vector; lists and mappings as JSON.
+    """Return the settings that may change a vector, with lists and mappings as JSON.
 
     >>> relevant({"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "use_cache": True, "rope": {"theta": 1e4}})
     {'hidden_act': 'gelu', 'rope': '{"theta": 10000.0}'}
@@ -50,14 +50,14 @@ def relevant(settings: Mapping[str, Any]) -> Parts:
 
 
 def of_role(role: Role, parts: Parts) -> Parts:
-    """Return parts under the names that they have for a role."""
+    """Return parts with the role before each name."""
     return {f"{role}.{name}": value for name, value in parts.items()}
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
     """Return eight hexadecimal digits that change with a tokenizer, but not with its truncation and padding.
 
-    Those are set for each batch. It takes 3 ms for 30,522 tokens.
+    Truncation and padding are set for each batch. It takes 3 ms for 30,522 tokens.
     """
     with TOKENIZING:
         truncation, padding = tokenizer.truncation, tokenizer.padding
@@ -73,14 +73,14 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 
 
 def number_type(stored: Parts) -> str | None:
-    """Return the number type in which the weights of a stored fingerprint were digested; None of a graph."""
+    """Return the number type of the digested weights in a stored fingerprint; None for a graph."""
     return str(stored.get("weights", "")).partition(":")[0] or None
 
 
 def differences(stored: Parts, now: Parts) -> list[str]:
-    """Return what differs from a stored fingerprint, as "tokenizer" or "max_length: 512, now 256".
+    """Return the differences from a stored fingerprint, such as "tokenizer" or "max_length: 512, now 256".
 
-    A part that differs alike for both roles is named once, without the role.
+    A difference that both roles share is named once, without the role.
 
     >>> differences({"graph": "1f", "query.prompt": "Q: ", "runs": 1}, {"graph": "2e", "query.prompt": None, "new": 2})
     ['graph', 'query.prompt: "Q: ", now null']
@@ -96,7 +96,7 @@ def differences(stored: Parts, now: Parts) -> list[str]:
 
 
 def refuse_differences(stored: Parts, now: Parts, model: str, advice: str) -> None:
-    """Raise `VectorsError`, which names all of them, for differences from a stored fingerprint."""
+    """Raise `VectorsError` with all differences from a stored fingerprint, if there are any."""
     if changed := differences(stored, now):
         raise VectorsError(f"{model} has changed since it was made ({'; '.join(changed)}): {advice}")
 

@@ -1,4 +1,4 @@
-"""Models that encode, whatever library computes them: their names, fingerprints, and the origin of their vectors."""
+"""Models of any runtime: their names, their fingerprints, and the check that they still fit stored vectors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Model: TypeAlias = Union["SparseEncoder", EncodingModel]  # as `vocable.load` returns it
 
 
-def is_model(one: object) -> TypeIs[Model]:
-    """Return whether an object is a model, and not the name of one."""
+def is_model(model: object) -> TypeIs[Model]:
+    """Return whether an object is a model, and not a model's name."""
     library: Any = sys.modules.get("sentence_transformers")  # without it there is no SparseEncoder
-    return isinstance(one, EncodingModel) or (library is not None and isinstance(one, library.SparseEncoder))
+    return isinstance(model, EncodingModel) or (library is not None and isinstance(model, library.SparseEncoder))
 
 
 def encoding_model(model: Model) -> EncodingModel:
@@ -44,12 +44,12 @@ def model_name(model: Model | str | os.PathLike[str]) -> str:
 
 
 def model_digest(model: Model) -> str:
-    """Return 16 hexadecimal digits that change with all that the vectors of a model depend on."""
+    """Return 16 hexadecimal digits that change with everything that the vectors of a model depend on."""
     return digest(encoding_model(model).fingerprint())
 
 
 def check_unchanged(model: EncodingModel, meta: VectorsMeta, place: str, advice: str) -> None:
-    """Raise `VectorsError`, with all differences, if a model is not as it was when it made vectors at a place."""
+    """Raise `VectorsError`, with all differences, if a model has changed since it made the vectors at a place."""
     if meta.fingerprint:
         now = model.fingerprint(number_type(meta.fingerprint))
         refuse_differences(meta.fingerprint, now, f"{place}: {meta.model}", advice)

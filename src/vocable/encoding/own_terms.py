@@ -13,7 +13,7 @@ TERMS_FILE = "output_vocabulary.jsonl"
 
 
 def write_terms(path: str | Path, terms: Iterable[str]) -> None:
-    """Write terms as JSON strings, one per line, which keeps all characters."""
+    """Write terms as JSON strings, one per line, so that all characters survive."""
     with replacing(path) as file:
         file.writelines(json.dumps(term, ensure_ascii=False).encode() + b"\n" for term in terms)
 

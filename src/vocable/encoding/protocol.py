@@ -1,7 +1,7 @@
 """The protocol of models that encode texts, which a PyTorch model and an exported graph implement.
 
-`EncodingModel` has the name, the terms and the settings of a model; its `RoleEncoder` turns batches of texts of a role
-into vectors; both read texts through a `Tokenization`. Nothing here loads PyTorch.
+`EncodingModel` has the name, the terms and the settings of a model. Its `RoleEncoder` turns batches of texts of a role
+into vectors. Both read texts through a `Tokenization`. Nothing here loads PyTorch.
 
 Letters: b texts, v output terms, d dimensions of dense vectors.
 """
@@ -31,12 +31,12 @@ Side = Literal["left", "right"]
 
 NOTES_KEY = "vocable"  # in a model's configuration
 
-# A tokenizer keeps its settings of truncation and padding, and the encoders of a model share it: one thread at a time.
+# The encoders of a model share a tokenizer, and it stores its truncation and padding: only one thread may use it.
 TOKENIZING = Lock()
 
 
 class Token(NamedTuple):
-    """A token of a text, and its place, `text[start:end]`."""
+    """A token of a text, and its characters `text[start:end]`."""
 
     id: int
     start: int
@@ -53,12 +53,12 @@ class Tokenization(ABC):
     @property
     @abstractmethod
     def backend(self) -> Tokenizer:
-        """The tokenizer of the tokenizers library; `ModelError` for one in Python."""
+        """The tokenizer of the tokenizers library; raises `ModelError` for a tokenizer in Python."""
 
     @property
     @abstractmethod
     def vocabulary(self) -> Mapping[str, int]:
-        """The ids of all tokens, added ones included."""
+        """The ids of all tokens, including added tokens."""
 
     @property
     @abstractmethod
@@ -68,7 +68,7 @@ class Tokenization(ABC):
     @property
     @abstractmethod
     def normalizer(self) -> Normalizer | None:
-        """The normalizer of the tokenizers library, None for none."""
+        """The normalizer of the tokenizers library; None without a normalizer."""
 
     @abstractmethod
     def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
@@ -88,7 +88,7 @@ class Tokenization(ABC):
 
     @abstractmethod
     def surfaces(self) -> list[Surface | None]:
-        """Return the surface of every id, None for unused ids; `ModelError` if tokens cannot be read as text."""
+        """Return the surface of every id, None for unused ids; raise `ModelError` if tokens cannot be read as text."""
 
     def names(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens with these ids."""
@@ -100,32 +100,32 @@ class EncodedTexts(NamedTuple):
     """The vectors of b texts."""
 
     sparse: csr_array  # [b, v]
-    dense: NDArray[np.float32] | None = None  # [b, d], unit vectors; None of a model that is sparse alone
+    dense: NDArray[np.float32] | None = None  # [b, d], unit vectors; None for a model without dense vectors
 
 
 class RoleSettings(NamedTuple):
-    """A model's own settings for the texts of a role."""
+    """A model's settings for the texts of a role."""
 
     role: Role
     prompt: str | None
-    max_length: int | None  # tokens that are read, special ones included; None without a limit
+    max_length: int | None  # tokens that are read, including special tokens; None without a limit
     max_terms: int | None  # terms that the model keeps of a text; None for all
     query_idf: float  # power of the IDF for weights of queries
     keeps_special: bool  # special tokens are terms
-    dimensions: int | None = None  # d of dense vectors; None of a model that is sparse alone
+    dimensions: int | None = None  # d of dense vectors; None for a model without dense vectors
 
 
 class RoleEncoder(ABC):
     """The encoder of texts of a role."""
 
-    model: EncodingModel  # in the number type that it computes in
+    model: EncodingModel  # in the number type of the computation
     settings: RoleSettings
     tokenization: Tokenization | None  # None for a model without tokens
     pooling: str
     looked_up: bool  # weights come from a table of token weights
     truncation: Side = "right"  # where the tokenizer cuts long texts
-    batch_tokens: int  # of a batch, padding included
-    takes_all_threads = False  # to encode a batch alone
+    batch_tokens: int  # most tokens of a batch, padding included
+    takes_all_threads = False  # a batch that is encoded alone uses all threads
 
     @property
     @abstractmethod
@@ -136,13 +136,13 @@ class RoleEncoder(ABC):
     def encode(
         self, texts: Sequence[str], ids: Sequence[Sequence[int]], prompt: str | None, side: Side
     ) -> EncodedTexts:
-        """Return the vectors of a batch of texts that begin with `prompt`; long ones are truncated on a side.
+        """Return the vectors of a batch of texts that begin with `prompt`; truncate long texts on a side.
 
-        `ids` are their tokens with the special ones, not truncated.
+        `ids` are their tokens with the special tokens around them, not truncated.
         """
 
     def one_thread_each(self) -> AbstractContextManager[Callable[[], object]]:
-        """Return a context in which several threads encode batches; it yields a function that each of them calls."""
+        """Return a context for threads that encode batches; it yields a function that each thread calls first."""
         return nullcontext(lambda: None)
 
 
@@ -150,10 +150,10 @@ class EncodingModel(ABC):
     """A model that encodes texts.
 
     Attributes:
-        runtime: library that computes it.
-        device, dtype: of its computation, as "cpu" and "bfloat16".
+        runtime: the library that computes the model.
+        device, dtype: device and number type of the computation, as "cpu" and "bfloat16".
         prompts, default_prompt: prompts by name, and the name of the default prompt.
-        refusal: why the weights of a model that only encodes cannot be read or changed; empty if they can.
+        refusal: the reason why the weights of a model that only encodes cannot be read or changed; else empty.
     """
 
     runtime: Runtime
@@ -181,7 +181,7 @@ class EncodingModel(ABC):
     @property
     @abstractmethod
     def dimensions(self) -> int | None:
-        """The dimensions d of its dense vectors; None unless it gives some for queries and for documents."""
+        """The dimensions d of its dense vectors; None unless it gives them for both queries and documents."""
 
     @property
     @abstractmethod
@@ -196,7 +196,7 @@ class EncodingModel(ABC):
     @property
     @abstractmethod
     def tokenization(self) -> Tokenization:
-        """The tokenizer; of an asymmetric model with two, the query tokenizer."""
+        """The tokenizer; for an asymmetric model with two tokenizers, the query tokenizer."""
 
     @property
     @abstractmethod
@@ -205,14 +205,14 @@ class EncodingModel(ABC):
 
     @abstractmethod
     def fingerprint(self, number_type: str | None = None) -> Parts:
-        """Return all that its vectors depend on (`vocable.encoding.model_fingerprint`).
+        """Return everything that its vectors depend on (`vocable.encoding.model_fingerprint`).
 
-        The weights are digested in `number_type`, such as "bfloat16", by default in their own.
+        The weights are digested in `number_type`, such as "bfloat16", by default in the number type that they have.
         """
 
     @abstractmethod
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
-        """Return the encoder of a role; `max_length` replaces the model's own.
+        """Return the encoder of a role; `max_length` replaces the model's maximum length.
 
-        Raises `ArgumentError` if the model does not compute in `dtype`, or has fewer positions.
+        Raises `ArgumentError` if the model does not compute in `dtype`, or has fewer positions than `max_length`.
         """

@@ -29,8 +29,8 @@ def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None 
     """Round the weights [n, v] to integers (impact scores) and drop those that become zero.
 
     With `bits` (1 to 16) the largest weight becomes 2**bits - 1, as uint8 or uint16. With `scale` every weight becomes
-    round(weight * scale), as int32, so that matrices that are quantized separately stay comparable. Exactly one of the
-    two is required.
+    round(weight * scale), as int32, so that separately quantized matrices stay comparable. Exactly one of `bits` and
+    `scale` is required.
 
     >>> quantize(csr_array(np.array([[0.1, 2.0, 1.0]], dtype=np.float32)), bits=2).toarray().tolist()
     [[0, 3, 2]]
@@ -91,8 +91,8 @@ def prune(
 ) -> csr_array | Pruned:
     """Keep the heaviest terms of every vector [n, v], in memory or on disk (Lassance et al. 2023).
 
-    Each limit applies to the whole vector, and a term stays if it meets all of them. Terms of equal weight are kept in
-    the order of their indices.
+    Each limit applies to the whole vector, and a term stays if it meets all limits. Of terms with equal weights, those
+    with lower indices are kept.
 
     Args:
         vectors: a matrix of sparse vectors; with `output`, files or folders for `read_shards`.
@@ -112,8 +112,8 @@ def prune(
     [[0.0, 2.0, 0.0, 1.0]]
 
     Raises:
-        ArgumentError: a limit out of its range, or `output` exists.
-        VectorsError: not sparse vectors, or stored vectors that cannot be read.
+        ArgumentError: a limit is out of its range, or `output` exists.
+        VectorsError: `vectors` are not sparse vectors, or stored vectors cannot be read.
     """
     if output is None:
         matrix = as_vectors(vectors)
@@ -124,15 +124,15 @@ def prune(
     settings = settings_of(prune, locals(), then.made_from if then else {}, without=("then",))
     places = places_of(cast(Sources, vectors))
     if finished(output, settings):
-        return Pruned(*(sum(shard.matrix.nnz for shard in read_shards(some)) for some in (places, [output])))
-    before, after = 0, 0
+        return Pruned(*(sum(shard.matrix.nnz for shard in read_shards(paths)) for paths in (places, [output])))
+    postings_before, postings_after = 0, 0
     with replacing_folder(output, settings) as work:
         for number, shard in enumerate(track(read_shards(cast(Sources, vectors)), "prune")):
             kept = prune(shard.matrix, max_terms, min_weight, mass)
             kept = kept if then is None else then(shard.ids, kept)
             write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta, shard.dense)
-            before, after = before + shard.matrix.nnz, after + kept.nnz
-    return Pruned(before, after)
+            postings_before, postings_after = postings_before + shard.matrix.nnz, postings_after + kept.nnz
+    return Pruned(postings_before, postings_after)
 
 
 def heaviest(vectors: csr_array, max_terms: np.ndarray) -> csr_array:
@@ -147,7 +147,7 @@ def heaviest(vectors: csr_array, max_terms: np.ndarray) -> csr_array:
 
 
 def _heaviest(matrix: csr_array, max_terms: int | np.ndarray | None, mass: float | None) -> np.ndarray:
-    """Return a bool for each entry: it is one of the `max_terms` largest of its row and within the `mass`."""
+    """Return a bool for each entry: True if it is among the `max_terms` largest of its row and within the `mass`."""
     starts = matrix.indptr[:-1]
     rows = np.repeat(np.arange(len(starts)), np.diff(matrix.indptr))
     # Positive floats have the order of their bits, so one integer sorts by row and then by descending weight.
@@ -166,11 +166,11 @@ def _heaviest(matrix: csr_array, max_terms: int | np.ndarray | None, mass: float
 
 
 def _running_sums(matrix: csr_array, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the total of each row [n], and for each of the `weights` the sum of the earlier ones of its row."""
+    """Return the total of each row [n], and for each of the `weights` the sum of the earlier weights of its row."""
     filled = np.flatnonzero(np.diff(matrix.indptr))
     starts, totals = matrix.indptr[:-1][filled], np.zeros(matrix.shape[0])
     totals[filled] = np.add.reduceat(weights, starts) if len(filled) else 0
     steps = np.concatenate([[0.0], weights[:-1]])[: len(weights)]
-    # Each row starts by subtracting the row before, so that the running sum stays within a row.
+    # Each row starts by subtracting the total of the previous row, so that the running sum stays within a row.
     steps[starts[1:]] -= totals[filled[:-1]]
     return totals, np.cumsum(steps)

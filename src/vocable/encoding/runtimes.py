@@ -1,4 +1,4 @@
-"""The models that only PyTorch computes: the one place where the search side reaches the training side.
+"""Access to the models that only PyTorch computes; only here does the search side reach the training side.
 
 Everything else on the search side works without PyTorch.
 """
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from vocable.encoding.protocol import EncodingModel
     from vocable.encoding.vectors import Parts
 
-LIBRARY = "vocable.torch_models.library"  # named, not imported: what searches does not depend on what trains
+LIBRARY = "vocable.torch_models.library"  # named, not imported: the search side does not depend on the training side
 M = TypeVar("M")
 
 
 @dataclass(frozen=True)
 class ModelKind:
-    """A kind of sparse model: whether it has a folder's files, and its loader."""
+    """A kind of sparse model: a test whether a model has this kind, and the loader."""
 
     name: str
     opens: Callable[[str], bool]  # of the folder or Hub id of a model
@@ -35,7 +35,7 @@ class TorchLibrary(Protocol):
     """The functions of `vocable.torch_models.library`."""
 
     def kinds(self) -> tuple[ModelKind, ...]:
-        """Return the kinds of sparse models; the first one that opens a model loads it, the last one opens any."""
+        """Return the kinds of sparse models; the first kind that opens a model loads it, the last opens any model."""
 
     def as_encoding_model(self, model: SparseEncoder) -> EncodingModel:
         """Return a model of sentence-transformers as an `EncodingModel`."""
@@ -44,13 +44,13 @@ class TorchLibrary(Protocol):
         """Return the fingerprint of a model of dense vectors or of a cross encoder."""
 
     def model_kind(self, name: str) -> str:
-        """Return the kind of a model by its configuration, as "cross"."""
+        """Return the kind of a model according to its configuration, such as "cross"."""
 
     def open_model(self, name: str | Path, open_place: Callable[..., M], device: str | None = None) -> M:
-        """Load a model, with errors of one line."""
+        """Load a model; turn errors into messages of one line."""
 
     def without_bars(self) -> AbstractContextManager[None]:
-        """Within the context, no bar is shown for the weights that are read."""
+        """Hide the progress bars of reading weights within the context."""
 
 
 def torch_library() -> TorchLibrary:

@@ -1,8 +1,8 @@
 """Shards of a corpus: their plan, and the processes that make them, here or on other machines.
 
-A folder of shards exists from the beginning. `shards.json` has the spans of the corpus, `settings.json` everything else
-that determines the vectors; `shard-00001`, ... are folders of vectors, written atomically. Any process that sees the
-folder can make a shard, under a lock that ends with the process.
+The folder of the shards exists from the beginning. `shards.json` has the spans of the corpus, `settings.json`
+everything else that determines the vectors. `shard-00001`, ... are folders of vectors, written atomically. Any process
+that sees the folder can make a shard, under a lock that ends with the process.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Make: TypeAlias = Callable[[int], T | None]  # makes a shard by its number; None
 MakeAll: TypeAlias = Callable[[Make[T], list[int]], Iterator[tuple[int, T | None]]]
 
 SHARD_WAIT = 30.0  # seconds between looks at shards that other processes make
-MAX_DEATHS = 3  # of processes in turn, without a finished shard
+MAX_DEATHS = 3  # consecutive deaths of processes without a finished shard
 
 
 def planned(folder: Path, settings: Mapping[str, Any], kind: Kind[object], size: int, bad: BadLines) -> list[Span]:
-    """Return the spans of a folder of shards, which is made if it does not exist; `size` records are a part.
+    """Return the spans of a folder of shards, and create the folder if it is missing; `size` records are a part.
 
-    Raises `ArgumentError` if it was made with other settings.
+    Raises `ArgumentError` if the folder was made with other settings.
     """
     if not finished(folder, settings):
         spans = cut(settings["source"], kind, size, settings["shards"], bad)
@@ -50,28 +50,28 @@ def planned(folder: Path, settings: Mapping[str, Any], kind: Kind[object], size:
 
 
 def make_all(make: Make[T], numbers: Iterable[int], run: MakeAll[T]) -> Iterator[T]:
-    """Make shards until all exist, and yield the results of those made here.
+    """Make shards until all exist, and yield the results of the shards made here.
 
-    Shards of other processes are waited for, and made here if these die.
+    Wait for shards that other processes make, and make such a shard here if its process dies.
     """
     left, died, waited = set(numbers), 0, False
     while left:
-        before = len(left)
+        left_before = len(left)
         try:
-            for number, made in run(make, sorted(left)):
-                if made is not None:
+            for number, result in run(make, sorted(left)):
+                if result is not None:
                     left.discard(number)
-                    yield made
+                    yield result
         except BrokenExecutor as error:
-            died = 1 if len(left) < before else died + 1
+            died = 1 if len(left) < left_before else died + 1
             if died == MAX_DEATHS:
                 advice = "perhaps out of memory: use fewer"
                 raise ArgumentError(f"processes that make shards have died {MAX_DEATHS} times, {advice}") from error
             logger.warning("a process has died: another one makes its shard")
             continue
-        if len(left) == before:
+        if len(left) == left_before:
             if not waited:
-                logger.warning("waiting for other processes, which make the last %d shards", before)
+                logger.warning("waiting for other processes, which make the last %d shards", left_before)
             waited = True
             time.sleep(SHARD_WAIT)
 

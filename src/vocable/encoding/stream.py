@@ -1,8 +1,8 @@
 """Encode a stream of documents into a folder of vectors, which an interrupted run resumes.
 
-`OUTPUT.partial` holds the finished parts, `settings.json` and `progress.json`, which counts the parts. A part is
-counted after it is on disk, so that none is written twice. The vectors of the next part are saved every ten seconds and
-at Ctrl-C (`part-*.begun`), so that a kill loses no more than that.
+`OUTPUT.partial` holds the finished parts, `settings.json` and `progress.json`, which counts the parts. A part counts
+once it is on disk, so that it is not written twice. The vectors of the unfinished part are saved every ten seconds and
+at Ctrl-C (`part-*.begun`), so that a kill loses the work of ten seconds at most.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vocable.errors import VectorsError
 from vocable.options import LongDocuments
 
 PART_SIZE = 2048  # texts in a part
-PART_CHARACTERS = 2**20  # that end a part of texts that are read whole
+PART_CHARACTERS = 2**20  # characters that end a part of texts that are read whole
 PART_SECONDS = 10.0  # seconds between saved states of the current part: the work that a kill can lose
 
 
@@ -40,8 +40,8 @@ class StreamProgress:
     truncated: int = 0  # texts longer than the maximum length
     empty: int = 0  # texts without an active term
     unknown: int = 0  # texts, or windows, with more than half of their tokens outside the vocabulary
-    windows: int = 0  # of the texts that were read in windows
-    seconds: float = 0.0  # of encoding and writing
+    windows: int = 0  # windows of the texts that were read in windows
+    seconds: float = 0.0  # time of encoding and writing
     last_id: str = ""
     coverage: tuple[int, ...] = ()  # `vocable.language.coverage` of a sample of the texts
 
@@ -66,15 +66,15 @@ def encode_stream(
 ) -> StreamProgress:
     """Encode `documents` into `folder/part-*.parquet`; an interrupted run resumes when repeated.
 
-    The folder is written atomically; one made with the same settings is left as it is. The returned counts include
-    earlier runs.
+    The folder is written atomically; an existing folder with the same settings is left unchanged. The returned counts
+    include earlier runs.
 
     Args:
         documents: read once, a part at a time; a repeated call needs the same documents in the same order.
         model, source: names of the model and of the corpus, stored in the settings.
-        inputs: changes when the documents do; by default the fingerprint of a local corpus' files.
+        inputs: a text that changes with the documents; by default the fingerprint of a local corpus' files.
         shard: (i, m) for the i-th of m shards, stored in the settings.
-        title, total: of the progress bar.
+        title, total: title and total of the progress bar.
         dense: also write the dense vectors of a model that gives them in the same pass.
 
     Raises:
@@ -82,7 +82,7 @@ def encode_stream(
         VectorsError: the work in progress was made from other documents, or is damaged.
     """
     meta = describe(encoder, model)
-    dense = dense and encoder.model.dimensions is not None  # else queries have none: they are looked up
+    dense = dense and encoder.model.dimensions is not None  # else looked-up queries have no dense vectors
     settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard, dense=dense)
     if finished(folder, settings):
         return read_progress(folder)
@@ -96,7 +96,8 @@ def encode_stream(
         # Without documents one empty part is written, so that an empty shard of a small corpus is readable.
         parts = in_parts(stream, PART_SIZE, encoder.long_documents)
         while (part := next(parts, [])) or not done.parts:
-            started, before = time.perf_counter(), (encoder.truncated, encoder.windows_read, encoder.unknown)
+            started = time.perf_counter()
+            counts_before = encoder.truncated, encoder.windows_read, encoder.unknown
             name = f"part-{done.parts:05d}"
             state = _UnfinishedPart(work / f"{name}.begun", [document.id for document in part], meta, dense)
             texts = [document.full for document in part]
@@ -109,9 +110,9 @@ def encode_stream(
             write_vectors(work / f"{name}.parquet", ids, vectors, meta, embedded if dense else None)
             done.parts += 1
             done.texts += len(part)
-            done.truncated += encoder.truncated - before[0]
-            done.windows += encoder.windows_read - before[1]
-            done.unknown += encoder.unknown - before[2]
+            done.truncated += encoder.truncated - counts_before[0]
+            done.windows += encoder.windows_read - counts_before[1]
+            done.unknown += encoder.unknown - counts_before[2]
             done.empty += int((np.diff(vectors.indptr) == 0).sum())
             done.seconds += time.perf_counter() - started
             done.last_id = part[-1].id if part else ""
@@ -123,7 +124,7 @@ def encode_stream(
 
 
 def in_parts(documents: Iterable[Document], most: int, long_documents: LongDocuments) -> Iterator[list[Document]]:
-    """Yield lists of at most `most` documents, and of fewer documents if long ones are read to their ends."""
+    """Yield lists of at most `most` documents, and shorter lists of long documents that are read whole."""
     part, characters = list[Document](), 0
     for document in documents:
         part.append(document)
@@ -136,14 +137,14 @@ def in_parts(documents: Iterable[Document], most: int, long_documents: LongDocum
 
 
 class _UnfinishedPart:
-    """The saved vectors of an unfinished part, in the order in which they are encoded."""
+    """The saved vectors of an unfinished part, in the order of encoding."""
 
     def __init__(self, path: Path, ids: list[str], meta: VectorsMeta, dense: bool) -> None:
         self.path, self._ids, self._meta, self._dense = path, ids, meta, dense
         self._rows, self._written = list[EncodedTexts](), time.monotonic()
 
     def read(self, order: np.ndarray) -> EncodedTexts | None:
-        """Return the vectors of an earlier run; None without any, or if they are of other texts."""
+        """Return the vectors of an earlier run; None if there are no vectors or they belong to other texts."""
         self._ids = [self._ids[row] for row in order]
         if not self.path.exists():
             return None
@@ -160,8 +161,8 @@ class _UnfinishedPart:
     def write(self) -> None:
         """Save the vectors."""
         if self._rows:
-            made, dense = joined_texts(self._rows)
-            write_vectors(self.path, self._ids[: made.shape[0]], made, self._meta, dense if self._dense else None)
+            sparse, dense = joined_texts(self._rows)
+            write_vectors(self.path, self._ids[: sparse.shape[0]], sparse, self._meta, dense if self._dense else None)
             self._written = time.monotonic()
 
 
@@ -190,6 +191,6 @@ def stream_settings(
 
 
 def read_progress(folder: str | Path) -> StreamProgress:
-    """Return the counts of a folder; zeros for a new one."""
+    """Return the counts of a folder; zeros for a new folder."""
     path = Path(folder) / PROGRESS
     return read_record(path, StreamProgress) if path.exists() else StreamProgress()

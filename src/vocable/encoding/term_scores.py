@@ -1,4 +1,4 @@
-"""The file of the scores of terms, by which the wackiest terms are marked and removed.
+"""The file of the scores of terms, which tells the wackiest terms.
 
 Letters: v terms.
 """
@@ -19,7 +19,7 @@ from vocable.encoding.vectors import read_table, vocabulary_fingerprint
 from vocable.errors import VectorsError
 from vocable.options import Share, checked
 
-WACKY_SHARE = 0.1  # our reading: the score orders terms, but sets no threshold above which a term is wacky
+WACKY_SHARE = 0.1  # our choice: the score orders terms, but has no threshold above which a term is wacky
 SCORES_KEY = b"vocable wackiness"
 SCORES_TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
 SCORES_TYPES |= {"inputs": pa.int64(), "kind": pa.string()}
@@ -28,7 +28,7 @@ SCORES_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind i
 
 @dataclass(frozen=True)
 class ScoresMeta:
-    """The origin of scores. `vocabulary` is the fingerprint of the v = `size` terms, `w_auc` nan without a score."""
+    """The origin of scores; `vocabulary` is the fingerprint of the v = `size` terms, `w_auc` is nan without a score."""
 
     model: str
     vocabulary: str
@@ -44,7 +44,7 @@ class ScoresMeta:
 def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
     """Return the columns of the scored terms, the wackiest first; `scores` [v] are nan for other terms.
 
-    Of equal scores, which all terms absent from every retrieved document have, the term that expands more of the
+    All terms absent from every retrieved document have equal scores. With equal scores, the term that expands more
     `inputs` [v] comes first, then the term with the lower column.
 
     >>> scores = np.array([0.2, np.nan, 1.0, 0.2])
@@ -61,8 +61,8 @@ def read_scores(
 ) -> tuple[np.ndarray, np.ndarray, ScoresMeta]:
     """Read a file of `write_scores`.
 
-    Returns the scores, float64 [v], nan for a term without one; the number of inputs that each term expands, int64
-    [v]; and the origin. Raises `VectorsError` if there is no such file, it is damaged or another kind of file, or its
+    Returns the scores, float64 [v], nan for a term without a score; the number of inputs that each term expands, int64
+    [v]; and the origin. Raises `VectorsError` if the file is missing, damaged or another kind of file, or its
     vocabulary does not have the fingerprint `vocabulary`.
     """
     place = Path(path)
@@ -94,6 +94,6 @@ def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndar
 
 @checked
 def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: Share = WACKY_SHARE) -> frozenset[str]:
-    """Return the wackiest `share` of the scored terms in a file, rounded up; errors of `read_wackiest`."""
+    """Return the wackiest `share` of the scored terms in a file, rounded up; raise the errors of `read_wackiest`."""
     columns = read_wackiest(path, names)
     return frozenset(names[column] for column in columns[: math.ceil(share * len(columns) - 1e-9)].tolist())

@@ -1,7 +1,7 @@
 """The output terms of a model: their names, the words of a text, and the terms that occur in a text.
 
-A splitter finds the words of a text and normalizes each as the model's tokenizer does, so that two spellings are one
-word if the model reads them as one. The terms that occur in a text are its tokens, or, for a model with an output
+A splitter finds the words of a text and normalizes each as the model's tokenizer does, so that two spellings are the
+same word if the model reads them alike. The terms that occur in a text are its tokens, or, for a model with an output
 vocabulary, the terms among its words. All other terms of its vector are expansions.
 
 Letters: m texts or vectors, v output terms, e entries of the vectors.
@@ -39,7 +39,7 @@ def terms(model: Model) -> list[str]:
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:
-    """Yield all tokens of each text, also beyond the model's maximum length, without special tokens around them."""
+    """Yield all tokens of each text, even beyond the model's maximum length, without special tokens around them."""
     stream = iter(texts)
     while batch := list(islice(stream, TOKENIZED_TEXTS)):
         yield from tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
@@ -54,13 +54,13 @@ class Word(NamedTuple):
 
 
 Splitter = Callable[[str], Iterable[Word]]
-# Letters, digits, marks and underscores in a row, or everything between white space, which some normalizers write as
+# Runs of letters, digits, marks and underscores, or everything between white space, which some normalizers write as
 # U+2581.
 PATTERNS: dict[str, str] = {"words": r"\w+", "whitespace": r"[^\s▁]+"}
 
 
 def splitter(tokenizer: PreTrainedTokenizerBase, name: str = "words") -> Splitter:
-    """Return the named splitter for the texts of `tokenizer`; its words are in the order of the text."""
+    """Return the named splitter for the texts of `tokenizer`; it returns words in the order of the text."""
     return _cutter(backend_of(tokenizer).normalizer, name)
 
 
@@ -80,7 +80,7 @@ def _cutter(normalizer: Normalizer | None, name: str) -> Splitter:
 
 
 def normal_form(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], str]:
-    """Return the tokenizer's normalization of a word; the model does not tell words of one form apart."""
+    """Return the tokenizer's normalization of a word; the model cannot tell words with the same normal form apart."""
     normalizer = backend_of(tokenizer).normalizer
     return (lambda word: word) if normalizer is None else normalizer.normalize_str
 
@@ -94,15 +94,16 @@ CACHED_WORDS = 1 << 20
 
 @checked
 def input_terms(model: Model, texts: Sequence[str], *, words: Words = "any") -> csr_array:
-    """Count each output term of `model` in each text, also beyond the model's maximum length.
+    """Count each output term of `model` in each text, even beyond the model's maximum length.
 
-    The special tokens that a tokenizer puts around a text and the prompt do not count; an unknown token counts each
+    The prompt and the special tokens that a tokenizer puts around a text do not count. An unknown token counts each
     time.
 
     Args:
         words: the words of a text, for a model with an output vocabulary. "any": words and marks of the text as they
             are spelled, as the model's tokenizer normalizes them, in lower case, and without accents; a term counts
-            once at each place where one of these is the term. "words" or "whitespace": the words of that splitter.
+            once at each place where any of these forms is the term. "words" or "whitespace": the words of that
+            splitter.
 
     Returns:
         [m, v] csr_array of float32 counts.
@@ -111,26 +112,26 @@ def input_terms(model: Model, texts: Sequence[str], *, words: Words = "any") -> 
     if encoder.own_terms is None:
         ids = _own_tokens(encoder.tokenization, texts)
     else:
-        found = _own_words(encoder.tokenization.normalizer, encoder.own_terms, words, texts)
-        ids = ([column for _, column in places] for places in found)
+        places_of_texts = _own_words(encoder.tokenization.normalizer, encoder.own_terms, words, texts)
+        ids = ([column for _, column in places] for places in places_of_texts)
     size = len(encoder.terms)
-    columns = [np.array([column for column in found if column < size], dtype=np.int32) for found in ids]
+    columns = [np.array([column for column in text_ids if column < size], dtype=np.int32) for text_ids in ids]
     indices, indptr = np.concatenate([np.empty(0, np.int32), *columns]), np.cumsum([0, *map(len, columns)])
     ones = np.ones(len(indices), dtype=np.float32)
-    return as_vectors(csr_array((ones, indices, indptr), shape=(len(texts), size)))  # which adds them up
+    return as_vectors(csr_array((ones, indices, indptr), shape=(len(texts), size)))  # adds up equal entries
 
 
 def term_places(model: Model, text: str) -> list[Word]:
     """Return the places in a text of the output terms that `input_terms` counts, in the order of the text.
 
-    Unknown tokens and white space are left out. Words that are not tokens may overlap. The list is empty for a
-    tokenizer that does not return the places of its tokens.
+    It omits unknown tokens and white space. Words that are not tokens may overlap. The list is empty for a tokenizer
+    that does not return the places of its tokens.
     """
     encoder = encoding_model(model)
-    tokenization, own = encoder.tokenization, encoder.own_terms
-    if own is not None:
-        [found] = _own_words(tokenization.normalizer, own, "any", [text])
-        return [Word(own[column], start, end) for (start, column), end in sorted(found.items())]
+    tokenization, own_terms = encoder.tokenization, encoder.own_terms
+    if own_terms is not None:
+        [place_ends] = _own_words(tokenization.normalizer, own_terms, "any", [text])
+        return [Word(own_terms[column], start, end) for (start, column), end in sorted(place_ends.items())]
     if not tokenization.has_places:
         return []
     cut = [token for token in tokenization.places(text) if token.id not in tokenization.special]
@@ -155,15 +156,15 @@ def _own_tokens(tokenization: Tokenization, texts: Sequence[str]) -> Iterator[li
 
 
 def _own_words(
-    normalizer: Normalizer | None, own: Sequence[str], words: Words, texts: Iterable[str]
+    normalizer: Normalizer | None, own_terms: Sequence[str], words: Words, texts: Iterable[str]
 ) -> Iterator[dict[tuple[int, int], int]]:
     """Yield the places of each text's terms: {(start, column): end}."""
     normalize = (lambda term: term) if words == "any" or normalizer is None else normalizer.normalize_str
-    column_of = {normalize(term): column for column, term in enumerate(own)}
+    column_of = {normalize(term): column for column, term in enumerate(own_terms)}
 
     @lru_cache(CACHED_WORDS)
     def columns_of(word: str) -> list[int]:
-        """Return the terms of a word: with "any", of its spelling, in lower case, and without accents."""
+        """Return the terms of a word; with "any", also the terms of its lower case and of its form without accents."""
         lower = word.lower()
         spelled = [mark + form for form in (word, lower, without_accents(lower)) for mark in ("", *WORD_MARKS)]
         return [column_of[form] for form in (spelled if words == "any" else [word]) if form in column_of]
@@ -186,36 +187,36 @@ def without_accents(text: str) -> str:
     return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
 
 
-def remove_expansions(vectors: csr_array, own: csr_array, terms: np.ndarray) -> csr_array:
-    """Remove `terms` (columns) from `vectors` [m, v] where they are an expansion.
+def remove_expansions(vectors: csr_array, own_terms: csr_array, terms: np.ndarray) -> csr_array:
+    """Remove `terms` (columns) from `vectors` [m, v] where they are expansions.
 
-    `own` [m, v] has an entry for each term that occurs in the text, which is kept.
+    `own_terms` [m, v] has an entry for each term that occurs in the text; these terms are kept.
 
     >>> vectors = csr_array(np.array([[1.0, 2.0, 3.0]], dtype=np.float32))
-    >>> own = csr_array(np.array([[0.0, 1.0, 0.0]]))
-    >>> remove_expansions(vectors, own, np.array([0, 1])).toarray().tolist()
+    >>> own_terms = csr_array(np.array([[0.0, 1.0, 0.0]]))
+    >>> remove_expansions(vectors, own_terms, np.array([0, 1])).toarray().tolist()
     [[0.0, 2.0, 3.0]]
     """
     vectors = as_vectors(vectors)
-    return selected(vectors, ~(expansion_entries(vectors, own) & flags(terms, vectors.shape[1])[vectors.indices]))
+    return selected(vectors, ~(expansion_entries(vectors, own_terms) & flags(terms, vectors.shape[1])[vectors.indices]))
 
 
-def expansion_entries(vectors: csr_array, own: csr_array) -> np.ndarray:
-    """Return True for each of the e entries of `vectors` [m, v] without an entry in `own` [m, v], bool [e]."""
-    vectors, own = as_vectors(vectors), as_vectors(own, "the texts' own terms")
-    if vectors.shape != own.shape:
-        raise VectorsError(f"vectors of shape {vectors.shape} do not match own terms of shape {own.shape}")
+def expansion_entries(vectors: csr_array, own_terms: csr_array) -> np.ndarray:
+    """Return True for each of the e entries of `vectors` [m, v] without an entry in `own_terms` [m, v], bool [e]."""
+    vectors, own_terms = as_vectors(vectors), as_vectors(own_terms, "the texts' own terms")
+    if vectors.shape != own_terms.shape:
+        raise VectorsError(f"vectors of shape {vectors.shape} do not match own terms of shape {own_terms.shape}")
     # The number of each entry's cell, counted row by row, in ascending order.
-    places, standing = (
+    places, own_places = (
         np.repeat(np.arange(part.shape[0], dtype=np.int64), np.diff(part.indptr)) * part.shape[1] + part.indices
-        for part in (vectors, own)
+        for part in (vectors, own_terms)
     )
-    at = np.minimum(np.searchsorted(standing, places), max(0, len(standing) - 1))
-    return standing[at] != places if len(standing) else np.ones(len(places), dtype=bool)
+    at = np.minimum(np.searchsorted(own_places, places), max(0, len(own_places) - 1))
+    return own_places[at] != places if len(own_places) else np.ones(len(places), dtype=bool)
 
 
 def flags(terms: np.ndarray, size: int) -> np.ndarray:
-    """Return a bool for each of `size` columns, True for those in `terms`."""
+    """Return a bool for each of `size` columns: True if it is in `terms`."""
     if len(terms) and not 0 <= terms.min() <= terms.max() < size:
         raise ArgumentError(f"terms must lie between 0 and {size - 1}, not {terms.min()} to {terms.max()}")
     flags = np.zeros(size, dtype=bool)

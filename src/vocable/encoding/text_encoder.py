@@ -22,7 +22,7 @@ from vocable.options import Encoding, IdfPower, checked
 
 logger = logging.getLogger(__name__)
 
-LONGEST_TOKEN = 32  # characters; of a text with more of them per token that is read, only a beginning is tokenized
+LONGEST_TOKEN = 32  # characters; only the beginning of a text with more characters per token of the limit is tokenized
 
 
 def warn_of_unknown(unknown: int, texts: int, kind: str = "texts", share: float = 0.5) -> None:
@@ -33,16 +33,16 @@ def warn_of_unknown(unknown: int, texts: int, kind: str = "texts", share: float 
 
 
 class TextEncoder:
-    """A model prepared for encoding one role: number type, `Router` route, prompt and maximum length are set once.
+    """A model prepared for encoding texts of a role: number type, `Router` route, prompt and maximum length are set.
 
-    With `long_documents` "maxpool", a text is read in windows and gets each term's largest weight in any of them.
-    `max_terms` is the limit of the whole text; the model's own number of terms is the limit of one window, and a text
-    of w windows keeps sqrt(w) times as many, as the number of different words in a text grows (Heaps' law).
+    With `long_documents` "maxpool", a text is read in windows and gets each term's largest weight in any window.
+    `max_terms` limits the whole text. The model's own term limit applies to each window: a text of w windows keeps
+    sqrt(w) times that limit, as the number of different words in a text grows (Heaps' law).
 
     Counters: `truncated` texts or windows longer than `max_length` tokens, `windows_read` windows, and `unknown` texts
-    or windows with more than half of their tokens outside the vocabulary. A text with no token in the vocabulary, as an
-    empty one, has no terms. With `term_idf`, the IDF of some of a collection's terms, weights of queries are multiplied
-    by it to the power `query_idf`, by default the model's own.
+    or windows with more than half of their tokens outside the vocabulary. A text without a token in the vocabulary,
+    such as an empty text, has no terms. `term_idf` returns the IDF of a collection's terms: weights of queries are
+    multiplied by it to the power `query_idf`, by default the power that the model sets.
     """
 
     @checked
@@ -59,23 +59,23 @@ class TextEncoder:
             raise ArgumentError("long_documents must be truncate or maxpool, not 'passages'")
         max_terms = options.get("max_terms")
         self.role, self.min_weight, self.mass = role, options.get("min_weight", 0.0), options.get("mass")
-        self.loaded = encoding_model(model)  # in its own number type
-        found = self.loaded.encoder(role, options.get("dtype", "auto"), options.get("max_length"))
-        self.model, self._encoder, self.pooling, own = found.model, found, found.pooling, found.settings
-        self.prompt, self.max_length, self.truncation = own.prompt, own.max_length, found.truncation
-        self.max_terms, self.batch_tokens = max_terms or own.max_terms, found.batch_tokens
-        self._grows = self.long_documents == "maxpool" and max_terms is None and own.max_terms is not None
-        self.query_idf: float = 0.0 if role == "document" else own.query_idf if query_idf is None else query_idf
+        self.loaded = encoding_model(model)  # in the number type that it was loaded in
+        encoder = self.loaded.encoder(role, options.get("dtype", "auto"), options.get("max_length"))
+        self.model, self._encoder, self.pooling, settings = encoder.model, encoder, encoder.pooling, encoder.settings
+        self.prompt, self.max_length, self.truncation = settings.prompt, settings.max_length, encoder.truncation
+        self.max_terms, self.batch_tokens = max_terms or settings.max_terms, encoder.batch_tokens
+        self._grows = self.long_documents == "maxpool" and max_terms is None and settings.max_terms is not None
+        self.query_idf: float = 0.0 if role == "document" else settings.query_idf if query_idf is None else query_idf
         self.term_idf: Callable[[np.ndarray], np.ndarray] | None = None  # IDF of the terms with these numbers
         self.truncated = self.windows_read = self.unknown = 0
 
     @property
     def dimensions(self) -> int | None:
-        """The dimensions d of the model's dense vectors; None for a model that is sparse alone."""
+        """The dimensions d of the model's dense vectors; None for a model without dense vectors."""
         return self._encoder.settings.dimensions
 
     def encode(self, texts: Texts, advance: Callable[[int], object] = lambda done: None) -> csr_array:
-        """Encode b texts into [b, v]; `advance` is called after every batch with its number of texts."""
+        """Encode b texts into [b, v]; call `advance` after every batch with its number of texts."""
         return self.encode_both(texts, advance).sparse
 
     def encode_both(
@@ -86,20 +86,20 @@ class TextEncoder:
         begun: Callable[[np.ndarray], EncodedTexts | None] = lambda order: None,
         keep: Callable[[list[EncodedTexts]], object] = lambda rows: None,
     ) -> EncodedTexts:
-        """Encode b texts as `encode` does, and return their dense vectors [b, d], too, if the model gives any.
+        """Encode b texts as `encode` does, and also return their dense vectors [b, d] if the model gives any.
 
-        They are unit vectors; of a text without a token in the vocabulary, zero. With "maxpool" a text has the mean of
-        its windows' dense vectors, as a unit vector.
+        Dense vectors are unit vectors, and zero for a text without a token in the vocabulary. With "maxpool" a text has
+        the mean of its windows' dense vectors, as a unit vector.
 
-        `begun` gets the order in which the texts are encoded, int64 [b], and may return vectors of the first ones from
-        an earlier call. `keep` gets all vectors so far after every batch.
+        `begun(order)` gets the rows of the texts in the order of encoding, int64 [b]. It may return vectors saved by an
+        interrupted call, for the first texts in that order. `keep` gets all vectors so far after every batch.
         """
         texts = as_texts(texts)
         if self.long_documents == "truncate":
             sparse, dense = self._rows(texts, advance, begun, keep)
             return EncodedTexts(self.weighed(sparse), dense)
         spans = [self.windows(text) for text in texts]
-        counts, done = [len(some) for some in spans], 0
+        counts, done = [len(text_spans) for text_spans in spans], 0
         owners = np.repeat(np.arange(len(texts)), counts)
 
         def in_texts(count: int) -> None:
@@ -107,14 +107,14 @@ class TextEncoder:
             advance((done + count) * len(texts) // len(owners) - done * len(texts) // len(owners))
             done += count
 
-        parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]
+        parts = [text[start:end] for text, text_spans in zip(texts, spans, strict=True) for start, end in text_spans]
         rows, dense = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
         self.windows_read += len(parts)
         sparse = self.weighed(self._limited(maximum(rows, counts), np.array(counts)))
         return EncodedTexts(sparse, None if dense is None else mean_of_windows(dense, counts))
 
     def know_collection(self, frequencies: np.ndarray, documents: int) -> None:
-        """Multiply weights from now on by the terms' IDF in a collection, to the power `query_idf`.
+        """Multiply all weights from now on by the terms' IDF in a collection, to the power `query_idf`.
 
         `frequencies` [v] counts the collection's `documents` that contain each term.
         """
@@ -126,8 +126,8 @@ class TextEncoder:
         """Multiply the weights of vectors [b, v] by the IDF of the collection, if it is known."""
         return weighed(vectors, self.term_idf, self.query_idf)
 
-    def windows(self, text: str, before: str = "", share: float = 1.0) -> list[CharacterSpan]:
-        """Cut a text into windows that fit into the model's length, after the prompt and the text `before`.
+    def windows(self, text: str, preceding: str = "", share: float = 1.0) -> list[CharacterSpan]:
+        """Cut a text into windows that fit into the model's length, after the prompt and the text `preceding`.
 
         `share` is the largest share of the model's length that a window takes. Raises `ArgumentError` if the tokenizer
         does not return the places of its tokens.
@@ -140,10 +140,10 @@ class TextEncoder:
             )
         tokens = [(start, end) for _, start, end in self._tokenization.places(text)]
         special = not self.looked_up
-        room = int((self.max_length - len(self._tokens([before], special=special)[0])) * share)
+        room = int((self.max_length - len(self._tokens([preceding], special=special)[0])) * share)
         while True:  # a token may become several where a window begins within a word
             spans = windows(text, tokens, max(1, room))
-            lengths = map(len, self._tokens([before + text[start:end] for start, end in spans], special=special))
+            lengths = map(len, self._tokens([preceding + text[start:end] for start, end in spans], special=special))
             excess = max(lengths) - self.max_length
             if excess <= 0 or room <= 1:
                 return spans
@@ -166,20 +166,20 @@ class TextEncoder:
             lengths = np.minimum(lengths, self.max_length)
         order = np.argsort(-lengths, kind="stable")
         batches, start = [], 0
-        while start < len(order):  # the longest first; only a batch of one text has more tokens than the limit
+        while start < len(order):  # longest texts first; only a batch of one text can exceed the limit
             size = max(1, self.batch_tokens // max(1, int(lengths[order[start]])))
             batches.append(order[start : start + size])
             start += size
         rows, ends = list[EncodedTexts](), np.cumsum([len(batch) for batch in batches])
-        if (earlier := begun(order)) is not None and (done := earlier.sparse.shape[0]) in ends:  # else of other batches
+        if (earlier := begun(order)) is not None and (done := earlier.sparse.shape[0]) in ends:  # in the same batches
             rows.append(earlier)
             batches = batches[int(np.searchsorted(ends, done)) + 1 :]
             advance(done)
 
         def encode(batch: np.ndarray) -> EncodedTexts:
-            some = [texts[i] for i in batch], [ids[i] for i in batch]
-            made = self._encoder.encode(*some, self.prompt, self.truncation)
-            return made._replace(sparse=self._pruned(made.sparse))
+            batch_texts, batch_ids = [texts[i] for i in batch], [ids[i] for i in batch]
+            vectors = self._encoder.encode(batch_texts, batch_ids, self.prompt, self.truncation)
+            return vectors._replace(sparse=self._pruned(vectors.sparse))
 
         for batch, vectors in zip(batches, self._encoded(encode, batches), strict=True):
             rows.append(vectors)
@@ -189,7 +189,7 @@ class TextEncoder:
         return EncodedTexts(_with_rows(sparse[back], known), None if dense is None else dense[back] * known[:, None])
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
-        """Count the tokens of each text, with the prompt and special tokens, int64 [b]; nothing is truncated.
+        """Count the tokens of each text, with the prompt and special tokens, int64 [b], without truncation.
 
         For a model without tokens, count characters.
         """
@@ -202,7 +202,7 @@ class TextEncoder:
 
     @property
     def tokenization(self) -> Tokenization | None:
-        """The tokenizer of the texts; None of a model without tokens."""
+        """The tokenizer of the texts; None for a model without tokens."""
         return self._encoder.tokenization
 
     @property
@@ -211,7 +211,7 @@ class TextEncoder:
         return self._encoder.tokenization
 
     def _read(self, texts: Sequence[str]) -> tuple[np.ndarray, list[list[int]], np.ndarray]:
-        """Return the lengths of texts, their tokens, and True for those with a token in the vocabulary, bool [b]."""
+        """Return the lengths of texts, their tokens, and True for texts with a token in the vocabulary, bool [b]."""
         if self._encoder.tokenization is None:
             return np.array([len(text) for text in texts]), [[]] * len(texts), np.ones(len(texts), dtype=bool)
         ids = self._tokens(texts, special=not self.looked_up)
@@ -220,17 +220,17 @@ class TextEncoder:
     def _known(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> np.ndarray:
         """Return True for texts with a token in the vocabulary within the length, bool [b]; count unknown texts.
 
-        `ids` are the tokens of prompt and text, not truncated. A text of blanks has none.
+        `ids` are the tokens of prompt and text, not truncated. A blank text has no tokens.
         """
         missing = -1 if self._tokenization.unknown is None else self._tokenization.unknown
         around = self._tokenization.special - {missing}
         prompt = len(self._tokens([""], special=False)[0])
         added = 0 if self.looked_up else self._tokenization.added
         read = None if self.max_length is None else self.max_length - added
-        own = [[token for token in some if token not in around] for some in ids]
-        self.unknown += sum(2 * some[prompt:].count(missing) > len(some) - prompt for some in own)
-        pairs = zip(texts, own, strict=True)
-        known = [bool(text.strip()) and any(one != missing for one in some[prompt:read]) for text, some in pairs]
+        rows = [[token for token in text_ids if token not in around] for text_ids in ids]
+        self.unknown += sum(2 * row[prompt:].count(missing) > len(row) - prompt for row in rows)
+        pairs = zip(texts, rows, strict=True)
+        known = [bool(text.strip()) and any(token != missing for token in row[prompt:read]) for text, row in pairs]
         return np.array(known) | np.bool_(self._encoder.settings.keeps_special)
 
     def _encoded(
@@ -238,8 +238,9 @@ class TextEncoder:
     ) -> Iterator[EncodedTexts]:
         """Yield the vectors of each batch; a CPU encodes several batches at once, each in one thread.
 
-        Threads that share a product wait for each other, and wait long if another process has one of the cores. They
-        share the first batch, which makes the 8-bit weights of a head in PyTorch, once, and those of a few batches.
+        Threads that share a matrix product wait for each other, and wait long if another process uses a core. They
+        share the first batch, which makes the 8-bit weights of a head in PyTorch once, and all batches if there are
+        few.
         """
         threads, shared = self._encoder.threads, self._encoder.takes_all_threads
         first = batches[:1] if shared else []
@@ -252,10 +253,10 @@ class TextEncoder:
             yield from pool.map(encode, rest)
 
     def _beginning(self, text: str) -> str:
-        """Return the beginning of a long text that holds all tokens to be read, unchanged.
+        """Return the beginning of a long text that contains all tokens to be read, unchanged.
 
-        Longer and longer beginnings are tokenized, until enough tokens come before the last word, which may be cut. A
-        text of one word stays whole, as does every text if the tokenizer has no words.
+        It tokenizes longer and longer beginnings, until enough tokens precede the last word, which may be cut. A text
+        of one word stays whole, and so does every text if the tokenizer does not return places.
         """
         if self.max_length is None or len(text) <= (size := LONGEST_TOKEN * self.max_length):
             return text
@@ -267,13 +268,13 @@ class TextEncoder:
         return text
 
     def _pruned(self, vectors: csr_array) -> csr_array:
-        """Prune the vectors of texts; windows are pruned later, as a whole text."""
+        """Prune the vectors of texts; the windows of a text are pruned later, together."""
         return (
             vectors if self.long_documents == "maxpool" else prune(vectors, self.max_terms, self.min_weight, self.mass)
         )
 
     def _limited(self, vectors: csr_array, windows: np.ndarray) -> csr_array:
-        """Prune the vectors [b, v] of texts by their numbers of windows [b]."""
+        """Prune the vectors [b, v] of texts according to their numbers of windows [b]."""
         if not self._grows:
             return prune(vectors, self.max_terms, self.min_weight, self.mass)
         assert self.max_terms is not None
@@ -288,19 +289,19 @@ class TextEncoder:
 
 
 def joined_texts(parts: Sequence[EncodedTexts]) -> EncodedTexts:
-    """Return the vectors of several groups of texts as one."""
+    """Join the vectors of several groups of texts."""
     dense = [part.dense for part in parts if part.dense is not None]
     sparse = csr_array(vstack([part.sparse for part in parts], format="csr"))
     return EncodedTexts(sparse, np.concatenate(dense) if dense else None)
 
 
 def _with_rows(vectors: csr_array, kept: np.ndarray) -> csr_array:
-    """Empty all rows of vectors [b, v] but those `kept`, bool [b]."""
+    """Empty the rows of vectors [b, v] that are not `kept`, bool [b]."""
     return vectors if kept.all() else selected(vectors, np.repeat(kept, np.diff(vectors.indptr)))
 
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
-    """Return the metadata of the vectors of `encoder`, by which vectors of other vocabularies or models are refused."""
+    """Return the metadata of the vectors of `encoder`, which tell apart vectors of other vocabularies or models."""
     names, length, runtime = encoder.model.terms, encoder.max_length or 0, encoder.model.runtime
     origin = vocabulary_fingerprint(names), name, encoder.pooling, encoder.role, length
     return VectorsMeta(*origin, size=len(names), runtime=runtime, fingerprint=encoder.loaded.fingerprint())

@@ -1,4 +1,4 @@
-"""Tokens as text: the surface of each token, and the families of tokenizers, which mark the words in different ways.
+"""Tokens as text: the surface of each token, and the families of tokenizers, which mark words in different ways.
 
 The surface of a token is its text, without the spelling of its tokenizer's family. A new family is an entry of
 `FAMILIES`.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SPACE_MARK = "▁"  # U+2581, SentencePiece's space
 BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
-# Begins a word, continues a word, has no letter or digit, is not valid UTF-8 by itself, is a control token.
+# A token begins a word, continues a word, has no letter or digit, is not valid UTF-8, or is a control token.
 CLASSES = ("word", "continuation", "punctuation", "bytes", "special")
 PRINTED = {*range(33, 127), *range(161, 173), *range(174, 256)}  # bytes that byte-level BPE writes as themselves
 OTHERS = [byte for byte in range(256) if byte not in PRINTED]  # are written as the characters from U+0100
@@ -37,13 +37,13 @@ SPECIAL_TOKEN = re.compile(r"[\[<](cls|sep|pad|unk|mask|bos|eos|/?s|\d+)[\]>]|<\
 class Surface(NamedTuple):
     """A token as text."""
 
-    text: str  # of bytes, in the spelling of byte-level BPE
+    text: str  # text; for the kind "bytes", the spelling of byte-level BPE
     initial: bool  # begins a word: has the mark of a space, or lacks the mark of a continuation
     kind: str  # one of `CLASSES`
 
 
 def backend_of(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Any:
-    """Return the `tokenizers` object of a tokenizer; raise `ModelError` for one in Python."""
+    """Return the `tokenizers` object of a tokenizer; raise `ModelError` for a tokenizer in Python."""
     backend = tokenizer if isinstance(tokenizer, Tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ModelError(
@@ -57,7 +57,7 @@ def token_surfaces(
 ) -> list[Surface | None]:
     """Return the surface of every id, None for unused ids.
 
-    `special` are the ids of special tokens, by default those that a tokenizer of transformers lists.
+    `special` are the ids of special tokens, by default the ids that a tokenizer of transformers lists.
 
     Raises:
         ModelError: tokens cannot be read as text.
@@ -65,15 +65,15 @@ def token_surfaces(
     (family, model), backend = family_of(tokenizer), backend_of(tokenizer)
     special = set(tokenizer.all_special_ids) if special is None else special  # type: ignore[union-attr]
     added, vocabulary = backend.get_added_tokens_decoder(), backend.get_vocab()
-    found: list[Surface | None] = [None] * (1 + max(vocabulary.values(), default=-1))
+    surfaces: list[Surface | None] = [None] * (1 + max(vocabulary.values(), default=-1))
     for token, i in vocabulary.items():
         if i in special or (i in added and added[i].special):
-            found[i] = Surface(token, False, "special")
+            surfaces[i] = Surface(token, False, "special")
         elif i in added:  # spelled as plain text in every family
-            found[i] = _surface(token.removeprefix(" "), token.startswith(" "))
+            surfaces[i] = _surface(token.removeprefix(" "), token.startswith(" "))
         else:
-            found[i] = family.read(token, model)
-    return found
+            surfaces[i] = family.read(token, model)
+    return surfaces
 
 
 def _surface(text: str, initial: bool) -> Surface:
@@ -111,7 +111,7 @@ def _bytes_surface(spelled: bytes) -> Surface:
 
 
 class TokenizerFamily(NamedTuple):
-    """A family of tokenizers: its recognition, and the spelling of its tokens."""
+    """A family of tokenizers: a test for its tokenizers, and the spelling of its tokens."""
 
     name: str
     recognizes: Callable[[dict[str, object], str], bool]  # from the model in the tokenizer's file, other steps as JSON
@@ -148,12 +148,12 @@ def family_of(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> tuple[Tokenizer
 
 
 def bare_marks(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Return the tokens that spell only white space, such as the mark of a word's beginning."""
+    """Return the ids of tokens that spell only white space, such as the mark of a word's beginning."""
     return {i for i, unit in enumerate(token_surfaces(tokenizer)) if unit and not unit.text.strip()}
 
 
 def special_ids(vocabulary: Mapping[str, int], special: Collection[int], size: int | None = None) -> NDArray[np.int64]:
-    """Return the ids below `size` that are `special`, unused tokens such as [unused7], or not of a token, ascending.
+    """Return the ids below `size` of `special` and unused tokens, such as [unused7], or without a token, ascending.
 
     `size` is by default the highest id plus one.
     """

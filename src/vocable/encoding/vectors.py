@@ -3,11 +3,10 @@
 A matrix of n sparse vectors over an output vocabulary of v terms is a `csr_array` [n, v] with sorted int32 indices,
 float32 weights > 0 and no explicit zeros (`as_vectors`).
 
-On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>) and, of a model that gives
-both in one pass, (dense: fixed_size_list<float32>[d]). The offsets of an Arrow list column are the `indptr` of a CSR
-matrix, so reading needs no conversion. Pages have checksums, the metadata has a
-checksum of itself and of all ids and numbers, and Parquet writes the footer last: a truncated or damaged file is
-refused.
+On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>). A model that also gives
+dense vectors adds a column (dense: fixed_size_list<float32>[d]). The offsets of an Arrow list column are the `indptr`
+of a CSR matrix, so reading needs no conversion. Truncated and damaged files are refused: pages have checksums, the
+metadata has a checksum of itself and of all ids and numbers, and Parquet writes the footer last.
 """
 
 from __future__ import annotations
@@ -39,21 +38,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 METADATA_KEY = b"vocable"
-PROGRESS = "progress.json"  # of vocable encode
+PROGRESS = "progress.json"  # the counts of vocable encode
 SHARDS = "shards.json"  # plan of a folder of shards
 FORMAT = 1
 LEAVES = "id", "indices.list.element", "values.list.element", "dense.list.element"
 ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT", "BYTE_STREAM_SPLIT"), strict=True))
 
-Parts: TypeAlias = dict[str, str | int | float | bool | None]  # of a model, by name: values, or digests
+Parts: TypeAlias = dict[str, str | int | float | bool | None]  # values or digests of a model's parts by name
 
 
 @dataclass(frozen=True)
 class VectorsMeta:
     """Origin of vectors; two sets of vectors are comparable if `vocabulary` and `size` are equal.
 
-    `vocabulary` is a fingerprint of the term list, `size` its length v, `max_length` a number of tokens, `runtime` the
-    library that computed them; {} is the `fingerprint` of an unknown model (`vocable.encoding.model_fingerprint`).
+    `vocabulary` is a fingerprint of the term list, `size` its length v, `max_length` a number of tokens, and `runtime`
+    the library that computed the vectors. The `fingerprint` (`vocable.encoding.model_fingerprint`) of an unknown model
+    is {}.
     """
 
     vocabulary: str
@@ -78,7 +78,7 @@ class VectorsMeta:
 @cache
 def _schema() -> pa.Schema:
     """Return the columns of a file of vectors."""
-    import pyarrow as pa  # slow to import, as is all that reads and writes Parquet; a search needs none
+    import pyarrow as pa  # slow to import, like everything that reads and writes Parquet; a search does not need it
 
     lists = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
     kinds = zip(("id", "indices", "values"), (pa.string(), *lists), strict=True)
@@ -91,7 +91,7 @@ def vocabulary_fingerprint(names: Sequence[str]) -> str:
 
 
 def token_names(tokenizer: PreTrainedTokenizerBase | Tokenizer, size: int) -> list[str]:
-    """Return the tokens of a tokenizer with the ids from 0 to `size` - 1; `<id>` for an id without a token."""
+    """Return the tokens with the ids from 0 to `size` - 1; `<id>` for an id without a token."""
     named = {column: token for token, column in tokenizer.get_vocab().items()}
     return [named.get(column, f"<{column}>") for column in range(size)]
 
@@ -109,14 +109,14 @@ class StoredVectors(NamedTuple):
 
     @property
     def dimensions(self) -> int | None:
-        """The dimensions d of the dense vectors; None without any."""
+        """The dimensions d of the dense vectors; None without dense vectors."""
         return None if self.dense is None else int(self.dense.shape[1])
 
 
 def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
-    """Return a matrix [n, v] as a csr_array with sorted int32 indices and float32 weights > 0, without a needless copy.
+    """Return a matrix [n, v] as a csr_array with sorted int32 indices and float32 weights > 0, copied only if needed.
 
-    Duplicate entries are summed and explicit zeros dropped. Errors begin with `name`.
+    Duplicate entries are summed and explicit zeros dropped. Error messages begin with `name`.
     """
     if not issparse(matrix) or len(matrix.shape) != 2:
         raise VectorsError(f"{name}: expected a sparse matrix of two dimensions, not {type(matrix).__name__}")
@@ -178,7 +178,7 @@ def write_vectors(
         pq.write_table(
             table,
             file,
-            row_group_size=max(1, len(ids)),  # one chunk, which is read as one view of the memory
+            row_group_size=max(1, len(ids)),  # a single chunk, which is read without a copy
             compression="zstd",
             use_dictionary=False,
             column_encoding={leaf: ENCODING[leaf] for leaf in LEAVES[: len(columns)]},
@@ -187,7 +187,7 @@ def write_vectors(
 
 
 def _checksum(metadata: dict[str, object], ids: Ids, indptr: np.ndarray, *arrays: np.ndarray) -> int:
-    """Return the CRC-32 of the whole content, which also covers damaged footers and page headers."""
+    """Return the CRC-32 of the whole content, which also detects damaged footers and page headers."""
     _, offsets, names = ids.array.buffers()
     ends = np.frombuffer(offsets or b"", np.int64)[ids.array.offset :][: len(ids) + 1]
     text = memoryview(names or b"")[ends[0] : ends[-1]] if len(ids) else b""
@@ -198,7 +198,7 @@ def _checksum(metadata: dict[str, object], ids: Ids, indptr: np.ndarray, *arrays
 
 
 def holds_vectors(source: Sources) -> bool:
-    """Return whether there are places and all are files or folders of vectors."""
+    """Return whether a source names at least one place, and all its places are files or folders of vectors."""
     places = places_of(source)
     return bool(places) and all(
         place.suffix == ".parquet" if place.is_file() else any(place.glob("part-*.parquet")) for place in places
@@ -206,7 +206,7 @@ def holds_vectors(source: Sources) -> bool:
 
 
 def places_of(source: Sources) -> list[Path]:
-    """Return the files and folders of vectors; a folder of shards is replaced by its shards, in order.
+    """Return the files and folders of vectors, with the shards, in order, for a folder of shards.
 
     Raises:
         VectorsError: a shard is missing, differs from the plan, or is named twice.
@@ -227,7 +227,7 @@ def shard_folder(folder: Path, number: int) -> Path:
 
 
 def _shards_of(place: Path) -> list[Path]:
-    """Return the place itself or its shards; `VectorsError` unless all shards exist and match the plan."""
+    """Return the place itself or its shards; raise `VectorsError` unless all shards exist and match the plan."""
     if not (place / SHARDS).is_file():
         return [place]
     spans = read_record(place / SHARDS, list[Span])
@@ -236,22 +236,23 @@ def _shards_of(place: Path) -> list[Path]:
         what = f"{len(missing)} of {len(shards)} shards are missing, the first: {missing[0]}"
         raise VectorsError(f"{place}: {what}: repeat the vocable encode that began it")
     whole = read_record(place / SETTINGS, dict[str, object])
-    whole.pop("shards", None)  # their number
+    whole.pop("shards", None)  # the number of shards
     for number, (shard, span) in enumerate(zip(shards, spans, strict=True), start=1):
         planned = whole | {"shard": [number, len(spans)], INPUTS_KEY: span.digest}
-        made = read_record(shard / SETTINGS, dict[str, object])
-        if other := sorted(name for name in planned.keys() | made.keys() if planned.get(name) != made.get(name)):
-            raise VectorsError(f"{shard}: differs from the plan in {SHARDS}: {', '.join(other)}")
+        settings = read_record(shard / SETTINGS, dict[str, object])
+        names = planned.keys() | settings.keys()
+        if differing := sorted(name for name in names if planned.get(name) != settings.get(name)):
+            raise VectorsError(f"{shard}: differs from the plan in {SHARDS}: {', '.join(differing)}")
     return shards
 
 
 def read_vectors(path: Sources) -> StoredVectors:
-    """Read one Parquet file of vectors, a folder of them (`part-00000.parquet`, ... in that order), or several."""
+    """Read Parquet files of vectors and folders of such files (`part-00000.parquet`, ... in that order)."""
     return joined(read_whole(lambda: list(read_shards(path)), *places_of(path)))
 
 
 def joined(parts: Sequence[StoredVectors]) -> StoredVectors:
-    """Return the vectors of several parts of one origin, at least one, as one."""
+    """Join the vectors of parts with the same origin, at least one part."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -271,7 +272,7 @@ def joined(parts: Sequence[StoredVectors]) -> StoredVectors:
 class StoredRows:
     """Rows of stored vectors by id, read one shard at a time: a shard is held until all its rows are taken.
 
-    In the order of the vectors no more than a shard or two are in memory, in any other order all of them may be.
+    If rows are taken in the order of the vectors, one or two shards are in memory; otherwise all shards may be.
     """
 
     def __init__(self, shards: Iterator[StoredVectors]) -> None:
@@ -280,7 +281,7 @@ class StoredRows:
         self._rows, self._left = dict[str, tuple[int, int]](), dict[int, int]()  # (shard, row) by id; rows by shard
 
     def take(self, ids: Sequence[str]) -> StoredVectors | None:
-        """Return the rows of m distinct ids, each once; None if one has no vector (`missing`)."""
+        """Return the rows of m distinct ids, each once; None if an id has no vector (`missing`)."""
         while self.missing(ids) is not None:
             if (shard := next(self._shards, None)) is None:
                 return None
@@ -290,23 +291,23 @@ class StoredRows:
             self.read += len(shard.ids)
         of, places = np.array([self._rows.pop(name) for name in ids], dtype=np.int64).reshape(-1, 2).T
         numbers, back = np.unique(of).tolist(), np.argsort(np.argsort(of, kind="stable"))
-        some = [(self._held[number], places[of == number]) for number in numbers]
-        meta, dense = some[0][0].meta, [one.dense[rows] for one, rows in some if one.dense is not None]
-        found = vstack([one.matrix[rows] for one, rows in some], format="csr")
+        parts = [(self._held[number], places[of == number]) for number in numbers]
+        meta, dense = parts[0][0].meta, [shard.dense[rows] for shard, rows in parts if shard.dense is not None]
+        stacked = vstack([shard.matrix[rows] for shard, rows in parts], format="csr")
         for number in numbers:
             self._left[number] -= int((of == number).sum())
             if not self._left[number]:
                 del self._held[number], self._left[number]
         self.taken += len(ids)
-        matrix = csr_array(found if len(numbers) == 1 else found[back])
+        matrix = csr_array(stacked if len(numbers) == 1 else stacked[back])
         return StoredVectors(Ids(ids), matrix, meta, np.concatenate(dense)[back] if dense else None)
 
     def missing(self, ids: Sequence[str]) -> str | None:
-        """Return the first of `ids` without a vector among those read; None if there is none."""
+        """Return the first of `ids` without a vector in the shards read so far; None if all have vectors."""
         return next((name for name in ids if name not in self._rows), None)
 
     def rest(self) -> int:
-        """Read what is left, and return the number of rows that were not taken."""
+        """Read the remaining shards, and return the number of rows that were not taken."""
         self.read += sum(len(shard.ids) for shard in self._shards)
         return self.read - self.taken
 
@@ -316,19 +317,19 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
 
     Raises:
         VectorsError: a shard is missing, truncated, damaged or of another model; a folder has fewer parts than
-            `vocable encode` counted; two vectors have one id.
+            `vocable encode` counted; two vectors have the same id.
     """
     hashes = list[np.ndarray]()
     files, first, places = list[Path](), None, places_of(path)
-    before = {place: place_state(place) for place in places}
+    states = {place: place_state(place) for place in places}
     for place in places:
-        found = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
-        if not found:
+        parts = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
+        if not parts:
             raise VectorsError(f"{place}: no vectors (part-*.parquet) in the folder")
         record = place / PROGRESS
-        if record.exists() and (parts := read_record(record, dict[str, Any]).get("parts", 0)) > len(found):
-            raise VectorsError(f"{place}: {len(found)} parts (part-*.parquet), but {record.name} counts {parts}")
-        files += found
+        if record.exists() and (count := read_record(record, dict[str, Any]).get("parts", 0)) > len(parts):
+            raise VectorsError(f"{place}: {len(parts)} parts (part-*.parquet), but {record.name} counts {count}")
+        files += parts
     for file in files:
         shard = read_file(file)
         origin = asdict(shard.meta) | shard.meta.fingerprint | {"number of dense dimensions": shard.dimensions}
@@ -342,7 +343,7 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         hashes.append(np.fromiter(map(hash, shard.ids), np.int64, len(shard.ids)))
         yield shard
     _refuse_repeated(files, hashes)
-    for place, state in before.items():
+    for place, state in states.items():
         if place_state(place) != state:
             raise VectorsError(f"{place}: replaced while it was read: repeat the command")
 
@@ -352,8 +353,8 @@ def _refuse_repeated(files: Sequence[Path], hashes: Sequence[np.ndarray]) -> Non
     ordered = np.sort(np.concatenate(hashes)) if hashes else np.empty(0, np.int64)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated):
-        file = files[next(number for number, some in enumerate(hashes) if np.isin(some, repeated).any())]
-        name = next(one for one in read_file(file).ids if hash(one) in set(repeated.tolist()))
+        file = files[next(number for number, ids in enumerate(hashes) if np.isin(ids, repeated).any())]
+        name = next(name for name in read_file(file).ids if hash(name) in set(repeated.tolist()))
         raise VectorsError(f"{file}: duplicate id {name!r}: the same texts were encoded or named twice")
 
 
@@ -362,8 +363,8 @@ def read_table(
 ) -> tuple[pa.Table, dict[str, object]]:
     """Read a Parquet file of `what` that the command `verb` writes: the table and the JSON metadata at `key`.
 
-    A column `further` may come after those of the schema; its type is not checked. Raises `VectorsError` if the file is
-    missing, truncated, damaged, or has another schema.
+    A column `further` may follow the columns of the schema; its type is not checked. Raises `VectorsError` if the file
+    is missing, truncated, damaged, or has another schema.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -393,7 +394,7 @@ def read_table(
 
 
 def read_file(path: Path) -> StoredVectors:
-    """Read one Parquet file of vectors; ids may repeat, as the windows of a text have one id."""
+    """Read one Parquet file of vectors; ids may repeat, since the windows of a text have the same id."""
     import pyarrow as pa
 
     table, values = read_table(path, _schema(), METADATA_KEY, "vectors", further="dense")
@@ -420,14 +421,14 @@ def _dense_vectors(column: pa.Array, path: Path) -> NDArray[np.float32]:
 
     if not pa.types.is_fixed_size_list(column.type) or column.type.value_type != pa.float32():
         raise VectorsError(f"{path}: the column dense is {column.type}, not of vectors of one length")
-    found = numbers(column.flatten(), np.float32).reshape(len(column), column.type.list_size)
-    if not np.isfinite(found).all():
+    dense = numbers(column.flatten(), np.float32).reshape(len(column), column.type.list_size)
+    if not np.isfinite(dense).all():
         raise VectorsError(f"{path}: a number of a dense vector is not finite")
-    return found
+    return dense
 
 
 def selected(matrix: csr_array, keep: np.ndarray) -> csr_array:
-    """Return `matrix` with the entries where `keep` (a bool for each entry) is true."""
+    """Return `matrix` with only the entries where `keep` (a bool for each entry) is true."""
     indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[matrix.indptr]
     return _matrix(matrix.data[keep], matrix.indices[keep], indptr, matrix.shape[1])
 

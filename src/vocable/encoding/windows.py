@@ -1,6 +1,6 @@
 """Windows of a long text: parts within a model's length that end with a sentence, or else with a word.
 
-Letters: b texts, w windows of all of them, v output vocabulary.
+Letters: b texts, w windows of all texts, v output terms, d dimensions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ CharacterSpan = tuple[int, int]
 OVERLAP = 8  # windows overlap by at most an eighth
 SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n")
 WORD_PATTERN = re.compile(r"\S+")
-INSIDE, TOKEN_START, WORD_START, SENTENCE_START = range(4)  # starts at a token's place; larger ones are preferred
+INSIDE, TOKEN_START, WORD_START, SENTENCE_START = range(4)  # kinds of starts; larger numbers are preferred
 
 
 def windows(text: str, tokens: Sequence[CharacterSpan], room: int) -> list[CharacterSpan]:
-    """Cut a text into windows of at most `room` tokens that cover all of it; `tokens` are the tokens' characters.
+    """Cut a text into windows of at most `room` tokens that cover the text; `tokens` are the tokens' characters.
 
-    A window ends before the last sentence that begins in its second half, or else before the last word or token there.
-    The next one begins there, or up to an eighth of `room` earlier, with the first sentence, or else word.
+    A window ends before the last sentence that begins in its second half, or else before the last word or token that
+    does. The next window begins at that end, or up to an eighth of `room` earlier at the first sentence, or else word.
 
     >>> windows("One two. Three four five.", [(0, 3), (4, 7), (7, 8), (9, 14), (15, 19), (20, 24), (24, 25)], 4)
     [(0, 8), (9, 25)]
@@ -32,21 +32,21 @@ def windows(text: str, tokens: Sequence[CharacterSpan], room: int) -> list[Chara
     n = len(starts)
     if n <= room:
         return [(0, len(text))]
-    found, first = list[CharacterSpan](), 0
+    spans, first = list[CharacterSpan](), 0
     while True:
         end = n if first + room >= n else _best(begins, first + room // 2 + 1, first + room, last=True)
         start, stop = int(starts[first]), len(text) if end == n else int(starts[end])
         if part := text[start:stop].rstrip():
-            found.append((start, start + len(part)))
+            spans.append((start, start + len(part)))
         if end == n:
-            return found or [(0, 0)]  # a text of blanks
+            return spans or [(0, 0)]  # a text of blanks
         first = _best(begins, max(first + 1, end - room // OVERLAP), end, last=False)
 
 
 def _begins(text: str, tokens: Sequence[CharacterSpan]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start of each token after blanks, and the kind of start."""
-    words = {found.start() for found in WORD_PATTERN.finditer(text)}
-    sentences = {found.end() for found in SENTENCE.finditer(text)}
+    """Return the start of each token, after its leading blanks, and the kind of start."""
+    words = {match.start() for match in WORD_PATTERN.finditer(text)}
+    sentences = {match.end() for match in SENTENCE.finditer(text)}
     starts, begins, reached = list[int](), list[int](), 0
     for start, end in tokens:
         while start < end and text[start].isspace():

@@ -129,7 +129,7 @@ class OpenShard:
             shard.flush()
             shard.close()
             if not self._sealed:
-                seal(self.folder, SHARD, documents, settled=not self._written, before=self._before)
+                seal(self.folder, SHARD, documents, settled=not self._written, previous=self._before)
         with suppress(VocableError), _failing(self.folder):
             shard.close()  # also after an error, before the lock is released
         unlock_file(self._lock)

@@ -1,10 +1,10 @@
-"""Explanations: the terms that make the score of a query and a document, and the terms that a text becomes.
+"""Explanations: the terms that make the score of a query and a document, and the terms of a text's vector.
 
 A score is the sum, over the terms that query and document share, of query weight times document weight. A term that
-stands in a text is one of the text's tokens; any other is the model's expansion, which is wacky if the caller lists the
-term. Terms are shown as the vocabulary has them, pieces of words (`##ing`) included.
+occurs in a text is a token of the text; any other term is the model's expansion, which is wacky if the caller lists the
+term. Terms are shown as the vocabulary spells them, including pieces of words (`##ing`).
 
-Shapes: v output vocabulary.
+Shapes: v output terms.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MatchedTerm:
 
 @dataclass(frozen=True)
 class Explanation(Tabular):
-    """A score and the terms that made it, largest contribution first; `parts` are those of a fused score."""
+    """A score and the terms that made it, largest contribution first; a fused score also has `parts`."""
 
     score: float
     matches: tuple[MatchedTerm, ...]
@@ -67,7 +67,7 @@ class Explanation(Tabular):
         return values
 
     def reasons(self, limit: int = 8) -> list[str]:
-        """Return the heaviest terms with their shares, a line each for terms of both texts, expansions, wacky ones."""
+        """Return the heaviest terms with their shares: a line of terms in both texts, of expansions, of wacky terms."""
         parts: dict[str, list[str]] = {"text": [], "expansion": [], "wacky": []}
         for match in self.matches[:limit]:
             origin = _origin(match.in_query and match.in_document, match.wacky)
@@ -75,7 +75,8 @@ class Explanation(Tabular):
         return [f"{origin}: {', '.join(terms)}" for origin, terms in parts.items() if terms] or ["no shared term"]
 
     def _repr_html_(self) -> str:
-        return bars(self._title(), [(one.term, one.kind, f"{one.share:.0%}", one.share) for one in self.matches])
+        matches = [(match.term, match.kind, f"{match.share:.0%}", match.share) for match in self.matches]
+        return bars(self._title(), matches)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -83,7 +84,7 @@ class Explanation(Tabular):
         return {match.term: match.share for match in self.matches[:MARKED]}
 
     def marks(self, places: Iterable[Word]) -> list[Mark]:
-        """Return the marks of a text with these terms.
+        """Return the marks of these terms at their `places` in a text.
 
         >>> match = MatchedTerm("fox", 1.0, 1.0, 1.0, 1.0, in_query=True, in_document=True)
         >>> Explanation(1.0, (match,)).marks([("a", 0, 1), ("fox", 2, 5)])
@@ -96,11 +97,11 @@ class Explanation(Tabular):
         return super().__str__() if self.matches else f"score {self.score:g}: no shared term"
 
     def table(self, limit: int | None = None) -> Table:
-        """Return a table of the `limit` heaviest terms, by default of all."""
+        """Return a table of the `limit` heaviest terms, by default of all terms."""
         headers = ["term", "query", "document", "score", "share", "in query", "in document"]
         rows = []
         for match in self.matches[:limit]:
-            weights = [f"{one:.2f}" for one in (match.query_weight, match.document_weight, match.contribution)]
+            weights = [f"{weight:.2f}" for weight in (match.query_weight, match.document_weight, match.contribution)]
             origins = [match.kind, _origin(match.in_document, match.wacky)]
             rows.append([match.term, *weights, f"{match.share:.1%}", *origins])
         return Table(self._title() + ("" if limit is None else f", the {limit} weightiest"), headers, rows)
@@ -126,7 +127,7 @@ class ExpansionTerm:
 
 @dataclass(frozen=True)
 class Expansion(Tabular):
-    """The number of `active` terms of a text's vector, and the heaviest of them."""
+    """The number of `active` terms of a text's vector, and its heaviest terms."""
 
     active: int
     terms: tuple[ExpansionTerm, ...]
@@ -137,7 +138,7 @@ class Expansion(Tabular):
         return values
 
     def _repr_html_(self) -> str:
-        terms = [(one.term, one.kind, f"{one.weight:.2f}", one.weight) for one in self.terms]
+        terms = [(term.term, term.kind, f"{term.weight:.2f}", term.weight) for term in self.terms]
         return bars(counted(self.active, "active term"), terms)
 
     def table(self) -> Table:
@@ -179,7 +180,7 @@ def expand_text(
 
 
 def text_terms(model: Model, text: str) -> set[str]:
-    """Return the output terms that occur in a text, also beyond the length at which the model truncates it."""
+    """Return the output terms that occur in a text, even beyond the model's maximum length."""
     encoder = encoding_model(model)
     columns = input_terms(encoder, [text]).indices.tolist()
     return {encoder.terms[column] for column in columns}
@@ -225,7 +226,7 @@ def expand_vector(
     k: Count = 20,
     wacky: Collection[str] | None = None,
 ) -> Expansion:
-    """Return the k heaviest terms of a vector [1, v]; `tokens` occur in the text, the rest as in `explain_vectors`.
+    """Return the k heaviest terms of a vector [1, v]; `tokens` occur in the text; other arguments: `explain_vectors`.
 
     >>> expanded = expand_vector(csr_array(np.array([[1.0, 2.0, 0.0]])), ["list", "array", "set"], ["list"])
     >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]
@@ -235,15 +236,14 @@ def expand_vector(
     columns = _descending(weights)
     heaviest = []
     for column in columns[:k]:
-        term, stands = names[column], names[column] in in_text
-        marked = None if wacky is None else term in wacky and not stands
-        heaviest.append(ExpansionTerm(term, float(weights[column]), stands, marked))
+        term, occurs = names[column], names[column] in in_text
+        marked = None if wacky is None else term in wacky and not occurs
+        heaviest.append(ExpansionTerm(term, float(weights[column]), occurs, marked))
     return Expansion(len(columns), tuple(heaviest))
 
 
 def json_values(record: object) -> Any:
-    """Return dataclasses, also within lists, tuples and dictionaries, as JSON values; fields that are None are left
-    out.
+    """Return dataclasses, also within lists, tuples and dictionaries, as JSON values, without fields that are None.
 
     >>> json_values(ExpansionTerm("fox", 1.5, in_text=True))
     {'term': 'fox', 'weight': 1.5, 'in_text': True}
@@ -253,7 +253,7 @@ def json_values(record: object) -> Any:
         return {name: json_values(value) for name, value in values.items() if value is not None}
     if isinstance(record, dict):
         return {name: json_values(value) for name, value in record.items()}
-    return [json_values(one) for one in record] if isinstance(record, list | tuple) else record
+    return [json_values(item) for item in record] if isinstance(record, list | tuple) else record
 
 
 def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Highlights: marks of the words of a text that match a query, and the excerpt around the best of them.
+"""Highlights: marks of the words of a text that match a query, and the excerpt around the best marks.
 
-Without an explanation the words of the query are marked, compared as BM25 compares them; with one, the terms that make
-the score. `publishing/page/excerpt.js` marks and cuts alike for a site without a server.
+Without an explanation, the words of the query are marked, compared as BM25 compares them; with an explanation, the
+terms that make the score. `publishing/page/excerpt.js` marks and cuts in the same way for a site without a server.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Literal, TypeAlias
 
 from vocable.language.words import stemmed, word_spans
 
-EXCERPT = 300  # characters, at most
-MARKED_CHARACTERS = 20_000  # characters of a text in which matches are looked for
+EXCERPT = 300  # most characters of an excerpt
+MARKED_CHARACTERS = 20_000  # characters at the beginning of a text that are searched for matches
 BLANKS = " \n\t"
 Origin: TypeAlias = Literal["text", "expansion", "wacky"]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Characters `start` to `end` of a text, the term that stands there, and its origin in the query."""
+    """Characters `start` to `end` of a text, the term that they spell, and its origin in the query."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Snippet:
-    """Characters `start` to `end` of a document's text, with the marks of this part and those of the title."""
+    """Characters `start` to `end` of a document's text, with the marks of this part and the marks of the title."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class Snippet:
 class TextPart:
     """A part of a text; if it is a matching term, the `term` and its origin in the query.
 
-    `hidden` is true for a part outside the excerpt, and None for any other.
+    `hidden` is true for a part outside the excerpt, and None for any other part.
     """
 
     text: str
@@ -76,9 +76,9 @@ Mark(start=16, end=19, term='東京', kind='text')]
 def excerpt(
     text: str, marks: Sequence[Mark], weights: Mapping[str, float] | None = None, length: int = EXCERPT
 ) -> tuple[int, int]:
-    """Return the start and end of the part of a text in which the different marked terms weigh most, between words.
+    """Return the start and end of the part of a text whose distinct marked terms weigh most; it is cut between words.
 
-    The part has at most `length` characters. `weights` are those of terms, by default all 1.
+    The part has at most `length` characters. `weights` has the weights of terms, by default all 1.
 
     >>> text = "one two three four five six seven"
     >>> start, end = excerpt(text, word_marks(text, {"five", "six"}), length=12)
@@ -87,21 +87,21 @@ def excerpt(
     """
     if len(text) <= length:
         return 0, len(text)
-    before = length // 10  # characters of the context before the first mark
+    context = length // 10  # characters before the first mark
     most, first, last = -1.0, 0, 0
-    starts = [0, *(mark.start for mark in marks)]  # the beginning, unless more is elsewhere
+    starts = [0, *(mark.start for mark in marks)]  # the beginning of the text comes first, and wins a tie
     for number, at in enumerate(starts):
-        until = at + length - before if number else length
+        until = at + length - context if number else length
         while last < len(marks) and marks[last].end <= until:
             last += 1
-        terms = {one.term for one in marks[max(0, number - 1) : last]}
+        terms = {mark.term for mark in marks[max(0, number - 1) : last]}
         if (weight := sum(1.0 if weights is None else weights[term] for term in terms)) > most + 1e-9:
             most, first = weight, at
-    start = max(0, min(first - before, len(text) - length))
-    blank = min((at for one in BLANKS if (at := text.find(one, start, first)) >= 0), default=-1) if start else -1
+    start = max(0, min(first - context, len(text) - length))
+    blank = min((at for blank in BLANKS if (at := text.find(blank, start, first)) >= 0), default=-1) if start else -1
     start = blank + 1 if blank >= 0 else start
     end = min(len(text), start + length)
-    blank = max(text.rfind(one, first + 1, end + 1) for one in BLANKS) if end < len(text) else -1
+    blank = max(text.rfind(blank, first + 1, end + 1) for blank in BLANKS) if end < len(text) else -1
     return start, blank if blank >= 0 else end
 
 
@@ -113,7 +113,7 @@ def snippet(
     before: int = 0,
     title_marks: Sequence[Mark] = (),
 ) -> Snippet:
-    """Return the excerpt of a text that begins after `before` characters of the document."""
+    """Return the excerpt of a text; the text follows the first `before` characters of the document."""
     start, end = excerpt(text, marks, weights)
     inside = [mark for mark in marks if start <= mark.start and mark.end <= end]
     moved = tuple(replace(mark, start=mark.start - start, end=mark.end - start) for mark in inside)
@@ -121,7 +121,7 @@ def snippet(
 
 
 def parts(text: str, marks: Sequence[Mark], shown: tuple[int, int] | None = None) -> list[TextPart]:
-    """Split a text into its marked words and the text between; of overlapping marks the first counts.
+    """Split a text into its marked words and the text between them; of overlapping marks only the first counts.
 
     Parts outside `shown`, the start and end of an excerpt, are hidden.
 
@@ -129,7 +129,7 @@ def parts(text: str, marks: Sequence[Mark], shown: tuple[int, int] | None = None
     [('a ', None, None), ('fox', 'fox', None), (' ran', None, None), (' away', None, True)]
     """
     start, end = shown or (0, len(text))
-    found, done = [], 0
+    result, done = [], 0
     for mark in [*marks, Mark(len(text), len(text), "")]:
         if mark.start < done:
             continue
@@ -137,6 +137,6 @@ def parts(text: str, marks: Sequence[Mark], shown: tuple[int, int] | None = None
         pieces = [(*span, None, None) for span in pairwise(between)]
         for first, last, term, kind in chain(pieces, [(mark.start, mark.end, mark.term, mark.kind)]):
             if first < last:
-                found.append(TextPart(text[first:last], term, kind, None if start <= first < end else True))
+                result.append(TextPart(text[first:last], term, kind, None if start <= first < end else True))
         done = mark.end
-    return found
+    return result

@@ -12,19 +12,20 @@ COLOURS = {  # readable on a light and on a dark background
     "wacky": "repeating-linear-gradient(115deg, #b3621c 0 2px, transparent 2px 5px)",
 }
 UNDERLINES = {"text": "solid", "expansion": "dashed", "wacky": "double"}  # under a term in a text
-BARS = 20  # terms that are listed
+BARS = 20  # most terms in a list
 
 
 def bars(title: str, terms: Sequence[tuple[str, str, str, float]]) -> str:
-    """Return terms (name, origin, number, length) with bars, as on the page of the service."""
-    longest, hidden = max((one[3] for one in terms), default=1.0), len(terms) - BARS
+    """Return terms (name, origin, number, length) with bars, like the page of the service."""
+    longest, hidden = max((length for *_, length in terms), default=1.0), len(terms) - BARS
     cells = "".join(
         f'<span style="display:inline-block;width:9em;margin:0 1em .4em 0">{SIGNS[origin]}{escape(term)}'
         f'<span style="float:right">{number}</span><span style="display:block;clear:both;height:4px;'
         f'width:{length / longest:.0%};background:{COLOURS[origin]}" title="{origin}"></span></span>'
         for term, origin, number, length in terms[:BARS]
     )
-    key = ", ".join(f"{sign} {name}" for name, sign in SIGNS.items() if sign and any(name == one[1] for one in terms))
+    origins = {origin for _, origin, _, _ in terms}
+    key = ", ".join(f"{sign} {name}" for name, sign in SIGNS.items() if sign and name in origins)
     more = f"and {hidden} more" if hidden > 0 else ""
     return f"<div><div><b>{title}</b> <small>{key}</small></div>{cells}<div>{more}</div></div>"
 
@@ -41,7 +42,7 @@ def marked(parts: Iterable[tuple[str, str | None, str | None]]) -> str:
 
 
 def hit(head: str, title: str, about: str, text: str, explanation: str) -> str:
-    """Return a hit: `text` and `explanation` are HTML, the others plain texts."""
+    """Return a hit: `text` and `explanation` are HTML, the other arguments plain texts."""
     why = f"<details><summary>why</summary>{explanation}</details>" if explanation else ""
     line = f"{escape(head)} <b>{escape(title)}</b> <small>{escape(about)}</small>"
     return f'<div style="margin:0 0 1em"><div>{line}</div><div>{text}</div>{why}</div>'

@@ -1,4 +1,4 @@
-"""BM25 (Lucene's variant), RM3, and an index of texts that are searched by them.
+"""BM25 (Lucene's variant), RM3, and an index of texts for both.
 
 The weight of a word in a document is idf tf / (tf + k1 (1 - b + b length / mean length)), so that a score is a dot
 product with the counts of the query's words (Kamphuis et al. 2020).
@@ -96,25 +96,25 @@ class BM25Index(ExactIndex):
         threads: int | None = None,
         **matching: Unpack[Matching],
     ) -> Ranking:
-        """Return the k best documents for each of q queries; a document that shares no term is never a hit.
+        """Return the k best documents for each of q queries; a hit shares at least one term with its query.
 
-        `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
+        `queries` are texts, or weights [q, v] of the vocabulary's terms, for example from an expansion.
         """
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(as_texts(queries, "queries"))
         return super().search(vectors, k, allowed=allowed, threads=threads, **matching)
 
     def query_vectors(self, texts: Texts, *, stems: bool = False) -> csr_array:
-        """Count the known words of q texts, csr_array [q, v]; with `stems` each text is one stem."""
-        return count_words([[one] for one in as_texts(texts)] if stems else self.words(texts), self.vocabulary)
+        """Count the known words of q texts, csr_array [q, v]; with `stems` each text is a single stem."""
+        return count_words([[stem] for stem in as_texts(texts)] if stems else self.words(texts), self.vocabulary)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
-        """Return words of these lengths that begin with one of `initials`, with their document frequencies."""
+        """Return words of these lengths that begin with a letter of `initials`, with their document frequencies."""
         counts = self.document_frequency
-        words = (one for one in self.vocabulary if one[0] in initials and shortest <= len(one) <= longest)
-        return [(one, int(counts[self.vocabulary[one]])) for one in words]
+        words = (word for word in self.vocabulary if word[0] in initials and shortest <= len(word) <= longest)
+        return [(word, int(counts[self.vocabulary[word]])) for word in words]
 
     def words(self, texts: Texts, progress: bool = False) -> list[list[str]]:
-        """Return the stemmed words of each text, in order, including unknown ones."""
+        """Return the stemmed words of each text, in order, including unknown words."""
         return stemmed(texts, self.settings["language"], progress)
 
     @classmethod
@@ -140,9 +140,9 @@ class RM3:
         RM1(w)      = sum over D of P(w|D) score(Q, D) / sum over D of score(Q, D),   P(w|D) = tf(w, D) / |D|
         weight(w|Q) = a tf(w, Q) / |Q| + (1 - a) RM1'(w),                             a = `original_query_weight`
 
-    where RM1' is RM1 of its `fb_terms` most probable words, made to sum to 1 again; |D| and |Q| count stemmed words.
-    BM25's score stands for the probability that a document gives the query, as in Anserini, whose defaults these are;
-    Anserini also drops words that a tenth of the documents have, and cuts each document to its most frequent ones.
+    where RM1' is RM1 of its `fb_terms` most probable words, scaled to sum to 1; |D| and |Q| count stemmed words. BM25's
+    score stands for the probability that a document generates the query, as in Anserini, whose defaults are used here.
+    Anserini also drops words that a tenth of the documents have, and cuts each document to its most frequent words.
 
     >>> texts = ["cats sleep", "cats purr", "owls hoot at night"]
     >>> rm3 = RM3(BM25Index(texts), texts, fb_docs=2, fb_terms=2)
@@ -180,13 +180,13 @@ class RM3:
     def expand(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
         """Return the weights of the words of q expanded queries, csr_array [q, v].
 
-        Words that no document has drop out, and a query that finds nothing gets no other words. Of equally probable
-        words those with the lower columns are taken. `advance` is called with the number of queries done.
+        Words that no document has are dropped, and a query without hits gets no further words. Of equally probable
+        words, the words with the lower columns are taken. `advance` is called with the number of finished queries.
         """
         queries = self.index.query_vectors(texts)
         ranking = self.index.search(queries, self._documents)
         hits = ranking.rows >= 0
-        rows, columns = np.unique(ranking.rows[hits], return_inverse=True)  # documents that are hit, each once
+        rows, columns = np.unique(ranking.rows[hits], return_inverse=True)  # the distinct documents among the hits
         parts = ranking.scores[hits], columns, np.cumsum([0, *hits.sum(axis=1)])
         scores = csr_array(parts, shape=(len(ranking), len(rows)))
         relevance = _shares(scores) @ _shares(self._counts[rows])
@@ -197,7 +197,7 @@ class RM3:
 
 
 def _shares(matrix: csr_array) -> csr_array:
-    """Each row [n, v] divided by its sum, float64."""
+    """Divide each row of a matrix [n, v] by its sum, in float64."""
     sums = np.asarray(matrix.sum(axis=1, dtype=np.float64))
     values = matrix.data / np.repeat(sums, np.diff(matrix.indptr))
     return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)

@@ -1,4 +1,4 @@
-"""The weights of BM25: counts of words, term frequencies that saturate, and the IDF.
+"""The weights of BM25: counts of words, saturating term frequencies, and the IDF.
 
 Letters: n documents, v words.
 """
@@ -15,13 +15,13 @@ K1, B = 1.2, 0.75
 
 
 def inverse_document_frequency(frequencies: np.ndarray, documents: float) -> np.ndarray:
-    """Return ln(1 + (n - df + 0.5) / (df + 0.5)) for words that `frequencies` of n documents have, float64.
+    """Return ln(1 + (n - df + 0.5) / (df + 0.5)), float64, for words that occur in df of n `documents` (`frequencies`).
 
     >>> inverse_document_frequency(np.array([0, 1, 4]), 4).round(3).tolist()
     [2.303, 1.204, 0.105]
     """
-    found: np.ndarray = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
-    return found
+    idf: np.ndarray = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
+    return idf
 
 
 def term_frequency_weights(

@@ -1,7 +1,8 @@
 """Exact search of dense vectors in 8 bits: one product over all documents.
 
-The numbers of a vector are multiples of a unit of its own, from -127 to 127. Products of whole numbers that stay below
-2^24 are exact in float32, so that equal vectors have equal scores with any processor and any number of threads.
+Each vector has a unit, and its numbers are multiples of the unit from -127 to 127. Sums of products of whole numbers
+below 2^24 are exact in float32, so that equal vectors have equal scores on any processor and with any number of
+threads.
 
 Letters: n documents, d dimensions, q queries, k results.
 """
@@ -18,10 +19,10 @@ from vocable.core.storage import StrPath
 from vocable.errors import VectorsError
 from vocable.indexes.ranking import Ranking, best
 
-DENSE_KIND = "dense vectors"  # of the index in a folder
+DENSE_KIND = "dense vectors"  # kind of the index in a folder
 LARGEST_INT8 = 127
-FLOAT32_EXACT = 2**24  # whole numbers below are exact in float32
-BLOCK_SCORES, BLOCK_DOCUMENTS = 1 << 24, 1 << 14  # that are held at once
+FLOAT32_EXACT = 2**24  # smaller whole numbers are exact in float32
+BLOCK_SCORES, BLOCK_DOCUMENTS = 1 << 24, 1 << 14  # scores and documents that are held at once
 
 
 def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -49,13 +50,13 @@ class DenseIndex:
 
     def get(self, rows: np.ndarray) -> np.ndarray:
         """Return the vectors of documents by row, float32 [m, d]."""
-        found: np.ndarray = self.numbers[rows] * self.units[rows][:, None]
-        return found
+        vectors: np.ndarray = self.numbers[rows] * self.units[rows][:, None]
+        return vectors
 
     def search(self, queries: np.ndarray, k: int = 10, *, allowed: np.ndarray | None = None) -> Ranking:
         """Return the k documents with the highest positive dot product for each of `queries` [q, d].
 
-        `allowed`, bool [n], marks the documents that may be hits. Raises `VectorsError` for queries of another d.
+        `allowed`, bool [n], marks the documents that may be hits. Raises `VectorsError` for queries with another d.
 
         >>> index = DenseIndex(*rounded(np.array([[1.0, 0.0], [0.6, 0.8]])), ids=["a", "b"])
         >>> [(name, round(score, 2)) for name, score in index.search(np.array([[1.0, 0.0]])).hits(0)]
@@ -66,7 +67,7 @@ class DenseIndex:
             raise VectorsError(f"dense queries {list(queries.shape)}: the index has {d} dimensions")
         given, scales = rounded(np.asarray(queries, dtype=np.float32))
         exact = given.astype(np.float32 if d * LARGEST_INT8**2 < FLOAT32_EXACT else np.float64)
-        found = []
+        rankings = []
         step = max(1, BLOCK_SCORES // max(1, n))
         for start in range(0, len(exact), step):
             scores = np.empty((len(exact[start : start + step]), n), dtype=np.float32)
@@ -76,13 +77,13 @@ class DenseIndex:
                 scores[:, part] = products * self.units[part]
             if allowed is not None:
                 scores[:, ~allowed] = 0
-            found += [self._best(row, k) for row in scores]
-        rows = np.array([one.rows[0] for one in found], dtype=np.int32).reshape(len(exact), k)
-        values = np.array([one.scores[0] for one in found], dtype=np.float32).reshape(len(exact), k)
+            rankings += [self._best(row, k) for row in scores]
+        rows = np.array([ranking.rows[0] for ranking in rankings], dtype=np.int32).reshape(len(exact), k)
+        values = np.array([ranking.scores[0] for ranking in rankings], dtype=np.float32).reshape(len(exact), k)
         return Ranking(rows, values * scales[:, None], self.ids)
 
     def _best(self, scores: np.ndarray, k: int) -> Ranking:
-        """Return the k best of the scores [n] of one query, with all that tie for the last place considered."""
+        """Return the k best documents by the scores [n] of one query; ties for the last place are broken by id."""
         least = np.partition(scores, len(scores) - k)[len(scores) - k] if k < len(scores) else 0.0
         rows = np.flatnonzero((scores >= least) & (scores > 0)).astype(np.int32)
         return best(rows[None], scores[rows][None], k, self.ids)
@@ -93,7 +94,7 @@ class DenseIndex:
 
     @classmethod
     def load(cls, folder: StrPath, ids: Sequence[str] | None = None) -> Self:
-        """Open a folder, memory-mapped and compared with its checksums; `VectorsError` if it is damaged."""
+        """Open a folder, memory-mapped, and compare its checksums; raise `VectorsError` if it is damaged."""
         arrays, _ = load_arrays(folder, DENSE_KIND)
         numbers, units = (arrays.get(name, np.empty(0)) for name in ("numbers", "units"))
         types = numbers.dtype == np.int8 and units.dtype == np.float32

@@ -7,8 +7,8 @@ query and documents give the same scores to the last bit with any number of thre
 windows: the accumulator of a window stays in the processor's cache, and memory does not grow with n.
 
 A posting takes 6 bytes, 2 for the document's place in its window and 4 for the weight. Weights can be rounded to 16 or
-8 bits (4 and 3 bytes a posting): multiples of a unit, which is a power of 2, so that the search of the rounded weights
-is also exact.
+8 bits (4 and 3 bytes a posting). They then are multiples of a unit that is a power of 2, so that the search of the
+rounded weights is also exact.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WRONG = (  # defects of an index, first the results of `wrong_entries`
 class ExactIndex:
     """Postings of n document vectors, searched exhaustively; ties are broken by id (by row without ids)."""
 
-    kind = "exact"  # of the index in a folder
+    kind = "exact"  # kind of the index in a folder
     ids: Ids | None
 
     def __init__(
@@ -61,11 +61,12 @@ class ExactIndex:
         weight_bits: int | None = None,
         heaviest: float | None = None,
     ) -> None:
-        """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
+        """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` is the origin of the vectors.
 
-        `weight_bits`, 8 or 16, rounds each weight to a positive multiple of a unit below 2 / (2^bits - 1) of the
-        largest weight, `heaviest` if these are a part of the documents. Raises `VectorsError` if the number of ids is
-        not n, an id occurs twice or a weight is not a positive number.
+        `weight_bits`, 8 or 16, rounds each weight to a positive multiple of a unit, which is less than
+        2 / (2^bits - 1) of the largest weight. For a part of the documents, `heaviest` is the largest weight of all
+        documents. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a positive
+        number.
         """
         if weight_bits not in WEIGHTS:
             raise ArgumentError(f"weight_bits must be 8 or 16, not {weight_bits!r}")
@@ -73,7 +74,7 @@ class ExactIndex:
         self.shape: tuple[int, int] = vectors.shape
         self.meta = meta
         self.ids = None if ids is None else ids if isinstance(ids, Ids) else Ids(ids)
-        # Postings number the documents in the order of their ids: the first of two equal scores is then the right one.
+        # Postings number the documents in the order of their ids, so that equal scores need no further sorting.
         self._order = np.empty(0, dtype=np.int32) if self.ids is None else order_of(self.ids, self.shape[0])
         if len(self._order):
             vectors = vectors[self._order]
@@ -111,11 +112,11 @@ class ExactIndex:
         # Search each posting list for each document, or transpose the whole index, whichever is less work.
         if rows is not None and len(rows) * v * 16 < starts[-1]:
             numbers = np.argsort(self._order)[rows] if len(self._order) else np.asarray(rows)
-            found = np.full((len(rows), v), -1, dtype=np.int64)
-            kernels.find_postings(self._postings, n, numbers.astype(np.int64), found)
-            chosen, terms = np.nonzero(found >= 0)
+            entries = np.full((len(rows), v), -1, dtype=np.int64)
+            kernels.find_postings(self._postings, n, numbers.astype(np.int64), entries)
+            chosen, terms = np.nonzero(entries >= 0)
             indptr = np.searchsorted(chosen, np.arange(len(rows) + 1)).astype(np.int32)
-            values = self._values(weights[found[chosen, terms]])
+            values = self._values(weights[entries[chosen, terms]])
             return csr_array((values, terms.astype(np.int32), indptr), shape=(len(rows), v))
         windows = kernels.windows_of(n)
         first = np.tile(np.arange(windows, dtype=np.int32) * kernels.WINDOW_SIZE, v)  # document of each list's window
@@ -142,8 +143,8 @@ class ExactIndex:
 
         In `matching`, `minimum_match` is the share of a query's terms that a hit must have: the Boolean model with a
         static term overlap threshold. `allowed`, bool [n], marks the documents that may be hits. `threads` defaults to
-        all cores; the result does not depend on it. Raises `VectorsError` if the queries are not of the index's
-        vocabulary size.
+        all cores; the result does not depend on it. Raises `VectorsError` if the queries have another vocabulary size
+        than the index.
 
         >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])), ids=["a", "b"])
         >>> index.search(csr_array(np.array([[1.0, 1.0]])), k=3).hits(0)
@@ -159,16 +160,16 @@ class ExactIndex:
         rows = np.full((len(needed), k), -1, dtype=np.int32)
         scores = np.zeros(rows.shape, dtype=np.float32)
 
-        def some(part: slice, queries: kernels.Sparse) -> None:
+        def search_part(part: slice, queries: kernels.Sparse) -> None:
             window = _window(kernels.room_of(len(self)))
-            found = rows[part], scores[part]
+            outputs = rows[part], scores[part]
             try:
-                kernels.search(self._postings, len(self), queries, needed[part], passing, window, *found)
-            except BaseException:  # no memory for the hits: the next search must not see scores of this one
+                kernels.search(self._postings, len(self), queries, needed[part], passing, window, *outputs)
+            except BaseException:  # no memory for the hits: the next search must not see the scores of this search
                 window[:] = 0
                 raise
 
-        _in_threads(some, arrays, threads)
+        _in_threads(search_part, arrays, threads)
         if len(self._order):
             rows = np.where(rows < 0, np.int32(-1), self._order[rows])
         return Ranking(rows, scores, self.ids)
@@ -176,7 +177,7 @@ class ExactIndex:
     def matched(self, queries: csr_array, *, minimum_match: float = 0.0) -> np.ndarray:
         """Return the number of documents that a search scores for each of `queries` [q, v], int64 [q].
 
-        They have a term of the query, or with `minimum_match` that share of its terms.
+        These documents have a term of the query, or with `minimum_match` that share of its terms.
 
         >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])))
         >>> query = csr_array(np.array([[1.0, 1.0]]))
@@ -190,7 +191,7 @@ class ExactIndex:
         return counts
 
     def release(self) -> None:
-        """Let go of the pages of a memory-mapped index, which the next search reads again."""
+        """Free the memory pages of a memory-mapped index, which the next search reads again."""
         for array in self._postings:
             release(array)
 
@@ -202,9 +203,9 @@ class ExactIndex:
     def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> Self:
         """Open the index in a folder, memory-mapped: search reads only the postings of the queries' terms.
 
-        `ExactIndex` also reads the postings of an index of a derived class. `verify` compares checksums; without it the
-        index is still read once, so that no postings lead out of their arrays. Raises `VectorsError` if the folder is
-        not an index, or is damaged or cut short.
+        `ExactIndex` also reads the postings of an index of a derived class. `verify` compares checksums. Without it,
+        the index is still read once to check that postings stay within their arrays. Raises `VectorsError` if the
+        folder is not an index, or is damaged or truncated.
         """
         kind = str(read_header(Path(folder)).get("kind")) if cls is ExactIndex else cls.kind
         return cls.from_arrays(*load_arrays(folder, kind, verify=verify), str(folder))
@@ -225,7 +226,7 @@ class ExactIndex:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        """Return the index of `arrays` and `header`; raises `VectorsError`, naming `place`, if they do not fit."""
+        """Return the index of `arrays` and `header`; raise `VectorsError` with `place` if they do not fit together."""
         index = cls.__new__(cls)
         try:
             n, v = header["shape"]
@@ -250,7 +251,7 @@ class ExactIndex:
         return index
 
     def _wrong(self) -> int:
-        """Return the number in `WRONG` of the first defect of arrays whose lengths fit, 0 without defects."""
+        """Return the number in `WRONG` of the first defect of arrays whose lengths fit, or 0."""
         (starts, places, weights), order = self._postings, self._order
         if starts[0] != 0 or (starts[1:] < starts[:-1]).any():  # a difference might overflow
             return 4
@@ -267,12 +268,12 @@ def rescore(
 ) -> Ranking:
     """Return the k best candidates of `ranking` by the dot product of `queries` [q, v] and `documents` [n, v].
 
-    This is the second of two steps (Lassance et al. 2024); the first searches pruned vectors, or another index:
+    This is the second of two steps (Lassance et al. 2024); the first step searches pruned vectors, or another index:
 
         first = ExactIndex(prune(documents, max_terms=50)).search(prune(queries, max_terms=5), k=100)
         ranking = rescore(first, queries, documents, k=10)
 
-    Scores equal those of a search over `documents` to the last bit. Candidates without a shared term are dropped.
+    Scores equal the scores of a search over `documents` to the last bit. Candidates without a shared term are dropped.
     """
     documents = as_vectors(documents, "the documents")
     arrays = query_arrays(queries, documents.shape[1])
@@ -283,10 +284,10 @@ def rescore(
     rows, scores = _frozen(ranking.rows, np.int32), np.zeros(ranking.rows.shape, dtype=np.float32)
     candidates, v = _arrays(documents), documents.shape[1]
 
-    def some(part: slice, queries: kernels.Sparse) -> None:
+    def rescore_part(part: slice, queries: kernels.Sparse) -> None:
         kernels.rescore(candidates, v, queries, rows[part], scores[part])
 
-    _in_threads(some, arrays, threads)
+    _in_threads(rescore_part, arrays, threads)
     return best(np.where(scores > 0, rows, np.int32(-1)), scores, k, ranking.ids)
 
 
@@ -294,9 +295,9 @@ _kept = threading.local()
 
 
 def _window(room: int) -> np.ndarray:
-    """Return zeros for the scores of a window, float32 [room], kept per thread; a search resets them.
+    """Return zeros for the scores of a window, float32 [room]; each thread keeps them, and a search resets them.
 
-    New memory costs a sixth of a query over 100,000 documents: the system hands it out page by page.
+    New memory would cost a sixth of a query over 100,000 documents: the system hands it out page by page.
     """
     window = np.asarray(getattr(_kept, "window", ()), np.float32)
     if len(window) < room:
@@ -305,7 +306,7 @@ def _window(room: int) -> np.ndarray:
 
 
 def _lists(columns: csc_array) -> kernels.Sparse:
-    """Return the posting lists of a matrix [n, v] in columns, for the kernels."""
+    """Return the posting lists of a CSC matrix [n, v], for the kernels."""
     starts, documents, weights = _arrays(columns)
     n, v = columns.shape
     lists = np.zeros(v * kernels.windows_of(n) + 1, np.int64), np.empty(len(documents), np.uint16)
@@ -314,10 +315,10 @@ def _lists(columns: csc_array) -> kernels.Sparse:
 
 
 def _rounded(weights: np.ndarray, bits: int, heaviest: float | None) -> tuple[np.ndarray, float]:
-    """Return weights as positive multiples of a unit, in `bits` bits, and the unit, the smallest power of 2."""
+    """Return weights as positive multiples of a unit, in `bits` bits, and the unit, the least possible power of 2."""
     most, heaviest = 2**bits - 1, float(weights.max(initial=0)) if heaviest is None else heaviest
-    unit = 2.0 ** max(np.ceil(np.log2(heaviest / most)), -126) if heaviest else 1.0  # no float32 is smaller and exact
-    most = min(most, int(np.finfo(np.float32).max / unit))  # so that none becomes infinite
+    unit = 2.0 ** max(np.ceil(np.log2(heaviest / most)), -126) if heaviest else 1.0  # least exact float32
+    most = min(most, int(np.finfo(np.float32).max / unit))  # so that all weights stay finite
     return _frozen(np.clip(np.rint(weights / np.float32(unit)), 1, most), WEIGHTS[bits]), float(unit)
 
 
@@ -325,12 +326,12 @@ def _beyond(starts: np.ndarray, places: np.ndarray, n: int) -> int:
     """Return 1 if a posting in the last window is beyond the last document, else 0; places must ascend."""
     windows = kernels.windows_of(n)
     ends = starts[windows::windows]
-    ends = ends[ends > starts[windows - 1 :: windows][: len(ends)]]  # of lists that are not empty
+    ends = ends[ends > starts[windows - 1 :: windows][: len(ends)]]  # ends of the lists that are not empty
     return int((places[ends - 1] >= n - (windows - 1) * kernels.WINDOW_SIZE).any())
 
 
 def query_arrays(queries: csr_array, size: int) -> kernels.Sparse:
-    """Return the arrays of queries [q, v] for the kernels; raises `VectorsError` if v is not `size`."""
+    """Return the arrays of queries [q, v] for the kernels; raise `VectorsError` if v is not `size`."""
     as_made = isinstance(queries, csr_array) and queries.ndim == 2 and queries.shape[1] == size
     if as_made and queries.dtype == np.float32 and queries.indices.dtype == np.int32:
         arrays = _arrays(queries)  # `as_vectors` would take a tenth of the time of a query over 100,000 documents
@@ -355,7 +356,7 @@ def _needed(queries: kernels.Sparse, minimum_match: float) -> np.ndarray:
 
 
 def order_of(ids: Ids, n: int) -> np.ndarray:
-    """Return the rows in the order of their ids, int32 [n]; empty if they are in order already."""
+    """Return the rows in the order of their ids, int32 [n], or an empty array if they are in order already."""
     if len(ids) != n:
         raise VectorsError(f"{len(ids)} ids for {n} documents")
     order = pc.array_sort_indices(ids.array)
@@ -368,7 +369,7 @@ def order_of(ids: Ids, n: int) -> np.ndarray:
 
 
 def _rising(ids: pa.LargeStringArray, order: np.ndarray) -> bool:
-    """Return whether the ids rise, taken in this order if it is not empty."""
+    """Return whether the ids rise in this order, or as they are if `order` is empty."""
     ordered = ids.take(pa.array(order)) if len(order) else ids
     return pc.all(pc.less(ordered[:-1], ordered[1:])).as_py() is not False
 
@@ -407,7 +408,7 @@ def strings_to_arrays(name: str, strings: Ids) -> dict[str, np.ndarray]:
 
 
 def strings_from_arrays(name: str, arrays: dict[str, np.ndarray], place: StrPath = "") -> Ids:
-    """Return the strings of `strings_to_arrays`, without a copy; `VectorsError` names files in `place`."""
+    """Return the strings of `strings_to_arrays`, without a copy; a `VectorsError` names files in `place`."""
     offsets = typed(arrays, f"{name}_offsets", np.int64, place)
     content = typed(arrays, f"{name}_bytes", np.uint8, place)
     file = Path(place, f"{name}_offsets.npy")
@@ -423,7 +424,7 @@ def strings_from_arrays(name: str, arrays: dict[str, np.ndarray], place: StrPath
 
 
 def typed(arrays: dict[str, np.ndarray], name: str, kind: type[np.generic], place: StrPath = "") -> np.ndarray:
-    """Return the array of this name, checked for its type and one dimension; `VectorsError` names its file."""
+    """Return the array `name`, which has the type `kind` and one dimension; else raise `VectorsError` with its file."""
     array = arrays.get(name)
     if array is None:
         raise VectorsError(f"{place}: the index is not complete: {name} is missing")

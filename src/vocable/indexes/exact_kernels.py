@@ -5,7 +5,7 @@ window of consecutive documents: list `term * w + window` has the positions with
 documents with the term. All functions run without the interpreter's lock and write only to arrays in their arguments,
 so threads can share the work.
 
-Shapes: n documents, w windows of them, q queries, v output vocabulary, k results, c candidates, m chosen documents.
+Shapes: n documents, w windows of documents, q queries, v output terms, k results, c candidates, m chosen documents.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numba
 import numpy as np
 
 WINDOW_SIZE = 65_536  # documents: 256 KiB of scores, positions of 16 bits
-BLOCK = (
-    128  # documents whose scores are compared with the threshold at once; LLVM vectorizes this loop, but not one of 64
-)
+# Documents whose scores are compared with the threshold at once; LLVM vectorizes this loop, but not a loop of 64.
+BLOCK = 128
 LOW = 0xFFFFFFFF  # mask of the half of a key that holds the document
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -31,13 +30,13 @@ def compiled(function: Function) -> Function:
     """Compile at the first call, and cache the machine code for later processes if the cache is writable."""
     try:
         return cast(Function, numba.njit(nogil=True, cache=True)(function))
-    except RuntimeError:  # no writable cache, neither beside the source nor in the home folder
+    except RuntimeError:  # no writable cache, neither next to the source nor in the home folder
         return cast(Function, numba.njit(nogil=True)(function))
 
 
 @compiled
 def windows_of(n: int) -> int:
-    """Return the number of windows, at least one."""
+    """Return the number of windows, at least 1."""
     return max(1, (n + WINDOW_SIZE - 1) // WINDOW_SIZE)
 
 
@@ -57,12 +56,12 @@ def search(
     rows: np.ndarray,
     scores: np.ndarray,
 ) -> None:
-    """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k]; both arrive empty.
+    """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k] with their scores.
 
-    Positions ascend within a list. Equal scores are ordered by document, ascending. `needed` [q] is the number of query
-    terms that a hit must have; `allowed` [n] is True for documents that may be hits, or empty if all may. A score is
-    the float32 sum over the query's terms in their order. `window` is a buffer of `room_of(n)` scores, which are 0
-    before and after.
+    `rows` initially are -1, `scores` 0. Positions ascend within a list. Equal scores are ordered by document,
+    ascending. `needed` [q] is the number of query terms that a hit must have. `allowed` [n] is True for documents that
+    may be hits, or empty if all may. A score is the float32 sum over the query's terms in their order. `window` is a
+    buffer of `room_of(n)` scores, which are 0 before and after.
     """
     starts, places, weights = postings
     query_starts, query_terms, query_weights = queries
@@ -110,11 +109,11 @@ def in_order(matrix: Sparse, size: int) -> bool:
         start, end = starts[row], starts[row + 1]
         if not 0 <= start <= end <= len(columns):
             return False
-        before = -1
+        previous = -1
         for p in range(start, end):
-            if not (before < columns[p] < size and 0 < weights[p] < np.inf):
+            if not (previous < columns[p] < size and 0 < weights[p] < np.inf):
                 return False
-            before = columns[p]
+            previous = columns[p]
     return True
 
 
@@ -136,24 +135,24 @@ def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray,
 
 
 @compiled
-def find_postings(postings: Sparse, n: int, chosen: np.ndarray, found: np.ndarray) -> None:
-    """Fill `found` [m, v], initially -1, with the index of each posting of the `chosen` [m] documents."""
+def find_postings(postings: Sparse, n: int, chosen: np.ndarray, entries: np.ndarray) -> None:
+    """Fill `entries` [m, v], initially -1, with the index of each posting of the `chosen` [m] documents."""
     starts, places, _ = postings
     windows = windows_of(n)
     for m in range(len(chosen)):
         number, place = divmod(chosen[m], WINDOW_SIZE)
-        for t in range(found.shape[1]):
+        for t in range(entries.shape[1]):
             start, end = starts[t * windows + number], starts[t * windows + number + 1]
             p = start + np.searchsorted(places[start:end], place)
             if p < end and places[p] == place:
-                found[m, t] = p
+                entries[m, t] = p
 
 
 @compiled
 def score_candidates(postings: Sparse, n: int, queries: Sparse, candidates: np.ndarray, scores: np.ndarray) -> None:
-    """Fill `scores` [q, c] with the dot products of each query and its `candidates` [q, c] (-1: none).
+    """Fill `scores` [q, c] with the dot products of each query and its `candidates` [q, c] (-1: no candidate).
 
-    The postings are looked up. The sum runs in the order of the terms, as in `search`.
+    It looks up the postings, and sums in the order of the terms, as `search` does.
     """
     starts, places, weights = postings
     query_starts, query_terms, query_weights = queries
@@ -188,7 +187,7 @@ def cut(columns: Sparse, n: int, starts: np.ndarray, places: np.ndarray) -> None
 
 @compiled
 def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores: np.ndarray) -> None:
-    """Fill `scores` [q, c] with the dot products of each query and its candidates `rows` [q, c] (-1: none).
+    """Fill `scores` [q, c] with the dot products of each query and its candidates `rows` [q, c] (-1: no candidate).
 
     `documents` are [n, v]. The sum runs in the order of the terms, as in `search`.
     """
@@ -212,25 +211,26 @@ def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores
 def merge(
     rows: np.ndarray, scores: np.ndarray, more_rows: np.ndarray, more_scores: np.ndarray, rank: np.ndarray
 ) -> None:
-    """Replace `rows` and `scores` [q, k] by the best of them and of `more_rows` and `more_scores` [q, k].
+    """Merge `more_rows` and `more_scores` [q, k] into `rows` and `scores` [q, k], and keep the k best.
 
-    All are best first, and other documents; -1 is none. Equal scores are in the order of `rank` [n].
+    Both rankings are best first, and have no document in common; -1 is no document. Equal scores are in the order of
+    `rank` [n].
     """
     k = rows.shape[1]
     for q in range(len(rows)):
-        own_rows, own_scores = rows[q].copy(), scores[q].copy()
+        old_rows, old_scores = rows[q].copy(), scores[q].copy()
         i, j = 0, 0
         for place in range(k):
-            one, other = own_rows[i], more_rows[q, j]
-            better = other >= 0
-            if better and one >= 0:
-                equal = more_scores[q, j] == own_scores[i]
-                better = rank[other] < rank[one] if equal else more_scores[q, j] > own_scores[i]
+            old, new = old_rows[i], more_rows[q, j]
+            better = new >= 0
+            if better and old >= 0:
+                equal = more_scores[q, j] == old_scores[i]
+                better = rank[new] < rank[old] if equal else more_scores[q, j] > old_scores[i]
             if better:
-                rows[q, place], scores[q, place] = other, more_scores[q, j]
+                rows[q, place], scores[q, place] = new, more_scores[q, j]
                 j += 1
             else:
-                rows[q, place], scores[q, place] = one, own_scores[i]
+                rows[q, place], scores[q, place] = old, old_scores[i]
                 i += 1
 
 
@@ -238,9 +238,10 @@ def merge(
 def _collect(blocks: np.ndarray, base: int, heap: list[np.int64], k: int) -> None:
     """Push scores that beat the worst of the k best into the `heap`, a min-heap, and reset the `blocks` to 0.
 
-    `blocks` [b, BLOCK] are the scores of the documents from `base` on, as the integers of their bits: these are in the
-    order of the scores, because no score is negative. A key is these bits followed by LOW - document, so that of equal
-    scores the lower document is better. Documents come in ascending order, so an equal score never replaces another.
+    `blocks` [b, BLOCK] are the bits of the scores of the documents from `base` on, as integers. These integers have the
+    order of the scores, because scores are not negative. A key is these bits followed by LOW - document, so that with
+    equal scores the lower document is better. Documents come in ascending order, so a score never replaces an equal
+    score.
     """
     threshold = np.int32(heap[0] >> 32) if len(heap) == k else np.int32(0)
     for b in range(len(blocks)):

@@ -1,13 +1,13 @@
 """Exact search of documents whose postings do not fit into memory at once.
 
-The documents are cut into shards, each an `ExactIndex` in a folder of its own. A shard is made in memory, which takes
-24 bytes a posting, saved, and searched memory-mapped. A score depends on one document alone, so that the best of all
-shards are the best of all documents, to the last bit and in the same order.
+The documents are cut into shards, each an `ExactIndex` in a separate folder. A shard is made in memory, which takes 24
+bytes a posting, saved, and searched memory-mapped. A score depends on a single document, so that the best documents of
+all shards are the best of all documents, to the last bit and in the same order.
 
 FOLDER/shards.json    numbers of documents by shard
 FOLDER/shard-00001/   index of the first documents, ...
 
-Shapes: n documents, m of them, q queries, v output vocabulary, k results.
+Shapes: n documents, m chosen documents, q queries, v output terms, k results.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from vocable.indexes.exact_index import ExactIndex, order_of
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, Matching, checked
 
-SHARD_POSTINGS = 1 << 27  # of a shard: 3.2 GB while it is made, 0.8 GB on disk
-MAKING_BYTES = 24  # a posting, while an index is made: the vectors, in the order of their ids, and by term
+SHARD_POSTINGS = 1 << 27  # postings of a shard: 3.2 GB while it is made, 0.8 GB on disk
+MAKING_BYTES = 24  # bytes a posting while an index is made: the vectors, the vectors sorted by id, and by term
 
 
 class ExactShards:
     """Documents in several exact indexes, searched as one; ties are broken by id."""
 
     def __init__(self, shards: Sequence[ExactIndex]) -> None:
-        """Search the documents of `shards`, at least one, which have ids.
+        """Search the documents of `shards`, at least one shard; all shards have ids.
 
-        Raises `VectorsError` if a shard has no ids, a document is in two, or their vocabularies differ.
+        Raises `VectorsError` if a shard has no ids, a document is in two shards, or their vocabularies differ.
         """
         first = shards[0]
         if other := next(
@@ -85,8 +85,8 @@ class ExactShards:
         parts = [self.shards[number].get(wanted[of == number] - self._firsts[number]) for number in np.unique(of)]
         if not parts:
             return self.shards[0].get([])
-        found = csr_array(vstack(parts, format="csr"))
-        return found if (np.diff(of) >= 0).all() else found[np.argsort(np.argsort(of, kind="stable"))]
+        vectors = csr_array(vstack(parts, format="csr"))
+        return vectors if (np.diff(of) >= 0).all() else vectors[np.argsort(np.argsort(of, kind="stable"))]
 
     @checked
     def search(
@@ -100,8 +100,8 @@ class ExactShards:
     ) -> Ranking:
         """Return the k documents with the highest dot product for each of `queries` [q, v], as `ExactIndex` does.
 
-        Of several queries, each shard answers all before the next one is read, and its pages are let go: no more than
-        one is in memory.
+        Each shard answers all queries before the next shard is read. With several queries, its memory pages are then
+        freed, so that no more than one shard is in memory.
         """
         if allowed is not None and allowed.shape != (len(self),):
             raise ArgumentError(f"allowed must have the shape ({len(self)},), not {allowed.shape}")
@@ -109,9 +109,9 @@ class ExactShards:
         scores = np.zeros(rows.shape, dtype=np.float32)
         for shard, first in zip(self.shards, self._firsts[:-1].tolist(), strict=True):
             mask = None if allowed is None else allowed[first : first + len(shard)]
-            found = shard.search(queries, k, allowed=mask, threads=threads, **matching)
-            more = np.where(found.rows < 0, np.int32(-1), found.rows + np.int32(first))
-            kernels.merge(rows, scores, more, found.scores, self._rank)
+            hits = shard.search(queries, k, allowed=mask, threads=threads, **matching)
+            more = np.where(hits.rows < 0, np.int32(-1), hits.rows + np.int32(first))
+            kernels.merge(rows, scores, more, hits.scores, self._rank)
             if queries.shape[0] > 1:
                 shard.release()
         return Ranking(rows, scores, self.ids)
@@ -137,16 +137,16 @@ def save_exact(
 ) -> None:
     """Write an index of the vectors of `parts`, at least one, which are read one at a time; `load_exact` opens it.
 
-    It is a single `ExactIndex` if there are at most so many `postings`, else shards of at most as many (a longer
-    vector is a shard of its own). With `weight_bits`, `heaviest` is the largest of all weights. The folder is not
-    written atomically: it belongs to a larger work.
+    It is a single `ExactIndex` if the vectors have at most `postings` postings; otherwise it has shards of at most
+    `postings` postings each, and a longer vector makes up a whole shard. With `weight_bits`, `heaviest` is the largest
+    of all weights. The folder is not written atomically: it belongs to a larger work.
     """
-    shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # left by a call that was killed
     folder.mkdir(parents=True)
     counts = list[int]()
     for group in _groups(parts, postings):
         index = ExactIndex(group.matrix, group.ids, group.meta, weight_bits=weight_bits, heaviest=heaviest)
-        del group  # the next one is read without it
+        del group  # free its memory before the next group is read
         counts.append(len(index))
         index.save(shard_folder(folder, len(counts)))
         del index
@@ -160,14 +160,14 @@ def save_exact(
 
 
 def load_exact(folder: Path) -> Exact:
-    """Open an index that `save_exact` wrote, memory-mapped; raises `VectorsError` if it is missing or damaged."""
+    """Open an index that `save_exact` wrote, memory-mapped; raise `VectorsError` if it is missing or damaged."""
     if not (folder / SHARDS).is_file():
         return ExactIndex.load(folder)
     counts = read_record(folder / SHARDS, list[int])
     shards = list[ExactIndex]()
     for number in range(1, len(counts) + 1):
         shards.append(ExactIndex.load(shard_folder(folder, number)))
-        shards[-1].release()  # it has been read whole, to compare its checksums
+        shards[-1].release()  # the checksums were compared, which read the whole shard
     if [*map(len, shards)] != counts or not shards:
         raise VectorsError(f"{folder}: the index is damaged: its shards have other documents than {SHARDS} counts")
     return ExactShards(shards)
@@ -180,7 +180,7 @@ def _ids_of(shard: ExactIndex) -> Ids:
 
 
 def _groups(parts: Iterable[StoredVectors], most: int) -> Iterator[StoredVectors]:
-    """Join consecutive vectors to groups of at most so many postings; a longer vector is a group of its own."""
+    """Join consecutive vectors to groups of at most `most` postings; a longer vector makes up a whole group."""
     held, count, whole = list[StoredVectors](), 0, None
     for whole in parts:
         whole = whole._replace(dense=None)
@@ -192,13 +192,13 @@ def _groups(parts: Iterable[StoredVectors], most: int) -> Iterator[StoredVectors
                 count = 0
                 continue
             end = max(end, start + 1)
-            some = (
+            part = (
                 whole if end - start == n else whole._replace(ids=whole.ids[start:end], matrix=whole.matrix[start:end])
             )
-            held.append(some)
+            held.append(part)
             count += int(indptr[end] - indptr[start])
             start = end
-            del some
+            del part
     if held:
         yield _joined(held)
     elif whole is not None and not len(whole.ids):
@@ -207,6 +207,6 @@ def _groups(parts: Iterable[StoredVectors], most: int) -> Iterator[StoredVectors
 
 def _joined(held: list[StoredVectors]) -> StoredVectors:
     """Join the vectors in a list, and empty it."""
-    found = joined(held)
+    vectors = joined(held)
     held.clear()
-    return found
+    return vectors

@@ -1,7 +1,8 @@
 """Export of stored vectors: Anserini's JSON and topics, and the Common Index File Format (Lin et al. 2020).
 
-Both hold whole numbers: a weight becomes round(weight * scale). A term is named by its column. Other engines have no
-`query_idf`: for a model that multiplies query weights by the IDF, topics must be exported with the documents.
+Both formats hold whole numbers: a weight becomes round(weight * scale). The name of a term is the number of its column.
+Other engines have no `query_idf`: for a model that multiplies query weights by the IDF, topics must be exported with
+the documents.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from vocable.options import IdfPower, checked
 
 Format = Literal["anserini", "ciff"]
 RECORD = "export.json"
-COLLECTION = "collection"  # a folder of its own: Anserini reads every file of a folder as documents
+COLLECTION = "collection"  # a separate folder: Anserini reads every file of a folder as documents
 
 
 class Exported(NamedTuple):
     """Counts of the written vectors and weights, and of the weights that were lost because they round to 0.
 
-    `query_idf` is the power of the IDF in the weights of queries. `model_idf` is the model's own power: 0 for a model
-    without IDF, None for documents and for a model that cannot be opened.
+    `query_idf` is the power of the IDF in the weights of queries. `model_idf` is the power that the model sets: 0 for a
+    model without IDF, None for documents and for a model that cannot be opened.
     """
 
     vectors: int
@@ -76,16 +77,16 @@ def export(
     documents: Sources | None = None,
     query_idf: IdfPower = None,
 ) -> Exported:
-    """Write stored vectors in a format of other engines.
+    """Write stored vectors in a format that other engines read.
 
     Args:
         vectors: the output of `vocable encode`; vectors of queries become topics.
         output: output folder (written atomically).
-        format: "anserini" writes collection/vectors.jsonl, or topics.tsv for queries; "ciff" writes index.ciff, for
-            documents alone.
+        format: "anserini" writes collection/vectors.jsonl, or topics.tsv for queries; "ciff" writes index.ciff, only
+            for documents.
         scale: factor of all weights, which are then rounded; it must be the same for documents and queries.
         documents: with vectors of queries, the vectors of the documents to search: weights are multiplied by the IDF
-            of the terms in them.
+            of their terms in these documents.
         query_idf: with `documents`, the power of the IDF; default: the model's.
 
     Raises:
@@ -107,8 +108,8 @@ def export(
         raise ArgumentError(f"{places[0]}: ciff holds no vectors of queries: export them as anserini")
     if counted and not topics:
         raise ArgumentError(f"`documents` goes with vectors of queries: {places[0]} has vectors of documents")
-    own = _model_idf(first.meta) if topics else None
-    factors, power = _idf_factors(first.meta, counted, own if query_idf is None else query_idf)
+    model_idf = _model_idf(first.meta) if topics else None
+    factors, power = _idf_factors(first.meta, counted, model_idf if query_idf is None else query_idf)
     counts = np.zeros(4, dtype=np.int64)  # vectors, weights, lost, heaviest
     with replacing_folder(folder, settings) as work:
         name = "index.ciff" if format == "ciff" else "topics.tsv" if topics else f"{COLLECTION}/vectors.jsonl"
@@ -125,13 +126,13 @@ def export(
             with path.open("ab" if number else "wb") as file:
                 _write_ciff(file, shard, whole) if format == "ciff" else file.writelines(_lines(shard, whole, topics))
         count, kept, lost, heaviest = counts.tolist()
-        result = Exported(count, kept, lost, heaviest, scale, first.meta.role, power, own)
+        result = Exported(count, kept, lost, heaviest, scale, first.meta.role, power, model_idf)
         write_record(work / RECORD, result._asdict())
     return result
 
 
 def _model_idf(meta: VectorsMeta) -> float | None:
-    """Return the power of the IDF for queries of the model that made vectors; None if it is unknown."""
+    """Return the power of the IDF that a model applies to queries; None if it is unknown."""
     if (power := meta.fingerprint.get("query.query_idf")) is not None:
         return float(power)
     try:
@@ -151,16 +152,16 @@ def _idf_factors(meta: VectorsMeta, documents: list[Path], power: float | None) 
 
 
 def term_counts(documents: Sources, queries: VectorsMeta) -> tuple[np.ndarray, int]:
-    """Count the stored documents of each term, int64 [v], and all documents, for `queries` of the same vocabulary.
+    """Count the stored documents with each term, int64 [v], and all documents, for `queries` of the same vocabulary.
 
     Raises:
-        VectorsError: the vectors cannot be read, are vectors of queries or of another vocabulary, or there are none.
+        VectorsError: the vectors cannot be read, are vectors of queries or of another vocabulary, or are missing.
     """
     frequencies, count = np.zeros(queries.size, dtype=np.int64), 0
     for shard in read_shards(documents):
         if shard.meta.role != "document" or shard.meta.vocabulary != queries.vocabulary:
-            found = f"{shard.meta.role} vectors of {shard.meta.model}"
-            raise VectorsError(f"documents: {found} do not fit queries of {queries.model}")
+            actual = f"{shard.meta.role} vectors of {shard.meta.model}"
+            raise VectorsError(f"documents: {actual} do not fit queries of {queries.model}")
         frequencies += np.bincount(shard.matrix.indices, minlength=queries.size)
         count += len(shard.ids)
     if not count:
@@ -169,7 +170,7 @@ def term_counts(documents: Sources, queries: VectorsMeta) -> tuple[np.ndarray, i
 
 
 def _lines(shard: StoredVectors, whole: csr_array, topics: bool) -> Iterator[bytes]:
-    """Yield a JSON object for each document, or for each query its id, a tab, and each term repeated by its weight."""
+    """Yield a JSON object for each document, or for each query its id, a tab, and its terms, repeated by weight."""
     for row, identifier in enumerate(shard.ids):
         part = slice(whole.indptr[row], whole.indptr[row + 1])
         terms, weights = whole.indices[part], whole.data[part]

@@ -1,6 +1,6 @@
 """Fusion of rankings, by rank or by score.
 
-Shapes: q queries, k results. The rankings have the same queries and documents: row r is the same document in each.
+Shapes: q queries, k results. The rankings have the same queries and documents: row r is the same document in all.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from vocable.options import Count, CountOrZero, Fusion, checked
 
 MAX_FUSION_WEIGHT = 1_000_000  # the smallest weight above 0 is its reciprocal
 
-# Hits of each ranking that enter a fusion, at least. Scores are scaled over them, so searches and evaluations need the
-# same number. With 1,000 hits nDCG@10 differs by noise only (docs/benchmarks.md), but a store reads ten times as many.
+# The least number of hits of each ranking that enter a fusion. Scores are scaled over them, so searches and evaluations
+# need the same number. With 1,000 hits nDCG@10 differs by noise only (docs/benchmarks.md), but a store reads ten times
+# as many documents.
 MIN_DEPTH = 100
-RANK_CONSTANT = 60  # of a fusion by rank
+RANK_CONSTANT = 60  # k of a fusion by rank
 
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """The parts of a score by kind of vectors, which sum up to it, and the `words` of the query that BM25 found."""
+    """The parts that sum up to a score, by kind of vectors, and the `words` of the query that BM25 found."""
 
     kinds: dict[str, float]
     words: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        found = "" if self.words is None else f" (words: {', '.join(self.words) or 'none'})"
-        return " + ".join(f"{kind} {part:.4g}{found if kind == 'bm25' else ''}" for kind, part in self.kinds.items())
+        words = "" if self.words is None else f" (words: {', '.join(self.words) or 'none'})"
+        return " + ".join(f"{kind} {part:.4g}{words if kind == 'bm25' else ''}" for kind, part in self.kinds.items())
 
 
 def fusion_depth(k: int) -> int:
@@ -40,7 +41,7 @@ def fusion_depth(k: int) -> int:
 
 
 def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> dict[str, float]:
-    """Return the weights of `spaces`, as of the text "sparse=0.6,bm25=0.4"; a space with weight 0 is left out.
+    """Return the weights of `spaces`, given as a mapping or a text "sparse=0.6,bm25=0.4", without weights of 0.
 
     Raises `ArgumentError` for an unknown or repeated name, and for an invalid weight.
 
@@ -48,20 +49,20 @@ def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> 
     {'sparse': 0.6, 'bm25': 0.4}
     """
     pairs = [part.partition("=")[::2] for part in weights.split(",")] if isinstance(weights, str) else weights.items()
-    found: dict[str, float] = {}
+    parsed: dict[str, float] = {}
     for name, value in ((name.strip(), value) for name, value in pairs):
         if name not in spaces:
             raise ArgumentError(f"weights: there is no space {name!r}: the index has {', '.join(spaces)}")
-        if name in found:
+        if name in parsed:
             raise ArgumentError(f"weights: duplicate name {name!r}")
         try:
-            found[name] = float(value)
+            parsed[name] = float(value)
         except ValueError as error:
             raise ArgumentError(f"weights: {name}={value} is not a number: write {name}=0.5") from error
-    check_weights(list(found.values()), len(found))
-    if not any(found.values()):
+    check_weights(list(parsed.values()), len(parsed))
+    if not any(parsed.values()):
         raise ArgumentError("weights: at least one must be above 0")
-    return {name: weight for name, weight in found.items() if weight}
+    return {name: weight for name, weight in parsed.items() if weight}
 
 
 def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:
@@ -75,16 +76,16 @@ def fused_with_parts(rankings: Mapping[str, Ranking], weights: Mapping[str, floa
     if fusion not in ("weighted", "reciprocal-rank"):
         raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")
     parts = (_scaled if fusion == "weighted" else _reciprocal)(first, list(weights.values()))
-    by_name = {name: replace(one, scores=part) for name, one, part in zip(weights, first, parts, strict=True)}
+    by_name = {name: replace(hits, scores=part) for name, hits, part in zip(weights, first, parts, strict=True)}
     return replace(_fused(first, parts, k), parts=by_name)
 
 
 def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
-    """Return the rankings with one list of ids, so that they can be fused; rankings of one index have it already.
+    """Return the rankings with a common list of ids, so that they can be fused; rankings of one index share theirs.
 
     >>> from vocable.indexes.ranking import ranking_of
-    >>> one, other = ranking_of([[("b", 1.0)]], k=1), ranking_of([[("a", 2.0)]], k=1)
-    >>> [ranking.rows.tolist() for ranking in aligned([one, other])]
+    >>> lexical, sparse = ranking_of([[("b", 1.0)]], k=1), ranking_of([[("a", 2.0)]], k=1)
+    >>> [ranking.rows.tolist() for ranking in aligned([lexical, sparse])]
     [[[1]], [[0]]]
     """
     if all(_same_ids(ranking.ids, rankings[0].ids) for ranking in rankings):
@@ -107,8 +108,8 @@ def reciprocal_rank(
 ) -> Ranking:
     """Fuse by reciprocal rank (Cormack et al. 2009): a document scores the sum of 1 / (k + rank), ranks from 1.
 
-    `weights` multiply the summands of each ranking. `depth` is the number of results per query, by default as many as
-    the longest ranking has.
+    `weights` multiply the summands of each ranking. `depth` is the number of results per query, by default the length
+    of the longest ranking.
 
     >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
     >>> sparse = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
@@ -131,7 +132,7 @@ def _reciprocal(rankings: Sequence[Ranking], weights: Sequence[float], k: int = 
 def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: Count | None = None) -> Ranking:
     """Fuse by the weighted sum of scores, scaled for each query and ranking from 0 (last hit) to 1 (first hit).
 
-    A document that a ranking does not have scores 0 there; if all hits of a query have one score, each scores 1.
+    A document gets 0 from a ranking that does not have it. If all hits of a query have the same score, each gets 1.
     `depth` is as in `reciprocal_rank`.
 
     >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
@@ -149,7 +150,7 @@ def _scaled(rankings: Sequence[Ranking], weights: Sequence[float]) -> list[np.nd
 
 
 def check_weights(weights: Sequence[float], count: int) -> Sequence[float]:
-    """Return the weights of `count` rankings; raise `ArgumentError` for another number of weights or an invalid one.
+    """Return the weights of `count` rankings; raise `ArgumentError` for another number of weights or invalid weights.
 
     A weight is 0 or within limits that keep sums of weighted scores finite and in order in float32.
     """
@@ -162,10 +163,10 @@ def check_weights(weights: Sequence[float], count: int) -> Sequence[float]:
     return weights
 
 
-def _same_ids(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
-    if one is None or other is None or one is other:
-        return one is other
-    return len(one) == len(other) and (one == other or list(one) == list(other))
+def _same_ids(first: Sequence[str] | None, second: Sequence[str] | None) -> bool:
+    if first is None or second is None or first is second:
+        return first is second
+    return len(first) == len(second) and (first == second or list(first) == list(second))
 
 
 def _normalized(ranking: Ranking) -> np.ndarray:
@@ -189,8 +190,8 @@ def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int 
         if not _same_ids(first.ids, other.ids):
             raise ArgumentError("rankings of different documents cannot be fused: their ids differ")
     rows = np.concatenate([ranking.rows for ranking in rankings], axis=1).astype(np.int64)
-    # Entries are sorted by document (the sort is stable, so sums have one order); the sum of a document goes to its
-    # first entry, and its others become -1.
+    # Entries are sorted by document (the sort is stable, so that sums have a fixed order). The first entry of a
+    # document gets the sum, and its other entries become -1.
     order = np.argsort(rows, axis=1, kind="stable")
     rows, values = (
         np.take_along_axis(rows, order, axis=1),
@@ -201,5 +202,5 @@ def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int 
     group = np.cumsum(fresh.ravel()) - 1
     sums = np.bincount(group, weights=values.ravel())[group].reshape(rows.shape) if rows.size else values
     width = depth if depth is not None else max(ranking.rows.shape[1] for ranking in rankings)
-    # Rounded to the precision of a score: sums that differ by the order of additions alone are ties, ordered by id.
+    # Rounded to the precision of a score: sums that differ only by the order of additions are ties, ordered by id.
     return best(np.where(fresh, rows, -1).astype(np.int32), sums.astype(np.float32), width, first.ids)

@@ -26,11 +26,11 @@ Ties: TypeAlias = Literal["search", "trec_eval"]
 class Ranking:
     """The k best documents of q queries, best first; equal scores are in the order of the ids.
 
-    `rows` int32 [q, k] are row numbers of documents, -1 if a query has fewer hits; `scores` float32 [q, k] are 0 there.
-    `ids` are the n document ids by row, if the index has ids. `offset` is the number of better documents left out.
-    After a reranking, `first_scores` are the scores before it. `parts` are rankings by kind of vectors whose scores, by
-    document, sum up to the score (before a reranking); a document that one does not have has 0 there. `missing` is the
-    part of the collection that was not searched, in words.
+    `rows` int32 [q, k] are row numbers of documents, and -1 with score 0 if a query has fewer hits; `scores` are
+    float32 [q, k]. `ids` are the n document ids by row, if the index has ids. `offset` is the number of better
+    documents that were skipped. After a reranking, `first_scores` are the scores before it. `parts` are rankings by
+    kind of vectors: the scores of a document in them sum up to its score before a reranking, and a missing document
+    counts 0. `missing` names the part of the collection that was not searched.
     """
 
     rows: np.ndarray
@@ -52,7 +52,7 @@ class Ranking:
         return f"Ranking({len(self)} quer{'y' if len(self) == 1 else 'ies'}, k={self.rows.shape[1]})"
 
     def hits(self, query: int) -> list[tuple[str, float]]:
-        """Return the (document id, score) pairs of one query, best first; without ids, row numbers as ids."""
+        """Return the (document id, score) pairs of one query, best first; row numbers replace missing ids."""
         pairs = zip(self.rows[query].tolist(), self.scores[query].tolist(), strict=True)
         return [(str(row) if self.ids is None else self.ids[row], score) for row, score in pairs if row >= 0]
 
@@ -63,7 +63,7 @@ class Ranking:
         return self._columns(slice(k))
 
     def after(self, offset: int, min_score: float | None = None) -> Ranking:
-        """Return the ranking after its `offset` best documents, without those that score less than `min_score`.
+        """Return the ranking after its `offset` best documents, without documents that score less than `min_score`.
 
         >>> ranking_of([[("a", 3.0), ("b", 2.0), ("c", 1.0)]], k=3).after(1, min_score=2).hits(0)
         [('b', 2.0)]
@@ -107,9 +107,9 @@ class Ranking:
     def write_trec(self, path: str | os.PathLike[str], query_ids: Sequence[str], tag: str = "vocable") -> None:
         """Write the hits as a TREC run: `query Q0 document rank score tag`, ranks from `offset` + 1.
 
-        Programs that read a run sort it by score, and each breaks ties in its own way. So equal scores of a query are
-        written as falling ones: the next smaller float32 below the line before. Any other score is read as the same
-        float32. Raises `DataError` for an id that is empty or has white space, which the format cannot hold.
+        Programs that read a run sort it by score and break ties differently. Therefore equal scores of a query are
+        written as falling scores: the next smaller float32 after the previous line. Any other score is read back as the
+        same float32. Raises `DataError` for an id that is empty or has white space, which the format cannot hold.
         """
         ranked = self._by_query(query_ids)
         with replacing(path) as file:
@@ -139,7 +139,7 @@ class Ranking:
                 )
             hits[queries[hit.query_id]].append((documents[hit.doc_id], hit.score))
         k = max(map(len, hits), default=0)
-        padded = np.array([some + [(-1, 0.0)] * (k - len(some)) for some in hits]).reshape(len(hits), k, 2)
+        padded = np.array([pairs + [(-1, 0.0)] * (k - len(pairs)) for pairs in hits]).reshape(len(hits), k, 2)
         return best(padded[:, :, 0].astype(np.int32), padded[:, :, 1], k, ids)
 
 
@@ -149,19 +149,19 @@ def falling(scores: Sequence[float]) -> list[np.float32]:
     >>> [float(score) for score in falling([2.0, 1.0, 1.0, 0.5])]
     [2.0, 1.0, 0.9999999403953552, 0.5]
     """
-    found: list[np.float32] = []
+    result: list[np.float32] = []
     below = np.float32(np.inf)
     for score in scores:
-        found.append(min(np.float32(score), below))
-        below = np.nextafter(found[-1], np.float32(-np.inf))
-    return found
+        result.append(min(np.float32(score), below))
+        below = np.nextafter(result[-1], np.float32(-np.inf))
+    return result
 
 
 def in_order(hits: Mapping[str, float], ties: Ties = "search") -> list[str]:
     """Return the documents of {document id: score} by descending score, with ties broken by `ties`.
 
-    "search" breaks ties in the order of the ids, as every `Ranking` does; "trec_eval" in the reverse order, and
-    compares scores as float32, as trec_eval does.
+    "search" breaks ties in the order of the ids, as every `Ranking` does. "trec_eval" breaks ties in the reverse order
+    and compares scores as float32, as trec_eval does.
 
     >>> in_order({"a": 0.5, "b": 0.5, "c": 0.75}), in_order({"a": 0.5, "b": 0.5, "c": 0.75}, "trec_eval")
     (['c', 'a', 'b'], ['c', 'b', 'a'])
@@ -176,21 +176,22 @@ def in_order(hits: Mapping[str, float], ties: Ties = "search") -> list[str]:
 def ranking_of(hits: Sequence[Sequence[tuple[str, float]]], k: int) -> Ranking:
     """Return the ranking of (document id, score) pairs of q queries; its ids are the ids of the hits, sorted.
 
-    Ties are in the order of the ids; a document with score 0 is no hit.
+    Ties are in the order of the ids; a document with score 0 is not a hit.
 
     >>> ranking_of([[("b", 1.0), ("a", 1.0)], [("c", 0.0)]], k=2).rows.tolist()
     [[0, 1], [-1, -1]]
     """
-    ids = sorted({identifier for some in hits for identifier, _ in some})
+    ids = sorted({identifier for pairs in hits for identifier, _ in pairs})
     rows = {identifier: row for row, identifier in enumerate(ids)}
     c = max(map(len, hits), default=0)
-    padded = [[(rows[i], s) if s > 0 else (-1, 0.0) for i, s in some] + [(-1, 0.0)] * (c - len(some)) for some in hits]
+    scored = [[(rows[identifier], score) for identifier, score in pairs if score > 0] for pairs in hits]
+    padded = [pairs + [(-1, 0.0)] * (c - len(pairs)) for pairs in scored]
     candidates = np.array(padded, dtype=np.float64).reshape(len(hits), c, 2)
     return best(candidates[:, :, 0].astype(np.int32), candidates[:, :, 1].astype(np.float32), k, ids)
 
 
 def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None) -> Ranking:
-    """Return the k best of the candidates `rows` [q, c] (-1 is no candidate) by `scores` [q, c], compared as float32.
+    """Return the k best of the candidates `rows` [q, c] (-1: no candidate) by `scores` [q, c], compared as float32.
 
     Ties are in the order of the ids; without ids, in the order of the rows.
 
@@ -210,7 +211,7 @@ def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None
 
 
 def _tie_order(rows: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
-    """Return numbers [q, c] with the order of the candidates' ids."""
+    """Return numbers [q, c] that have the order of the candidates' ids."""
     if ids is None:
         return rows
     distinct, position = np.unique(rows, return_inverse=True)
@@ -224,8 +225,8 @@ def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:
     """Read a TREC run: lines of `query Q0 document rank score tag` in any order.
 
     Blank lines, lines that begin with # and words after the tag are ignored. Raises `DataError`, with the number of
-    the line, for another form, a score that is not finite, and a document that a query has twice with different
-    scores; also for an empty file.
+    the line, for another format, a score that is not finite, and a document that a query has twice with different
+    scores. Raises it for an empty file, too.
     """
     if not (run := list(read_run(path))):
         raise DataError("an empty run: no query has a result", source=str(path))

@@ -1,4 +1,4 @@
-"""Counts of the stemmed words of many texts, as numbers: no word is kept as a string but once.
+"""Counts of the stemmed words of many texts, as numbers: each distinct word is kept as a string only once.
 
 Letters: n texts, v words.
 """
@@ -19,13 +19,13 @@ from vocable.language.words import words
 
 TEXTS_AT_ONCE = 2_048  # texts whose words are strings at the same time
 NO_COLUMN = -1
-ENTRIES = 1 << 22  # of a matrix, at a time
+ENTRIES = 1 << 22  # entries of a matrix that are changed at a time
 
 
 class CountedTexts(NamedTuple):
     """The `vocabulary` {word: column}, the `counts` csr_array [n, v], and the words of each text, `lengths` int64 [n].
 
-    Lengths count all words but stop words, known or not.
+    Lengths count all words except stop words, whether the vocabulary has them or not.
     """
 
     vocabulary: Mapping[str, int]
@@ -36,32 +36,32 @@ class CountedTexts(NamedTuple):
 def count_texts(
     texts: Sequence[str], language: str, vocabulary: Mapping[str, int] | None = None, progress: bool = False
 ) -> CountedTexts:
-    """Count the stemmed words of n texts, as `stemmed` finds them; those of a vocabulary, by default all, sorted.
+    """Count the stemmed words (`stemmed`) of n texts that a vocabulary has, by default all words, sorted.
 
-    >>> found = count_texts(["The cat sat on a cat.", "Owls"], "english")
-    >>> dict(found.vocabulary), found.counts.toarray().tolist(), found.lengths.tolist()
+    >>> counted = count_texts(["The cat sat on a cat.", "Owls"], "english")
+    >>> dict(counted.vocabulary), counted.counts.toarray().tolist(), counted.lengths.tolist()
     ({'cat': 0, 'owl': 1, 'sat': 2}, [[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [3, 1])
     """
     spoken, columns = language_of(language), dict[str, int]() if vocabulary is None else vocabulary
-    column_of: dict[str, int] = {}  # of each spelling
+    column_of: dict[str, int] = {}  # column of each spelling
     indices, numbers, indptr, lengths = array("i"), array("f"), array("q", [0]), array("q")
     for start in (
         track(range(0, len(texts), TEXTS_AT_ONCE), "words") if progress else range(0, len(texts), TEXTS_AT_ONCE)
     ):
-        found = [
+        words_of_texts = [
             [word for word in words(text, icu=spoken.icu) if word not in spoken.stop]
             for text in texts[start : start + TEXTS_AT_ONCE]
         ]
-        new = [word for word in dict.fromkeys(chain.from_iterable(found)) if word not in column_of]
+        new = [word for word in dict.fromkeys(chain.from_iterable(words_of_texts)) if word not in column_of]
         for word, stem in zip(new, spoken.stems(new), strict=True):
             if vocabulary is None:
                 columns.setdefault(stem, len(columns))  # type: ignore[attr-defined]
             column_of[word] = columns.get(stem, NO_COLUMN)
-        part = _counted(found, column_of, len(columns))
+        part = _counted(words_of_texts, column_of, len(columns))
         indices.frombytes(part.indices.astype(np.int32, copy=False).tobytes())
         numbers.frombytes(part.data.tobytes())
         indptr.extend((part.indptr[1:].astype(np.int64) + indptr[-1]).tolist())
-        lengths.extend(map(len, found))
+        lengths.extend(map(len, words_of_texts))
     starts = _view(indptr, np.int64)
     if len(indices) <= np.iinfo(np.int32).max:  # SciPy takes the wider type for both
         starts = starts.astype(np.int32)
@@ -73,19 +73,19 @@ def count_texts(
     return CountedTexts(columns, counts, _view(lengths, np.int64))
 
 
-def _counted(found: Sequence[Sequence[str]], column_of: Mapping[str, int], size: int) -> csr_array:
+def _counted(texts: Sequence[Sequence[str]], column_of: Mapping[str, int], size: int) -> csr_array:
     """Return the counts of lists of words, csr_array [lists, size], without words that have no column."""
-    columns = np.fromiter((column_of[word] for some in found for word in some), np.int32)
+    columns = np.fromiter((column_of[word] for text in texts for word in text), np.int32)
     known = columns != NO_COLUMN
-    ends = np.cumsum([0, *map(len, found)])
+    ends = np.cumsum([0, *map(len, texts)])
     indptr = np.concatenate([[0], np.cumsum(known)])[ends]
-    part: csr_array = csr_array((np.ones(indptr[-1], np.float32), columns[known], indptr), shape=(len(found), size))
+    part: csr_array = csr_array((np.ones(indptr[-1], np.float32), columns[known], indptr), shape=(len(texts), size))
     part.sum_duplicates()
     return part
 
 
 def _sort(columns: Mapping[str, int], indices: np.ndarray) -> dict[str, int]:
-    """Return the columns of the words in alphabetical order, and write them over the `indices`."""
+    """Return the columns of the words in alphabetical order, and replace the old columns in `indices`."""
     ordered = sorted(columns)
     new = np.empty(len(ordered), np.int32)
     new[[columns[word] for word in ordered]] = np.arange(len(ordered), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Coverage of the words of texts by a model's vocabulary, which shows texts in a language that it was not made for."""
+"""Coverage of the words of texts by a model's vocabulary, which reveals texts in a language unknown to the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vocable.language.words import unspaced, words
 
 logger = logging.getLogger(__name__)
 
-SAMPLED_TEXTS = 32  # of a part of a corpus
+SAMPLED_TEXTS = 32  # texts sampled from each part of a corpus
 MOST_TOKENS_PER_WORD = 1.8  # English has 1.1 to 1.4 in an English vocabulary, Spanish 2.0, German 2.5
 LARGEST_UNKNOWN = 0.1  # share of unknown tokens
 GUIDE = "docs/guides/other-languages.md"
@@ -30,7 +30,7 @@ class Coverage(NamedTuple):
 
     @classmethod
     def of(cls, texts: Iterable[str], tokenization: Tokenization) -> Coverage:
-        """Cut the words of texts, without digits, into tokens, each word by itself."""
+        """Count the words of texts, without digits, and their tokens; each word is tokenized by itself."""
         counts = Counter(
             part
             for text in texts
@@ -44,17 +44,17 @@ class Coverage(NamedTuple):
         characters = sum(count * len(word) for word, count in counts.items() if unspaced(word))
         return cls(
             characters + sum(count for word, count in counts.items() if not unspaced(word)),
-            sum(count * len(some) for (_, count), some in pairs),
-            sum(count * some.count(unknown) for (_, count), some in pairs),
+            sum(count * len(tokens) for (_, count), tokens in pairs),
+            sum(count * tokens.count(unknown) for (_, count), tokens in pairs),
             characters,
         )
 
     def with_sample(self, texts: Sequence[str], tokenization: Tokenization | None) -> Coverage:
-        """Return the counts with those of evenly spread texts, unchanged without a tokenizer."""
+        """Add the counts of an even sample of the texts; without a tokenizer, return the counts unchanged."""
         if tokenization is None:
             return self
-        other = Coverage.of(texts[:: -(-len(texts) // SAMPLED_TEXTS)], tokenization)
-        return Coverage(*(one + more for one, more in zip(self, other, strict=True)))
+        sample = Coverage.of(texts[:: -(-len(texts) // SAMPLED_TEXTS)], tokenization)
+        return Coverage(*(count + added for count, added in zip(self, sample, strict=True)))
 
     @property
     def tokens_per_word(self) -> float:
@@ -73,7 +73,7 @@ class Coverage(NamedTuple):
 
 
 def foreign(tokens_per_word: float, unknown_share: float, unit: str = "word") -> str:
-    """Return the figures of texts that are in another language than the vocabulary, "" for others.
+    """Return the figures of texts if they show another language than the vocabulary's, else "".
 
     >>> foreign(2.31, 0.0), foreign(1.43, 0.01)
     ('2.3 tokens per word, 0% unknown', '')
@@ -83,7 +83,7 @@ def foreign(tokens_per_word: float, unknown_share: float, unit: str = "word") ->
 
 
 def warn_of_language(model: str, coverage: Coverage, bm25: bool) -> None:
-    """Warn of texts in another language than a model's vocabulary, and say what to do; `bm25` says if it is indexed."""
+    """Warn of texts in another language than the vocabulary's, with advice; `bm25` tells if the index has BM25."""
     if figures := foreign(coverage.tokens_per_word, coverage.unknown_share, coverage.unit):
         advice = "search by --weights bm25=1" if bm25 else "index with --bm25 --language, or a multilingual model"
         said = "%s: its vocabulary does not know the words of these texts (%s): %s (%s)"

@@ -1,7 +1,7 @@
 """Languages of BM25's words: Snowball's stemmers, bm25s' stop words, and ICU's dictionaries of words.
 
-A language is named in English or by its ISO 639 code. In scripts without spaces words are pairs of characters, or with
-`+icu` those of ICU's dictionaries.
+A language is named in English or by its ISO 639 code. In scripts without spaces, words are pairs of characters, or with
+`+icu` the words of ICU's dictionaries.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENGLISH, NO_LANGUAGE, ICU = "english", "none", "+icu"
 
 
 class Language(NamedTuple):
-    """The treatment of words: Snowball's `stemmer`, stop words, and ICU's words where no spaces part them.
+    """The treatment of words: Snowball's `stemmer`, stop words, and ICU's words in scripts without spaces.
 
     `none` has neither stems nor stop words.
     """
@@ -51,16 +51,16 @@ class Language(NamedTuple):
 
 
 def languages() -> list[str]:
-    """Return the names of the languages that the installed Snowball knows, of those without spaces, and `none`."""
+    """Return the names of the installed Snowball's languages, of the languages without spaces, and `none`."""
     return [*(name for name in CODES if name in UNSPACED_LANGUAGES or name in Stemmer.algorithms()), NO_LANGUAGE]
 
 
 @lru_cache
 def language_of(name: str) -> Language:
-    """Return the language of a name or code, as `german`, `de`, `de-AT`, `japanese+icu` or `none`.
+    """Return the language of a name or code, such as `german`, `de`, `de-AT`, `japanese+icu` or `none`.
 
     Raises:
-        ArgumentError: there is no such language, or ICU has no words for it.
+        ArgumentError: the language is unknown, or ICU has no words for it.
         MissingExtraError: icu4py is not installed.
 
     >>> language_of("DE").name, "und" in language_of("german").stop, language_of("none").stems(["cats"])
@@ -69,19 +69,20 @@ def language_of(name: str) -> Language:
     given = str(name).strip().lower()
     asked, icu = given.removesuffix(ICU), given.endswith(ICU)
     code = asked.replace("_", "-").partition("-")[0]  # without a region
-    found = next((one for one in languages() if asked == one or code == CODES.get(one)), None)
-    if found is None:
+    language = next((known for known in languages() if asked == known or code == CODES.get(known)), None)
+    if language is None:
         raise ArgumentError(f"language: unknown language {name!r}: {_near(asked)}")
-    if icu and found not in (parted := UNSPACED_LANGUAGES - {"korean"}):
-        reason = "ICU leaves particles on Korean words" if found == "korean" else "its words need no dictionary"
-        raise ArgumentError(f"language: {found} has no {ICU} ({reason}), but {', '.join(sorted(parted))}")
+    if icu and language not in (parted := UNSPACED_LANGUAGES - {"korean"}):
+        reason = "ICU leaves particles on Korean words" if language == "korean" else "its words need no dictionary"
+        raise ArgumentError(f"language: {language} has no {ICU} ({reason}), but {', '.join(sorted(parted))}")
     if icu:
         require_extra("icu4py.breakers", "icu")
-    full = found + ICU * icu
-    if found == NO_LANGUAGE:
+    full = language + ICU * icu
+    if language == NO_LANGUAGE:
         return Language(full, None, frozenset(), icu)
-    own = ENGLISH if found in UNSPACED_LANGUAGES else found
-    return Language(full, own, stop_words(CODES[found]) | stop_words(CODES[own]), icu)
+    stemmer = ENGLISH if language in UNSPACED_LANGUAGES else language
+    stop = stop_words(CODES[language]) | stop_words(CODES[stemmer])
+    return Language(full, stemmer, stop, icu)
 
 
 def _near(asked: str) -> str:
@@ -89,7 +90,7 @@ def _near(asked: str) -> str:
     other = dict(pair.split("=") for pair in OTHER_NAMES.split()).get(asked)
     near = [other] if other else get_close_matches(asked, [*languages(), *CODES.values()], 3)
     names = {name: f"{name} ({CODES[name]})" if name in CODES else name for name in languages()}
-    meant = dict.fromkeys(next(names[one] for one in names if some in (one, CODES.get(one))) for some in near)
+    meant = dict.fromkeys(next(names[name] for name in names if word in (name, CODES.get(name))) for word in near)
     if meant:
         return f"did you mean {' or '.join(meant)}?"
     return "give a name or code, as english (en) or german (de), japanese+icu, or none; docs/search.md lists all"
@@ -97,7 +98,7 @@ def _near(asked: str) -> str:
 
 @lru_cache
 def stop_words(code: str) -> frozenset[str]:
-    """Return the stop words of a language's code, none for a language without."""
+    """Return the stop words of a language's code; the set is empty for a language without stop words."""
     if code == "en":
         return ENGLISH_STOP_WORDS
     from bm25s.tokenization import Tokenizer  # imports numba, which not every search needs

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-LEAST_LETTERS = 4  # letters of a word for which another one is suggested
-TWO_EDITS = 8  # letters of a word in which two edits are one mistake
-STEMS = 4  # stems whose documents are read for the words as they are written
-DOCUMENTS_READ = 16  # of each stem
+LEAST_LETTERS = 4  # letters of the shortest word that gets a suggestion
+TWO_EDITS = 8  # letters of the shortest word whose suggestion may differ by two edits
+STEMS = 4  # stems whose documents are read for the spellings of words
+DOCUMENTS_READ = 16  # documents read for each stem
 
 
 def edits_of(word: str) -> int:
-    """Return the number of edits within which another word is suggested; 0 for none.
+    """Return the most edits between a word and its suggestion; 0 for no suggestion.
 
     >>> edits_of("fox"), edits_of("foxes"), edits_of("algorithm")
     (0, 1, 2)
@@ -25,24 +25,24 @@ def edits_of(word: str) -> int:
 
 
 def nearest(word: str, candidates: Sequence[tuple[str, int]]) -> str | None:
-    """Return the word of fewest edits, and of these the one with the largest count; None if all are too far.
+    """Return the word with the fewest edits, and among equals the largest count; None if all are too far.
 
     >>> nearest("algoritm", [("algorithm", 3), ("logarithm", 9), ("fox", 1)])
     'algorithm'
     """
     if not candidates:
         return None
-    edits = distances(word, [one for one, _ in candidates])
+    edits = distances(word, [candidate for candidate, _ in candidates])
     place = min(range(len(candidates)), key=lambda place: (edits[place], -candidates[place][1]))
     return candidates[place][0] if edits[place] <= edits_of(word) else None
 
 
 def likely_stems(word: str, stem: str, counts: Mapping[str, int]) -> list[str]:
-    """Return the stems that an unknown word may have been meant to have, at most `STEMS`, likely ones first.
+    """Return at most `STEMS` stems that an unknown word may have been meant to have, the likeliest first.
 
-    A mistake in an ending keeps the stemmer from cutting it off. So a stem is compared with the unknown word's own
-    `stem` and with the nearest beginning of the word. Of equally near stems those nearer to the whole word come first,
-    then those with larger `counts`.
+    A mistake in an ending keeps the stemmer from cutting it off. Therefore a stem is compared with the `stem` of the
+    unknown word and with the nearest beginning of the word. Of equally near stems, stems nearer to the whole word come
+    first, then stems with larger `counts`.
 
     >>> likely_stems("quantizaton", "quantizaton", {"quantiz": 9, "quantiti": 5, "quick": 7})
     ['quantiz', 'quantiti']
@@ -56,22 +56,22 @@ def likely_stems(word: str, stem: str, counts: Mapping[str, int]) -> list[str]:
     near = [
         (edits[place], more, -counts[stems[place]], stems[place]) for place, more in zip(places, whole, strict=True)
     ]
-    return [one for *_, one in sorted(near)[:STEMS]]
+    return [candidate for *_, candidate in sorted(near)[:STEMS]]
 
 
 def distances(word: str, words: Sequence[str], beginnings: bool = False) -> np.ndarray:
-    """Return the edit distance from a word, or with `beginnings` the nearest of its beginnings, to w words, int [w].
+    """Return the edit distances from a word to w words, int [w]; with `beginnings`, from its nearest beginnings.
 
     An edit inserts, deletes or replaces a letter, or swaps two neighbours (optimal string alignment).
 
     >>> distances("copy", ["copy", "cpoy", "coppy", "file"]).tolist()
     [0, 1, 1, 4]
     """
-    lengths = np.array([len(one) for one in words], dtype=int)
+    lengths = np.array([len(other) for other in words], dtype=int)
     longest, w = int(lengths.max(initial=1)), len(words)
     letters = np.array(words, dtype=f"U{longest}").view(np.uint32).reshape(w, longest).T.copy()  # [letters, words]
-    codes = [ord(one) for one in word]
-    before = last = np.repeat(np.arange(longest + 1, dtype=np.int16)[:, None], w, axis=1)
+    codes = [ord(letter) for letter in word]
+    second_last = last = np.repeat(np.arange(longest + 1, dtype=np.int16)[:, None], w, axis=1)
     least = lengths
     for i, code in enumerate(codes):
         row, same = np.full_like(last, i + 1), letters == code
@@ -79,8 +79,8 @@ def distances(word: str, words: Sequence[str], beginnings: bool = False) -> np.n
             row[j + 1] = np.minimum(np.minimum(last[j + 1], row[j]) + 1, last[j] + ~same[j])
             if i and j:
                 swapped = same[j - 1] & (letters[j] == codes[i - 1])
-                row[j + 1] = np.where(swapped, np.minimum(row[j + 1], before[j - 1] + 1), row[j + 1])
-        before, last = last, row
+                row[j + 1] = np.where(swapped, np.minimum(row[j + 1], second_last[j - 1] + 1), row[j + 1])
+        second_last, last = last, row
         least = np.minimum(least, row[lengths, np.arange(w)])
-    found: np.ndarray = least if beginnings else last[lengths, np.arange(w)]
-    return found
+    edits: np.ndarray = least if beginnings else last[lengths, np.arange(w)]
+    return edits

@@ -1,6 +1,6 @@
 """Segmentation of texts in any script into the words that BM25 counts.
 
-All lexical components use it: BM25, its query expanders, the word statistics of a collection, the teacher `bm25`.
+All lexical components use it: BM25, its query expanders, the word statistics of a collection, and the teacher `bm25`.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class _Patterns(NamedTuple):
     ignored: re.Pattern[str]  # variation selectors, and joiners after a mark, which affect only how a letter is drawn
     unspaced: re.Pattern[str]  # a letter of a script without spaces, with its marks
     run: re.Pattern[str]  # letters, digits, underscores, and the marks on them
-    word: re.Pattern[str]  # a run of two or more
-    part: re.Pattern[str]  # longest part of a run that is all in scripts without spaces, or all in others
+    word: re.Pattern[str]  # a run of two or more letters
+    part: re.Pattern[str]  # longest part of a run that is entirely in scripts without spaces, or entirely in others
 
 
 def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> list[list[str]]:
     """Return the stemmed words of each text, in order, without stop words and single letters.
 
     Words are lower-cased and in Unicode's composed form (NFC); combining marks belong to their letters. Scripts without
-    spaces and Korean yield overlapping pairs of characters, or with `+icu` words, Korean excepted; an isolated
-    character is a word of its own.
+    spaces and Korean yield overlapping pairs of characters; an isolated character is a word. With `+icu`, scripts
+    without spaces yield ICU's words instead, but Korean does not.
 
     >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
     [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]
@@ -67,11 +67,11 @@ def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> 
     """
     words_of_texts = counted_words(texts, language, progress)
     stems = stems_of(words_of_texts, language)
-    return [[stems[word] for word in some] for some in words_of_texts]
+    return [[stems[word] for word in text_words] for text_words in words_of_texts]
 
 
 def counted_words(texts: Texts, language: str, progress: bool = False) -> list[list[str]]:
-    """Return the words of each text that are counted, in order: without stop words and single letters, not stemmed."""
+    """Return the counted words of each text, in order and not stemmed: all but stop words and single letters."""
     spoken = language_of(language)
     texts = as_texts(texts)
     return [
@@ -87,10 +87,10 @@ def stems_of(words_of_texts: Iterable[Iterable[str]], language: str) -> dict[str
 
 
 def words(text: str, *, letters: bool = False, icu: bool = False, cased: bool = False) -> list[str]:
-    """Return the words of a text, in order, unstemmed and with stop words; `letters` keeps single letters.
+    """Return the words of a text, in order, unstemmed and with stop words.
 
-    `cased` leaves upper case, and `icu` takes words of ICU's dictionaries in place of pairs of characters, but for
-    Korean.
+    `letters` keeps single letters, and `cased` keeps upper case. `icu` takes words of ICU's dictionaries instead of
+    pairs of characters, except in Korean.
 
     >>> words("Der Süden Chinas: 中国南方, ภาษาไทย")
     ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
@@ -104,14 +104,14 @@ def words(text: str, *, letters: bool = False, icu: bool = False, cased: bool = 
     text = unicodedata.normalize("NFC", patterns.ignored.sub("", text))
     if not patterns.unspaced.search(text):
         return (patterns.run if letters else patterns.word).findall(text)
-    found = list[str]()
+    result = list[str]()
     for part in chain.from_iterable(map(patterns.part.findall, patterns.run.findall(text))):
         if patterns.unspaced.match(part):
-            for some in icu_words(part) if icu else [part]:
-                found += [some] if icu and not HANGUL.match(some) else _pairs(patterns.unspaced.findall(some))
+            for word in icu_words(part) if icu else [part]:
+                result += [word] if icu and not HANGUL.match(word) else _pairs(patterns.unspaced.findall(word))
         elif letters or len(part) > 1:
-            found.append(part)
-    return found
+            result.append(part)
+    return result
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
@@ -122,11 +122,11 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     ['Chinas', '中国', '国南']
     """
     if text.isascii() or not re.search(COMPLEX, text):
-        return [found.span() for found in WORD.finditer(text)]
+        return [match.span() for match in WORD.finditer(text)]
     patterns, spans = _patterns(), list[tuple[int, int]]()
     for run in patterns.run.finditer(text):
         for part in patterns.part.finditer(run[0]):
-            at, letters = run.start() + part.start(), [one.span() for one in patterns.unspaced.finditer(part[0])]
+            at, letters = run.start() + part.start(), [match.span() for match in patterns.unspaced.finditer(part[0])]
             pairs = [(first, last) for (first, _), (_, last) in pairwise(letters)] or [(0, len(part[0]))]
             spans += [(at + first, at + last) for first, last in pairs]
     return spans
@@ -137,7 +137,7 @@ def _pairs(characters: list[str]) -> list[str]:
 
 
 def unspaced(word: str) -> bool:
-    """Return whether a word is of a script that is cut into pairs of characters.
+    """Return whether a word's script is cut into pairs of characters.
 
     >>> unspaced("中国"), unspaced("Chinas")
     (True, False)
@@ -146,16 +146,16 @@ def unspaced(word: str) -> bool:
 
 
 def spaced_pieces(text: str) -> list[str]:
-    """Return the words of a text with the space before each, and pairs of characters where no spaces part words.
+    """Return the words of a text with the space before each, and pairs of characters in scripts without spaces.
 
-    Joined they are the text, its white space single blanks. Punctuation belongs to the piece before it.
+    Joined, the pieces are the text with single blanks for its white space. Punctuation belongs to the piece before it.
 
     >>> spaced_pieces("Press twice. 按两次，红色"), spaced_pieces("ปุ่ม")
     ([' Press', ' twice.', ' 按两', '次，', '红色'], [' ปุ่ม'])
     """
     if text.isascii() or not re.search(COMPLEX, text):
         return [f" {word}" for word in text.split()]
-    patterns, found = _patterns(), list[str]()
+    patterns, result = _patterns(), list[str]()
     for word in text.split():
         pieces = [""]
         for part in patterns.part.findall(word):
@@ -165,8 +165,8 @@ def spaced_pieces(text: str) -> list[str]:
                 continue
             pieces += ["".join(letters[at : at + 2]) for at in range(0, len(letters), 2)] or [part]
         first = 0 if pieces[0] or len(pieces) == 1 else 1
-        found += [f" {pieces[first]}", *pieces[first + 1 :]]
-    return found
+        result += [f" {pieces[first]}", *pieces[first + 1 :]]
+    return result
 
 
 @lru_cache(maxsize=1)

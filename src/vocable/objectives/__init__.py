@@ -1,7 +1,7 @@
 """Training objectives: pure functions on vectors and scores, and classes with their settings.
 
-Each loss is a class in `losses.py`, each regularizer one in `regularizers.py`, with its name in a recipe, its settings,
-its inputs and its value. Adding one touches that file alone.
+Each loss is a class in `losses.py` and each regularizer a class in `regularizers.py`, with its name in a recipe, its
+settings, its inputs and its value. A new class touches only that file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _suggest_for_unknown(cls, values: object) -> Any:
-        """Refuse an unknown key and suggest the nearest known one; the error's context has the key."""
+        """Refuse an unknown key and suggest the nearest known key; the error's context has the unknown key."""
         if isinstance(values, Mapping):
             known = {name for field in cls.model_fields.items() for name in _names(*field)}
             for key in values:
@@ -36,7 +36,7 @@ class Settings(BaseModel):
     def _below(cls, key: object) -> list[str]:
         """Return the paths of a key in the sections below."""
         fields = cls.model_fields.items()
-        parts = ((name, part) for name, one in fields for part in (one.annotation, *get_args(one.annotation)))
+        parts = ((name, part) for name, field in fields for part in (field.annotation, *get_args(field.annotation)))
         return [
             f"{name}.{key}" for name, part in parts if isinstance(part, type(Settings)) and key in part.model_fields
         ]
@@ -46,14 +46,14 @@ def first_mistake(failure: ValidationError, values: Any) -> tuple[list[str | int
     """Return the path of the key that the first error is about, without names of union members, and its message."""
     error: Any = failure.errors()[0]
     keys: list[str | int] = []
-    loc = [key for key in error["loc"] if key != "[key]"]  # which says that the key before it is wrong
+    loc = [key for key in error["loc"] if key != "[key]"]  # "[key]" means that the key before it is wrong
     if error["type"] == "unknown_key":
         loc.append(error["ctx"]["key"])
     for i, key in enumerate(loc):
-        there = (isinstance(values, Mapping) and key in values) or (isinstance(values, list) and isinstance(key, int))
-        if there:
+        is_key = (isinstance(values, Mapping) and key in values) or (isinstance(values, list) and isinstance(key, int))
+        if is_key:
             values = values[key]
-        if there or i + 1 == len(loc):
+        if is_key or i + 1 == len(loc):
             keys.append(key)
     if error["type"] == "missing":
         return keys, "this key is missing"

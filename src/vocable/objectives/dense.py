@@ -1,6 +1,6 @@
-"""The loss of dense vectors that a model gives beside the sparse ones, against those of a dense teacher.
+"""The loss of a model's dense vectors, which it gives in addition to its sparse vectors, against a dense teacher.
 
-Letters: b queries of a batch, n documents (the first b are the positives), d dimensions, t those of the teacher.
+Letters: b queries of a batch, n documents (the first b are the positives), d dimensions, t dimensions of the teacher.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vocable.objectives.losses import kl
 
 
 class DenseSettings(Settings):
-    """Dense vectors from the same pass as the sparse ones: the mean of the last hidden states, taught by a model."""
+    """Dense vectors from the same pass as the sparse vectors: the mean of the last hidden states, taught by a model."""
 
     teacher: str | None = Field(
         default=None, description="dense model to learn from; null: the first one of teacher.models"
@@ -38,10 +38,10 @@ class DenseSettings(Settings):
 def dense_loss(
     queries: Tensor, documents: Tensor, teacher_queries: Tensor, teacher_documents: Tensor, settings: DenseSettings
 ) -> Tensor:
-    """Return the distance of dense vectors from a teacher's: of their scores, and of the vectors themselves.
+    """Return the distance of dense vectors from a teacher's vectors, both of the scores and of the vectors.
 
     The scores are cosines of every query with every document; their KL divergence is a mean over queries and over the
-    numbers of dimensions (Kusupati et al. 2022, arXiv:2205.13147). The vectors are compared as a whole, text by text.
+    numbers of dimensions (Kusupati et al. 2022, arXiv:2205.13147). The vectors are compared text by text.
 
     Args:
         queries: [b, d], all dimensions of the hidden states.

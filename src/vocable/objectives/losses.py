@@ -3,8 +3,7 @@
 Pure functions come first, then the classes of a recipe's losses. A new loss is a class and its name in `AnyLoss`.
 
 Letters: b queries, c negatives of an example, n = b (1 + c) documents, m vectors, v terms, z weights above zero in all
-vectors together. The documents come column by column: the b positives, then the first negatives of all examples, and
-so on.
+vectors. The documents come column by column: the b positives, then the first negatives of all examples, and so on.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Packed(NamedTuple):
     """The rows of a sparse matrix [m, v], with 8 bytes per weight and no gradients."""
 
     offsets: Tensor  # [m + 1] int32, row i has the entries offsets[i] to offsets[i + 1]
-    terms: Tensor  # [z] int32, the heaviest of a row first
+    terms: Tensor  # [z] int32, the heaviest term of a row first
     weights: Tensor  # [z]
 
 
@@ -43,7 +42,7 @@ def pack(vectors: Tensor, k: int) -> Packed:
 
 
 def empty(like: Tensor) -> Packed:
-    """Return a matrix without rows, with the type and device of these weights."""
+    """Return a matrix without rows, with the type and device of `like`."""
     return Packed(like.new_zeros(1, dtype=torch.int32), like.new_empty(0, dtype=torch.int32), like.new_empty(0))
 
 
@@ -54,7 +53,7 @@ def join(first: Packed, second: Packed) -> Packed:
 
 
 def last_rows(packed: Packed, count: int) -> Packed:
-    """Return the last `count` rows, at most all."""
+    """Return the last `count` rows, or all if there are fewer."""
     offsets = packed.offsets[-count - 1 :]
     return Packed(offsets - offsets[0], packed.terms[offsets[0] :], packed.weights[offsets[0] :])
 
@@ -105,7 +104,7 @@ def info_nce(
         documents: [n, v] with n >= b: document i is query i's positive, the others are negatives.
         temperature: tau, the divisor of the scores.
         margin: taken from the positive's score before the division (Kim et al. 2026, J.4).
-        cosine: s is the cosine, 0 for an empty vector, in place of the inner product.
+        cosine: s is the cosine, 0 for an empty vector, instead of the inner product.
         queue: further negatives without gradients (ibid., after arXiv 1911.05722).
 
     >>> queries, documents = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
@@ -125,12 +124,12 @@ def info_nce(
     if queue is not None:
         further = packed_scores(queries, queue.documents)
         scores = torch.cat([scores, further.masked_fill(queue.left_out, -torch.inf)], dim=1)
-    own = torch.arange(len(queries), device=scores.device)
-    return functional.cross_entropy(scores / temperature, own)
+    positives = torch.arange(len(queries), device=scores.device)
+    return functional.cross_entropy(scores / temperature, positives)
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """Return the rows normalized to length 1; rows of zeros stay so, with a finite gradient."""
+    """Return the rows normalized to length 1; rows of zeros stay zero, with a finite gradient."""
     lengths = vectors.norm(dim=1, keepdim=True)
     return vectors / torch.where(lengths > 0, lengths, 1)
 
@@ -138,8 +137,8 @@ def _unit(vectors: Tensor) -> Tensor:
 def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
     """Return ((s(q,d+) - s(q,d-)) - (t+ - t-))^2, averaged over triples (Hofstätter et al. 2020, arXiv 2010.02666).
 
-    The scores s are the student's of each query's k candidates, the positive first, t the teacher's of the same, both
-    [b, k]. The teacher's scale becomes the student's.
+    s are the student's scores of each query's k candidates, the positive first, and t the teacher's scores of the same
+    candidates, both [b, k]. The student learns the scale of the teacher's scores.
 
     >>> scores, taught = torch.tensor([[5.0, 3.0, 1.0]]), torch.tensor([[9.0, 6.0, 6.0]])
     >>> float(margin_mse(scores, taught))  # margins 2 and 4 where 3 and 3 are taught
@@ -156,8 +155,9 @@ def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teac
 
     SparseDistillKLDivLoss of sentence-transformers is this value times tau squared.
 
-    The scores s are the student's of each query's k candidates, t the teacher's of the same, both [b, k]; tau is
-    `temperature` and T `teacher_temperature`, of the order of the differences that matter to the teacher.
+    s are the student's scores of each query's k candidates, and t the teacher's scores of the same candidates, both
+    [b, k]. tau is `temperature`. T is `teacher_temperature`, which should have the size of the score differences that
+    matter to the teacher.
 
     >>> same = torch.tensor([[2.0, 1.0, 0.0]])
     >>> round(float(kl(same, same)), 6)
@@ -179,7 +179,7 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> 
 
     `vocable.pretrain` with a `teacher` aligns logits instead, before the training (SAP of Geng and Yang 2026).
 
-    - `mse`: the mean squared difference over terms that are active in both; 0 without such a term.
+    - `mse`: the mean squared difference over terms that are active in both vectors; 0 without such a term.
     - `kl`: KL(teacher || student) of the vectors normalized to sum 1, averaged over texts. A term that the
       student lacks has the share 1e-8; an empty vector of the teacher counts 0.
 
@@ -205,10 +205,10 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> 
 
 
 def ensemble(scores: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
-    """Return the mean of the teachers' scores, each teacher's standardized over a query's candidates.
+    """Return the mean of the teachers' scores, after each teacher's scores are standardized over a query's candidates.
 
-    The scores of each teacher are [b, k], as is the result, in standard deviations. A teacher with equal scores for
-    all candidates of a query has no influence. `weights`, one per teacher, weight the mean.
+    The scores of each teacher are [b, k]; the result has the same shape, in standard deviations. A teacher with equal
+    scores for all candidates of a query has no influence. `weights`, one per teacher, weight the mean.
 
     >>> ensemble([torch.tensor([[0.1, 0.1, 0.4, 0.2]]), torch.tensor([[0.0, 0.0, 30.0, 0.0]])]).round(decimals=2)
     tensor([[-0.7000, -0.7000,  1.6800, -0.2900]])
@@ -221,10 +221,10 @@ def ensemble(scores: Sequence[Tensor], weights: Sequence[float] | None = None) -
 
 
 def top_k_mask(vectors: Tensor, k: int) -> Tensor:
-    """Return vectors [m, v], no weight negative, with all but the k heaviest terms of each set to 0 (arXiv 2112.09628).
+    """Set all but the k heaviest terms of each vector [m, v] without negative weights to 0 (arXiv 2112.09628).
 
-    A text with fewer active terms is left as it is. Of terms with the weight of the k-th, those with the lower ids are
-    kept. What is not finite makes the result not finite.
+    A vector with fewer active terms does not change. Of terms with the weight of the k-th term, the terms with the
+    lower ids are kept. A weight that is not finite makes the result not finite.
 
     >>> top_k_mask(torch.tensor([[3.0, 1.0, 2.0, 2.0], [0.0, 5.0, 0.0, 0.0]]), 2)
     tensor([[3., 0., 2., 0.],
@@ -246,12 +246,12 @@ class Batch(NamedTuple):
 
     queries: Tensor  # [b, v]
     documents: Tensor  # [n, v]
-    teacher_scores: Tensor  # [b, n] of all its documents, or [b, 1 + c] of each example's own, the positive first
-    teacher_vectors: Tensor  # [b + n, v] of its queries and documents
+    teacher_scores: Tensor  # [b, n] of all documents, or [b, 1 + c] of each example's documents, the positive first
+    teacher_vectors: Tensor  # [b + n, v] of the queries and documents
     queue: Queue | None = None
 
     def compared_scores(self) -> tuple[Tensor, Tensor]:
-        """Return the scores of the same candidates, the positive first: the student's and the teacher's."""
+        """Return the student's and the teacher's scores of the same candidates, the positive first."""
         if self.teacher_scores.shape[1] == len(self.documents):  # more than 1 + c: a batch has two examples at least
             return positive_first(self.queries @ self.documents.T), positive_first(self.teacher_scores)
         candidates = self.documents.unflatten(0, (-1, len(self.queries)))
@@ -259,18 +259,18 @@ class Batch(NamedTuple):
 
 
 def positive_first(scores: Tensor) -> Tensor:
-    """Return scores of every query with every document [b, n], each query's own column i moved to the front.
+    """Return scores [b, n] of every query with every document, with the column i of query i moved to the front.
 
     >>> positive_first(torch.tensor([[1, 2, 3], [4, 5, 6]]))
     tensor([[1, 2, 3],
             [5, 4, 6]])
     """
-    own = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
-    return torch.cat([scores.diagonal()[:, None], scores[~own].view(len(scores), -1)], dim=1)
+    diagonal = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
+    return torch.cat([scores.diagonal()[:, None], scores[~diagonal].view(len(scores), -1)], dim=1)
 
 
 class Loss(Settings):
-    """A loss of a batch, and its weight among the others."""
+    """A loss of a batch, and its weight in the sum of the losses."""
 
     needs: ClassVar[Literal["teacher_scores", "teacher_vectors"] | None] = None  # of `Batch`
     weight: Positive = 1.0
@@ -280,7 +280,7 @@ class Loss(Settings):
         raise NotImplementedError
 
     def monitored_loss(self) -> InfoNCE | None:
-        """Return the InfoNCE with the scores of this loss, which monitors a training; None for other kinds of loss."""
+        """Return an InfoNCE with the scores of this loss to monitor a training; None for a loss without such scores."""
         return None
 
 
@@ -293,7 +293,7 @@ class QueueSettings(Settings):
 
 
 class InfoNCE(Loss):
-    """A query's own document against all others of the batch."""
+    """A query's positive against all other documents of the batch."""
 
     name: Literal["info_nce"] = "info_nce"
     temperature: Positive = Field(default=1.0, description="divisor of the scores")
@@ -310,7 +310,7 @@ class InfoNCE(Loss):
 
 
 class Cosine(Loss):
-    """InfoNCE of the cosines, beside that of the inner products (Kim et al. 2026, J.3)."""
+    """InfoNCE of the cosines, in addition to InfoNCE of the inner products (Kim et al. 2026, J.3)."""
 
     name: Literal["cosine"] = "cosine"
     temperature: Positive = Field(default=0.05, description="divisor of the cosines")

@@ -1,8 +1,8 @@
 """Regularizers: costs of the terms of a batch's vectors, which make them sparse.
 
-Each side, queries or documents, has one of `SideRegularizer`; `joint` and `overlap` concern both sides. A new one is a
-class here, with its line in `SideRegularizer` for one side or in `Regularizers` for both. A new statistic of terms is a
-name in `Statistic` and a class in `vocable.training.term_statistics`.
+Each side, queries or documents, has a `SideRegularizer`; `joint` and `overlap` concern both sides. A new regularizer is
+a class here, listed in `SideRegularizer` for one side or in `Regularizers` for both sides. A new statistic of terms is
+a name in `Statistic` and a class in `vocable.training.term_statistics`.
 
 Letters: b queries, n documents, m texts of one side, v terms.
 """
@@ -51,8 +51,8 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
         vectors: [m, v].
         threshold: texts with at most this many active terms count as empty vectors in the mean (L0-masked FLOPS,
             arXiv 2504.14839).
-        term_weights: [v] factors of the terms' weights: inverse document frequencies (arXiv 2504.14839), or g of
-            `vocable.objectives.regularizers.df_weights`.
+        term_weights: [v] factors of the terms' weights: inverse document frequencies (arXiv 2504.14839), or the result
+            of `df_weights`.
 
     >>> vectors = torch.tensor([[2.0, 0.0, 0.0], [2.0, 4.0, 1.0]])
     >>> float(flops(vectors))  # 2^2 + 2^2 + 0.5^2
@@ -73,9 +73,9 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
 def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
     """Return g = 1 / (1 + (x^{log_alpha 2} - 1)^beta), the term weights of DF-FLOPS (arXiv 2505.15070).
 
-    It is one half at the share `alpha`, where a larger `beta` makes it steeper: a term of no document costs nothing, a
-    term of every document as much as in FLOPS. `frequencies` [v] are x, the share of documents in which each term is
-    active; the result [v] lies between 0 and 1.
+    `frequencies` [v] are x, the share of documents whose vectors have each term; the result [v] lies between 0 and 1.
+    It is one half at the share `alpha`, and steeper there with a larger `beta`. A term that no document has costs
+    nothing, and a term that every document has costs as much as in FLOPS.
 
     >>> df_weights(torch.tensor([0.0, 0.05, 0.1, 0.2, 1.0])).round(decimals=3)
     tensor([0.0000, 0.0220, 0.5000, 0.9910, 1.0000])
@@ -113,7 +113,7 @@ def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
 
     Kim et al. 2026, appendix J.3, name the Jaccard distance; computing it on a is our interpretation. With weights of 0
     and infinity only, it is the Jaccard distance of two sets. The distance of a pair of empty vectors is 1.
-    Both are [b, v] without negative weights; document i is query i's positive.
+    `queries` and `documents` are [b, v] without negative weights; document i is query i's positive.
 
     >>> inf = float("inf")
     >>> float(overlap_distance(torch.tensor([[inf, inf, inf, 0.0]]), torch.tensor([[0.0, inf, inf, inf]])))  # 1 - 2 / 4
@@ -132,7 +132,8 @@ def differing_terms(queries: Tensor, documents: Tensor) -> Tensor:
     """Return sum_j |a_j(q) - a_j(d)|, a = 1 - e^-w, averaged over pairs.
 
     Kim et al. 2026, appendix J.3, name the Hamming distance; computing it on a is our interpretation. With weights of 0
-    and infinity only, it is the number of terms that one of the two has. Arguments as of `overlap_distance`.
+    and infinity only, it is the number of terms that exactly one vector of the pair has. Arguments as in
+    `overlap_distance`.
 
     >>> inf = float("inf")
     >>> float(differing_terms(torch.tensor([[inf, inf, inf, 0.0]]), torch.tensor([[0.0, inf, inf, inf]])))
@@ -145,7 +146,7 @@ Statistic = Literal["document_frequencies", "idf", "wackiness"]
 
 
 class Regularizer(Settings):
-    """A regularizer's weight, and the ramp by which it rises."""
+    """A regularizer's weight, and the ramp of its rise."""
 
     weight: Weight = 0.0
     ramp: Shape = "quadratic"
@@ -162,7 +163,7 @@ class OneSide(Regularizer):
     needs: ClassVar[Statistic | None] = None  # statistic of each term
 
     def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
-        """Return the unweighted cost of vectors [m, v]; `statistic` [v] is the one that the class needs."""
+        """Return the unweighted cost of vectors [m, v]; `statistic` [v] is the statistic that the class `needs`."""
         raise NotImplementedError
 
 
@@ -191,7 +192,7 @@ class L1(OneSide):
 
 
 class DFFlops(AnyFlops):
-    """FLOPS weighted by the share of documents in which a term is active, estimated in the training."""
+    """FLOPS weighted by the share of documents that have a term, estimated in the training."""
 
     name: Literal["df_flops"] = "df_flops"
     needs = "document_frequencies"
@@ -236,7 +237,7 @@ class JointFlops(BothSides):
 
 
 class Overlap(BothSides):
-    """The distance between the terms of a query and of its own document."""
+    """The distance between the terms of a query and the terms of its positive."""
 
     distance: Literal["jaccard", "hamming"] = Field(
         default="jaccard", description="share of the terms that differ, or their number"
@@ -248,12 +249,12 @@ class Overlap(BothSides):
 
 
 def _weight_alone(value: object) -> Any:
-    """Read a number alone as the weight."""
+    """Read a bare number as the weight."""
     return value if isinstance(value, Settings | Mapping | bool) else {"weight": value}
 
 
 def _one_side(value: object) -> Any:
-    """Read a number alone as the weight of FLOPS; refuse settings of another regularizer and name it.
+    """Read a bare number as the weight of FLOPS; refuse settings of another regularizer and name that regularizer.
 
     Defaults of the other regularizer are accepted.
     """
@@ -262,8 +263,8 @@ def _one_side(value: object) -> Any:
         return value
     keys = {"name": "flops"} | dict(value)
     kinds: dict[str, type[OneSide]] = {kind.model_fields["name"].default: kind for kind in get_args(SideRegularizer)}
-    own = kinds.get(keys["name"], OneSide).model_fields if isinstance(keys["name"], str) else {}
-    for key in [key for key in keys if own and key not in own]:
+    fields = kinds.get(keys["name"], OneSide).model_fields if isinstance(keys["name"], str) else {}
+    for key in [key for key in keys if fields and key not in fields]:
         others = {name: kind.model_fields[key] for name, kind in kinds.items() if key in kind.model_fields}
         if others and keys[key] != next(iter(others.values())).default:
             raise ValueError(f"{key} is for {', '.join(others)}, not for {keys['name']}")
@@ -276,7 +277,7 @@ Side = Annotated[Annotated[SideRegularizer, Field(discriminator="name")], Before
 
 
 class Regularizers(Settings):
-    """Regularizers of queries, of documents and of both together: weights, or sections with all settings."""
+    """Regularizers of queries, of documents and of both: weights, or sections with all settings."""
 
     query: Side = Flops(weight=5e-5)
     document: Side = Flops(weight=3e-5)

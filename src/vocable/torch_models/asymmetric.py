@@ -45,7 +45,7 @@ def static_embedding(model: SparseEncoder, role: Role) -> SparseStaticEmbedding 
 
 
 def role_config(model: SparseEncoder, role: Role) -> PreTrainedConfig:
-    """Return the configuration of the encoder of a role, or of the other one if a table encodes the role."""
+    """Return the configuration of the encoder of a role, or of the other encoder if a table encodes the role."""
     first = route(model, role)[0]
     if not isinstance(first, Transformer):
         first = main_transformer(model)
@@ -54,28 +54,28 @@ def role_config(model: SparseEncoder, role: Role) -> PreTrainedConfig:
 
 
 def terms_kept(model: SparseEncoder, role: Role) -> int | None:
-    """Return the number of terms with the largest weights that a model keeps of a text of the role; None for all."""
+    """Return the number of heaviest terms that a model keeps of a text of the role; None for all terms."""
     limits: dict[str, int] = getattr(role_config(model, role), "active_terms", None) or {}
-    own: int | None = model.max_active_dims
-    return limits.get(role, own)
+    limit: int | None = model.max_active_dims
+    return limits.get(role, limit)
 
 
 def length_read(model: SparseEncoder, role: Role, override: int | None = None) -> int | None:
-    """Return the maximum tokens of a text, `override` or the model's own; None without a limit.
+    """Return the maximum number of tokens of a text, `override` or the model's limit; None without a limit.
 
     Raises `ArgumentError` if the model has fewer positions.
     """
     first: Any = route(model, role)[0]
     if static_embedding(model, role) is not None:
         longest = override or first.tokenizer.model_max_length
-        return longest if longest < LARGE_INTEGER else None  # which means no maximum
+        return longest if longest < LARGE_INTEGER else None  # transformers' number for no maximum
     if not isinstance(first, Transformer):
         return None
     longest = positions(first)
     if override is not None and override > longest:
         raise ArgumentError(f"max_length must be at most {longest}, the positions of this model, not {override}")
-    own: int | None = override or (first.query_length if role == "query" else first.document_length)
-    return own or first.max_seq_length
+    length: int | None = override or (first.query_length if role == "query" else first.document_length)
+    return length or first.max_seq_length
 
 
 def positions(transformer: Transformer) -> int:
@@ -98,11 +98,11 @@ def asymmetric(queries: SparseEncoder, documents: SparseEncoder) -> SparseEncode
         refuse_exported(model)
         refuse_output_vocabulary(model)
     encoders = [main_transformer(model) for model in (queries, documents)]
-    if len({tuple(output_terms(one.auto_model, one.tokenizer)) for one in encoders}) > 1:
+    if len({tuple(output_terms(encoder.auto_model, encoder.tokenizer)) for encoder in encoders}) > 1:
         raise ModelError("the query encoder and the document encoder do not have the same terms: they share no score")
     prompts = {"query": own_prompt(queries, "query"), "document": own_prompt(documents, "document")}
-    own = copy.deepcopy(queries), copy.deepcopy(documents)
-    return routed(route(own[0], "query"), route(own[1], "document"), documents, prompts)
+    copies = copy.deepcopy(queries), copy.deepcopy(documents)
+    return routed(route(copies[0], "query"), route(copies[1], "document"), documents, prompts)
 
 
 def routed(

@@ -1,4 +1,4 @@
-"""Checks of a model's files and arguments, whose errors are one line."""
+"""Checks of a model's files and arguments; their errors are one line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_finite(name: str | Path, model: nn.Module) -> None:
 
 
 def check_sizes(name: str | Path, config: object) -> Any:
-    """Return a configuration; raise `ModelError` for absurd sizes: 10 million layers would be built for hours."""
+    """Return a configuration; raise `ModelError` for absurd sizes: building 10 million layers would take hours."""
     for key, most in MAX_SIZES.items():
         size = getattr(config, key, 1)
         if isinstance(size, int) and not 0 < size <= most:

@@ -1,7 +1,6 @@
-"""Faster inference and training on CPUs: bfloat16 products of few shapes, attention in float32, 8-bit screening of
-terms.
+"""Faster inference and training on CPUs: bfloat16 products of few shapes, float32 attention, 8-bit screening of terms.
 
-Vectors are the same to the last bit with screening and without.
+Vectors are the same to the last bit with and without screening.
 
 Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
 """
@@ -50,10 +49,10 @@ def in_bfloat16(dtype: DType, device: torch.device) -> bool:
 
 # Few shapes: oneDNN compiles code for every shape of a bfloat16 product, in 0.3 ms, and keeps 0.2 to 0.4 MB for the
 # life of the process. The number of tokens differs from batch to batch, so that a service or a training would grow by
-# gigabytes. Rows are filled with zeros up to one of sixteen sizes per octave, which is two percent more.
+# gigabytes. Rows are filled with zeros up to one of sixteen sizes per octave, which adds two percent.
 
 MIN_ROWS = 8
-WEIGHT_ROWS = 256  # rows of a weight in one product, also if their number differs from batch to batch
+WEIGHT_ROWS = 256  # rows of a weight in one product, even if their number differs from batch to batch
 
 
 def rounded(rows: int) -> int:
@@ -73,7 +72,7 @@ def filled(rows: Tensor) -> Tensor:
 
 
 def product(rows: Tensor, weight: Tensor) -> Tensor:
-    """Multiply rows [n, d] by a transposed weight [k, d] to [n, k]; k may also differ from call to call."""
+    """Multiply rows [n, d] by a transposed weight [k, d] to [n, k]; n and k may differ from call to call."""
     if not _compiles(rows):
         return rows @ weight.T
     weight_rows = functional.pad(weight, (0, 0, 0, -len(weight) % WEIGHT_ROWS))
@@ -91,9 +90,9 @@ def _compiles(rows: Tensor) -> bool:
 
 
 def use_few_shapes(mlm: PreTrainedModel) -> None:
-    """Pad the inputs of the linear layers of a masked language model on a CPU, in place; outputs and gradients stay.
+    """Pad the inputs of a masked language model's linear layers on a CPU, in place, with equal outputs and gradients.
 
-    Like `fuse`, it replaces only `forward`, on the instances. The decoder is left to `fuse`.
+    Like `fuse`, it replaces only `forward`, on the instances. `fuse` handles the decoder.
     """
     decoder = mlm.get_output_embeddings()
     for layer in mlm.modules() if mlm.device.type == "cpu" else ():
@@ -103,8 +102,8 @@ def use_few_shapes(mlm: PreTrainedModel) -> None:
 
 def _linear(layer: nn.Linear, inputs: Tensor) -> Tensor:
     rows = inputs.reshape(-1, inputs.shape[-1])
-    found: Tensor = functional.linear(filled(rows), layer.weight, layer.bias)
-    kept = found[: len(rows)]
+    outputs: Tensor = functional.linear(filled(rows), layer.weight, layer.bias)
+    kept = outputs[: len(rows)]
     return kept.view(*inputs.shape[:-1], kept.shape[1])
 
 
@@ -116,29 +115,31 @@ FLOAT32_ATTENTION = "float32_sdpa"
 
 @contextmanager
 def float32_attention(mlm: PreTrainedModel) -> Iterator[None]:
-    """Within the context, compute PyTorch's fused attention in float32 where a model trains on a CPU in bfloat16."""
-    before = mlm.config._attn_implementation
-    if before != "sdpa" or not mlm._can_set_attn_implementation():  # as in older models' code
+    """Compute PyTorch's fused attention in float32 within the context if a model trains on a CPU in bfloat16."""
+    implementation = mlm.config._attn_implementation
+    if implementation != "sdpa" or not mlm._can_set_attn_implementation():  # as in older models' code
         yield
         return
     mlm.set_attn_implementation(FLOAT32_ATTENTION)
     try:
         yield
     finally:
-        mlm.set_attn_implementation(before)
+        mlm.set_attn_implementation(implementation)
 
 
 def _float32_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: object
 ) -> tuple[Tensor, None]:
-    # Also without gradients: gradient caching first goes forward without them, and must get the same vectors.
+    # Also without gradients: gradient caching first encodes without gradients, and must get the same vectors.
     if query.device.type != "cpu" or query.dtype != torch.bfloat16 or not module.training:
         return cast(tuple[Tensor, None], sdpa_attention_forward(module, query, key, value, attention_mask, **options))
     if attention_mask is not None and attention_mask.is_floating_point():
         attention_mask = attention_mask.float()
     with torch.autocast("cpu", enabled=False):
-        found, _ = sdpa_attention_forward(module, query.float(), key.float(), value.float(), attention_mask, **options)
-    return found.to(query.dtype), None
+        attended, _ = sdpa_attention_forward(
+            module, query.float(), key.float(), value.float(), attention_mask, **options
+        )
+    return attended.to(query.dtype), None
 
 
 AttentionInterface.register(FLOAT32_ATTENTION, _float32_attention)
@@ -151,15 +152,15 @@ AttentionMaskInterface.register(FLOAT32_ATTENTION, sdpa_mask)
 # numbers that the integers stand for, |h . w - h' . w'| <= |e| |w| + |h'| |f| (Cauchy-Schwarz).
 
 INT8_MAX = 127  # the largest magnitude of a quantized number
-PRODUCT_NUMBERS = 1 << 21  # in a block of the integer product; four times as many no longer fit in the cache
-MIN_TERMS = 512  # in a block, for any number of tokens: narrower products are slow
-QUANTIZED_ROWS = 4096  # of the weights at a time
+PRODUCT_NUMBERS = 1 << 21  # numbers in a block of the integer product; a block of four times the size exceeds the cache
+MIN_TERMS = 512  # least terms in a block, for any number of tokens: narrower products are slow
+QUANTIZED_ROWS = 4096  # rows of the weights that are quantized at a time
 ROUNDING_SLACK = 1.001  # factor of the bound: far more than the float32 rounding of a logit
-PICKED_SHARE = 0.1  # share of terms left by screening up to which picking them out is cheaper than computing all
+PICKED_SHARE = 0.1  # largest share of terms left by screening for which picking them out is cheaper than computing all
 # The choice between screening and the direct path.
 HEAD_PATH = "VOCABLE_HEAD"  # in the environment, "screened" or "direct": nothing is measured
-SAMPLE_TOKENS = 512  # that are measured; smaller batches are measured separately
-REPEATS = 3  # the fastest counts
+SAMPLE_TOKENS = 512  # tokens that are measured; smaller batches are measured separately
+REPEATS = 3  # measurements; the fastest counts
 CLEAR_GAIN = 0.9  # screening is chosen below this share of the direct path's time
 
 HeadInputs: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Sequence[int]]  # hidden, weight, bias, offsets
@@ -179,10 +180,11 @@ _weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its state and
 
 
 def screened_logits(inputs: HeadInputs, direct: Callable[..., Tensor]) -> Tensor | None:
-    """Return each text's largest logit of every term, [b, v] float32, with 0 or less for any that is not positive.
+    """Return each text's largest logit of every term, [b, v] float32, with 0 or less for logits that are not positive.
 
-    The arguments are as for `direct`, `head.max_logits`. Returns None where `direct` is the better path: without fast
-    8-bit integers, for a model whose vectors are not sparse, or if it was measured to be as fast.
+    `inputs` are the arguments of `direct`, which is `head.max_logits`. Returns None if `direct` is the better path:
+    without fast 8-bit integers, for a model whose vectors are not sparse, or if screening was measured not to be
+    clearly faster.
     """
     hidden, weight, *_ = inputs
     key = hidden.dtype, weight.shape, len(hidden) >= SAMPLE_TOKENS
@@ -223,10 +225,10 @@ def _possible(inputs: HeadInputs) -> Tensor:
 
 
 def _faster_path(inputs: HeadInputs, direct: Callable[..., Tensor]) -> str:
-    """Time the two paths on the first texts of a batch; once in a process for each kind of input.
+    """Time the two paths on the first texts of a batch, once in a process for each kind of input.
 
-    The faster path depends on the CPU and the number type, and no flag of the CPU predicts it. Screening has to be
-    clearly faster, so that another process decides alike.
+    The faster path depends on the CPU and the number type, and the flags of the CPU do not predict it. Screening has to
+    be clearly faster, so that other processes make the same choice.
     """
     hidden, weight, bias, offsets = inputs
     count = max(1, bisect_right(offsets, SAMPLE_TOKENS) - 1)
@@ -242,22 +244,22 @@ def _faster_path(inputs: HeadInputs, direct: Callable[..., Tensor]) -> str:
             run()
             seconds[name] = min(seconds[name], perf_counter() - start)
     path = "screened" if seconds["screened"] < CLEAR_GAIN * seconds["direct"] else "direct"
-    took = ", ".join(f"{name} {1e3 * one:.1f} ms" for name, one in seconds.items())
+    took = ", ".join(f"{name} {1e3 * duration:.1f} ms" for name, duration in seconds.items())
     logger.debug("sparse head: %s, for %s tokens in %s (%s)", path, offsets[count], hidden.dtype, took)
     return path
 
 
 def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     """Return an upper bound of each term's logits in each text, [b, v] float32; arguments as in `sparse_head`."""
-    # One scale for all tokens, so that the maximum over a text's tokens can be taken of the integers.
+    # One scale for all tokens, so that the integers have the order of the products over a text's tokens.
     tokens, rows = _quantize(hidden, hidden.abs().amax().reshape(1)), _quantized_weight(weight)
     products, texts = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32), runs(offsets)
     size = min(max(PRODUCT_NUMBERS // len(hidden), MIN_TERMS), len(weight))
     memory = torch.empty(len(hidden) * size, dtype=torch.int32)  # allocating each block would cost page faults
     for block in blocks(len(weight), size):
-        found = memory[: len(hidden) * (block.stop - block.start)].view(len(hidden), -1)
-        torch._int_mm(tokens.integers, rows.integers[block].T, out=found)
-        reduce_texts(torch.amax, found, texts, products[:, block])
+        block_products = memory[: len(hidden) * (block.stop - block.start)].view(len(hidden), -1)
+        torch._int_mm(tokens.integers, rows.integers[block].T, out=block_products)
+        reduce_texts(torch.amax, block_products, texts, products[:, block])
     upper = products * (tokens.scale * rows.scale)
     longest = torch.stack([tokens.length[start:end].amax() for start, end in pairwise(offsets)])
     worst = torch.stack([tokens.error[start:end].amax() for start, end in pairwise(offsets)])
@@ -268,7 +270,7 @@ def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: S
 
 
 def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
-    """Return each text's largest logit of the `wanted` terms ([b, v] bool), and 0 of all others: [b, v] float32."""
+    """Return each text's largest logit of the `wanted` terms ([b, v] bool), and 0 for other terms: [b, v] float32."""
     largest = torch.zeros(wanted.shape)
     for i, (start, end) in enumerate(pairwise(offsets)):
         terms = wanted[i].nonzero().squeeze(1)
@@ -279,23 +281,23 @@ def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | 
 
 
 def _quantized_weight(weight: Tensor) -> QuantizedRows:
-    """Return the decoder's rows as integers with a scale each, computed once for each state of the weights."""
+    """Return the decoder's rows as integers with a scale each; compute them once for each state of the weights."""
     # Changed weights are detected by torch's count of changes and by one number of every row. The count alone misses
-    # changes through `weight.data`, as adapters, optimizers and `Module.to` make them.
+    # changes through `weight.data`, which adapters, optimizers and `Module.to` make.
     sample = weight.detach().reshape(-1)[:: weight.shape[1] - 1]
     state = torch.cat([sample, sample.new_tensor([0 if weight.is_inference() else weight._version])])
-    found: tuple[Tensor, QuantizedRows] | None = _weights.get(weight)
-    if found is None or not torch.equal(found[0], state):
-        # A number takes 16 bytes while it is quantized, and one byte in the end: hence a part at a time. The result is
-        # allocated before the parts; allocated between them, it would leave holes too small to be used again.
+    cached: tuple[Tensor, QuantizedRows] | None = _weights.get(weight)
+    if cached is None or not torch.equal(cached[0], state):
+        # A number takes 16 bytes while it is quantized, and one byte in the end: hence one part at a time. The result
+        # is allocated first; if it were allocated between parts, it would leave holes too small to be used again.
         lengths = weight.new_empty(3, len(weight), dtype=torch.float32)
         whole = QuantizedRows(torch.empty_like(weight, dtype=torch.int8), *lengths)
         for block in blocks(len(weight), QUANTIZED_ROWS):
             rows = weight[block]
             for kept, part in zip(whole, _quantize(rows, rows.abs().amax(dim=1)), strict=True):
                 kept[block] = part
-        found = _weights[weight] = state, whole
-    return found[1]
+        cached = _weights[weight] = state, whole
+    return cached[1]
 
 
 def _quantize(rows: Tensor, largest: Tensor) -> QuantizedRows:

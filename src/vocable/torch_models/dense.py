@@ -1,7 +1,7 @@
 """The dense side of a sparse encoder: the mean of its last hidden states, from the same forward pass.
 
-It is what stock sentence-transformers computes when it loads the same folder as a `SentenceTransformer`; with fewer
-dimensions than the hidden states have, `truncate_dim` does the same there (Kusupati et al. 2022, arXiv:2205.13147).
+Stock sentence-transformers computes the same vectors when it loads the folder as a `SentenceTransformer`. For fewer
+dimensions than the hidden states have, its `truncate_dim` does the same (Kusupati et al. 2022, arXiv:2205.13147).
 
 Letters: b texts, n tokens of all texts together, d dimensions.
 """
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import PreTrainedConfig, PreTrainedModel
 
-DENSE = "dense_dimensions"  # in a model's configuration; a model without it is sparse alone
+DENSE = "dense_dimensions"  # key in the configuration of a model that gives dense vectors
 
 
 class _LastHidden(local):
@@ -27,7 +27,7 @@ _last = _LastHidden()  # of each thread: several encode batches with one model a
 
 
 def dense_dimensions(config: PreTrainedConfig) -> int | None:
-    """Return d of a model; None for a model that is sparse alone."""
+    """Return the dimensions d of a model's dense vectors; None without dense vectors."""
     d: int | None = getattr(config, DENSE, None)
     return d
 
@@ -44,7 +44,7 @@ def _keep(encoder: nn.Module, inputs: object, output: Sequence[Tensor]) -> None:
 
 
 def take_last_hidden() -> Tensor | None:
-    """Return the last hidden states of this thread's newest forward pass, once; None if none were kept."""
+    """Return the last hidden states of this thread's newest forward pass, once; afterwards None."""
     states, _last.states = _last.states, None
     return states
 

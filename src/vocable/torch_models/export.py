@@ -1,10 +1,10 @@
 """Write a model as a graph of ONNX or OpenVINO, with its pooling, and compare the two on texts.
 
-The graph is made of standard operations, but for 8-bit products in ONNX (see `quantize`). Its outputs are all
+The graph consists of standard operations, except for 8-bit products in ONNX (see `quantize`). Its outputs are all
 `weights` of a text; `query_weights` and `document_weights`, the terms that the model keeps for the role; and `dense`.
-Padding has no effect: in max pooling its states are replaced by the state of the text's first token, which changes no
-maximum; in sum pooling they are multiplied by zero. Padding at the beginning is moved to the end, so that every token
-has the same position as without padding.
+Padding has no effect: max pooling replaces its states by the state of the text's first token, which changes no maximum;
+sum pooling multiplies them by zero. Padding at the beginning is moved to the end, so that every token has the same
+position as without padding.
 
 Letters: b texts, s tokens, d size of the decoder's input, v output terms, k heaviest terms.
 """
@@ -75,12 +75,12 @@ from vocable.torch_models.special_terms import keeps_special_terms
 from vocable.torch_models.torch_model import TorchModel
 
 COMPARISON = "exported.json"
-OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as one operation, 23 also attention
+OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as a single operation, 23 also attention
 DECODER_BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
 COMPARED_TEXTS, COMPARED_TERMS = 64, 10
-ROUNDED_TEXTS = 192  # for the ranges of 8-bit inputs
+ROUNDED_TEXTS = 192  # texts that give the ranges of 8-bit inputs
 TIMED_QUERIES, QUERY_WORDS = 20, 8
-TOLERANCE = 1e-3  # of a weight in float32; rounding alone gives about 1e-5
+TOLERANCE = 1e-3  # largest error of a weight in float32; rounding alone gives about 1e-5
 
 
 class Speed(NamedTuple):
@@ -93,7 +93,7 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True)
 class ExportedModel(Tabular):
-    """Comparison of a graph with its model, in float32: differences of weights, size and speed."""
+    """Comparison of a graph with its model in float32: differences of weights, size and speed."""
 
     format: GraphFormat
     int8: bool
@@ -110,12 +110,12 @@ class ExportedModel(Tabular):
         return asdict(self) | {"before": self.before._asdict(), "after": self.after._asdict()}
 
     def table(self) -> Table:
-        """Return a row for the model and one for the graph."""
+        """Return a table with a row for the model and a row for the graph."""
         name = f"{self.format}{', int8' if self.int8 else ''}"
-        apart = [f"{self.largest_error:.1e}", f"{self.same_top:.1%}"]
+        differences = [f"{self.largest_error:.1e}", f"{self.same_top:.1%}"]
         rows = [
             [side, *(short(figure) for figure in speed), *figures]
-            for side, speed, figures in (("torch", self.before, [NONE, NONE]), (name, self.after, apart))
+            for side, speed, figures in (("torch", self.before, [NONE, NONE]), (name, self.after, differences))
         ]
         header = ["", "MB", "texts/s", "ms a query", "largest error", f"same top {COMPARED_TERMS}"]
         size = f"{counted(self.texts, 'text')}, {counted(self.threads, 'thread')}"
@@ -134,16 +134,16 @@ def export_model(
 ) -> ExportedModel:
     """Write a model as a graph with its pooling, for `vocable.load` and for other runtimes.
 
-    The graph is compared with the model on texts, and written only if they agree: in float32 every weight to 0.001.
+    The graph is compared with the model on texts, and written only if the two agree: in float32, every weight to 0.001.
 
     Args:
         model: from `vocable.load`; it is not changed. Both encoders of an asymmetric model are written.
         output: Output folder (written atomically).
         format: onnx is for ONNX Runtime and Transformers.js, openvino for OpenVINO.
-        int8: write 8-bit weights: a quarter of the size, with other results.
-        texts: the graph is compared on the first 64, and the ranges of an 8-bit ONNX graph are those of the first 192,
-            which should be of all kinds that the model reads; by default texts of pydocs:.
-        min_overlap: with `int8`, the least share of equal terms among the ten with the largest weights.
+        int8: write 8-bit weights: a quarter of the size, with slightly different results.
+        texts: the graph is compared on the first 64 texts. The first 192 give the ranges of an 8-bit ONNX graph, and
+            should include all kinds of texts that the model reads. By default texts of pydocs:.
+        min_overlap: with `int8`, the least share of equal terms among the ten terms with the largest weights.
 
     Raises:
         MissingExtraError: a package that writes or runs the format is not installed.
@@ -166,10 +166,10 @@ def export_model(
         raise ArgumentError("no text to compare the graph with the model")
     with replacing_folder(folder, made_from) as part, progress("export-model", 3) as advance:
         _write_model(model, part, format, int8, sample)
-        made = GraphModel(part)
-        (part / CARD).write_text(card(made, model), encoding="utf-8")
+        exported = GraphModel(part)
+        (part / CARD).write_text(card(exported, model), encoding="utf-8")
         advance(1)
-        result = _compared(model, made, sample[:COMPARED_TEXTS])
+        result = _compared(model, exported, sample[:COMPARED_TEXTS])
         advance(2)
         _check(result, min_overlap)
         write_record(part / COMPARISON, result)
@@ -177,9 +177,9 @@ def export_model(
 
 
 def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: bool, texts: Sequence[str]) -> None:
-    """Write the files of an exported model: the encoders of its roles, and the settings of each.
+    """Write the files of an exported model: the encoders of its roles, and the settings of each role.
 
-    The ranges of 8-bit numbers are found on `texts`.
+    `texts` give the ranges of 8-bit numbers.
     """
     encoding, roles = TorchModel(model), dict[Role, GraphRole]()
     names: dict[int, Literal["", "query", "document"]] = {}
@@ -199,22 +199,22 @@ def _write_model(model: SparseEncoder, folder: Path, format: GraphFormat, int8: 
                 save_file({"weights": first.weight.detach().float().cpu().contiguous()}, inner / QUERY_WEIGHTS)
             else:
                 _write_encoder(model, first, inner, format, int8, texts)
-        own = encoder.settings
+        of_role = encoder.settings
         roles[role] = GraphRole(
             names[id(first)],
             first.weight.numel() if encoder.looked_up else first.auto_model.get_input_embeddings().num_embeddings,
-            own.prompt,
-            own.max_length,
+            of_role.prompt,
+            of_role.max_length,
             None if encoder.looked_up else positions(first),
-            own.max_terms,
-            own.query_idf,
+            of_role.max_terms,
+            of_role.query_idf,
             encoder.pooling,
-            own.keeps_special,
+            of_role.keeps_special,
             encoder.looked_up,
             sorted(first.tokenizer.all_special_ids),
             first.tokenizer.unk_token_id,
             first.tokenizer.pad_token_id or 0,
-            own.dimensions,
+            of_role.dimensions,
         )
     step = json.loads(json.dumps({"verb": "export-model", "format": format, "int8": int8}))
     notes = {**encoding.notes, "provenance": [*encoding.notes.get("provenance", []), step]}
@@ -245,13 +245,13 @@ def _write_encoder(
 
 
 POOLED = ("max", "sum", "cls", "mean-before-head")  # poolings that `PooledTerms` computes
-RoleLimits = dict[Role, int | None]  # terms that are kept of a text, None for all
+RoleLimits = dict[Role, int | None]  # number of terms kept of a text; None for all terms
 
 
 class PooledTerms(nn.Module):
-    """Token ids [b, s] -> term weights [b, v], in operations of ONNX; `mlm` is without its logits.
+    """Token ids [b, s] -> term weights [b, v], in operations of ONNX; `mlm` does not compute its logits.
 
-    `known` [tokens] is 1 for ordinary tokens, 0 for special ones: a text without an ordinary token has no terms.
+    `known` [tokens] is 1 for ordinary tokens, 0 for special tokens: a text without an ordinary token has no terms.
     """
 
     known: Tensor
@@ -274,7 +274,7 @@ class PooledTerms(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Return all weights [b, v] of texts [b, s], for each role the largest ones, and any dense vectors [b, d]."""
+        """Return all weights [b, v] of texts [b, s], the largest weights by role, and any dense vectors [b, d]."""
         tokens = torch.ones_like(input_ids).sum(1, keepdim=True)  # s, as a tensor: ONNX has no remainder of a number
         first = attention_mask.argmax(1, keepdim=True)
         places = (torch.arange(input_ids.shape[1]) + first) % tokens  # padding goes to the end
@@ -311,13 +311,13 @@ class PooledTerms(nn.Module):
 
 
 def _mean(hidden: Tensor, mask: Tensor, d: int) -> Tensor:
-    """Return the unit vectors [b, d] of the means of states [b, s, d or more] of tokens, without padding."""
+    """Return unit vectors [b, d]: the means of the states [b, s, d or more] of tokens, without padding."""
     sums = (hidden[:, :, :d] * mask.unsqueeze(-1)).sum(1)
     return sums / sums.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
 
 
 def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
-    """Keep the `limit` largest of each row of `weights` [b, v], and set the others to zero."""
+    """Keep the `limit` largest weights of each row of `weights` [b, v], and set the others to zero."""
     if limit is None or limit >= weights.shape[1]:
         return weights.clone()
     best = weights.topk(limit, dim=1)
@@ -325,7 +325,7 @@ def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
 
 
 def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
-    """Return 0 for each special token and 1 for any other, int64 [tokens]; only 1 if special terms are kept."""
+    """Return 0 for special tokens and 1 for other tokens, int64 [tokens]; 1 for all if special terms are kept."""
     known = torch.ones(mlm.get_input_embeddings().num_embeddings, dtype=torch.int64)
     if not keeps_special_terms(mlm.config):
         known[[i for i in transformer.tokenizer.all_special_ids if i < len(known)]] = 0
@@ -333,7 +333,7 @@ def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
 
 
 def _inputs(transformer: Transformer, texts: list[str]) -> dict[str, NDArray[np.int64]]:
-    """Return the inputs [b, s] that the model reads of texts."""
+    """Return the inputs [b, s] of the model for texts."""
     features, read = transformer.preprocess(texts), transformer.model_forward_params
     return {name: features[name].cpu().numpy() for name in INPUTS if name in features and (not read or name in read)}
 
@@ -341,7 +341,7 @@ def _inputs(transformer: Transformer, texts: list[str]) -> dict[str, NDArray[np.
 def _write_onnx(
     transformer: Transformer, pooling: str, activation: Activation, limits: RoleLimits, int8: bool, path: Path
 ) -> None:
-    """Write a model with its pooling, with inputs of any size; with `int8`, in a form that is fast in 8 bits."""
+    """Write a model with its pooling for inputs of any size; with `int8`, in a form that is fast in 8 bits."""
     if pooling not in POOLED:
         raise ModelError(f"{pooling} pooling cannot be exported, only {', '.join(POOLED)}")
     from onnx_ir.passes.common import DeduplicateInitializersPass
@@ -384,43 +384,43 @@ def _onnx_to_openvino(plain: Path, path: Path, int8: bool) -> None:
 
 @contextmanager
 def _silently() -> Iterator[None]:
-    """Within the context, the libraries that write graphs neither log nor warn."""
-    before = logging.root.manager.disable
+    """Suppress the logs and warnings of the libraries that write graphs within the context."""
+    disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(disabled)
 
 
-def _compared(model: SparseEncoder, made: GraphModel, texts: Sequence[str]) -> ExportedModel:
-    """Encode texts with both, on the CPU and in float32."""
+def _compared(model: SparseEncoder, exported: GraphModel, texts: Sequence[str]) -> ExportedModel:
+    """Compare a model and its graph on texts, on the CPU and in float32."""
     plain = TorchModel(model if model.device.type == "cpu" else copy.deepcopy(model).cpu())
     roles: tuple[Role, ...] = BOTH_ROLES if isinstance(model[0], Router) else ("document",)
     wanted, seconds, wait = _encoded(plain, texts, roles)
-    found, seconds_after, wait_after = _encoded(made, texts, roles)
-    size = sum(file.stat().st_size for file in made.place.rglob(f"{made.settings.format}/*"))
+    exported_weights, seconds_after, wait_after = _encoded(exported, texts, roles)
+    size = sum(file.stat().st_size for file in exported.place.rglob(f"{exported.settings.format}/*"))
     return ExportedModel(
-        made.settings.format,
-        made.settings.int8,
+        exported.settings.format,
+        exported.settings.int8,
         len(texts),
         cpu_threads(),
         Speed((plain.parameters or 0) * 4 / 1e6, len(texts) / seconds, wait),
         Speed(size / 1e6, len(texts) / seconds_after, wait_after),
-        float(abs(found - wanted).max()),
+        float(abs(exported_weights - wanted).max()),
         float(wanted.max()),
-        _same_top(wanted, found),
+        _same_top(wanted, exported_weights),
     )
 
 
 def _encoded(model: EncodingModel, texts: Sequence[str], roles: Iterable[Role]) -> tuple[csr_array, float, float]:
-    """Return the weights [., v] of the texts for each role with an encoder, the seconds of a role, and ms per query."""
+    """Return the weights [., v] of texts for each role with an encoder, the seconds of a role, and ms per query."""
     rows = list[csr_array]()
     dtype: DType = "float32" if model.runtime == "torch" else "auto"
-    found = [TextEncoder(model, role, max_terms=len(model.terms), dtype=dtype) for role in roles]
-    for encoder in (one for one in found if not one.looked_up):
+    encoders = [TextEncoder(model, role, max_terms=len(model.terms), dtype=dtype) for role in roles]
+    for encoder in (encoder for encoder in encoders if not encoder.looked_up):
         encoder.encode(texts[:1])  # warm up before timing
         started = time.perf_counter()
         rows.append(encoder.encode(texts))
@@ -433,17 +433,17 @@ def _encoded(model: EncodingModel, texts: Sequence[str], roles: Iterable[Role]) 
     return csr_array(vstack(rows, format="csr")), seconds, 1000 * float(np.median(times))
 
 
-def _same_top(wanted: csr_array, found: csr_array) -> float:
-    """Return the share of each row's ten largest weights in `wanted` [b, v] that are among those of `found` [b, v]."""
-    best, other = (prune(vectors, COMPARED_TERMS).astype(bool) for vectors in (wanted, found))
-    return float(best.multiply(other).nnz / best.nnz) if best.nnz else 1.0
+def _same_top(model_weights: csr_array, exported_weights: csr_array) -> float:
+    """Return the share of the model's ten heaviest terms of each row that the export has among its ten heaviest."""
+    best, exported = (prune(vectors, COMPARED_TERMS).astype(bool) for vectors in (model_weights, exported_weights))
+    return float(best.multiply(exported).nnz / best.nnz) if best.nnz else 1.0
 
 
 def _check(result: ExportedModel, min_overlap: float) -> None:
     """Raise `ModelError` if the graph does not agree with the model."""
     if not result.int8 and not result.largest_error <= TOLERANCE:
-        apart = f"a weight differs by {result.largest_error:.1e}, and {TOLERANCE:g} is allowed"
-        raise ModelError(f"the graph does not agree with the model: {apart}; nothing is written")
+        difference = f"a weight differs by {result.largest_error:.1e}, and {TOLERANCE:g} is allowed"
+        raise ModelError(f"the graph does not agree with the model: {difference}; nothing is written")
     if result.same_top < min_overlap:
-        stay = f"{result.same_top:.1%} of the largest terms are equal"
-        raise ModelError(f"min_overlap of {min_overlap:g} is not reached: {stay}; nothing is written")
+        overlap = f"{result.same_top:.1%} of the largest terms are equal"
+        raise ModelError(f"min_overlap of {min_overlap:g} is not reached: {overlap}; nothing is written")

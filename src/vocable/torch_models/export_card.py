@@ -27,13 +27,13 @@ Queries have no graph: the weight of each distinct token of a query, without spe
 `query/{QUERY_WEIGHTS}`."""
 
 
-def card(made: GraphModel, source: Model) -> str:
-    """Return the card of `made`, an exported model made from `source`, as Markdown."""
-    return "\n\n".join(_parts(made, source)) + "\n"
+def card(model: GraphModel, source: Model) -> str:
+    """Return the card of `model`, an exported model made from `source`, as Markdown."""
+    return "\n\n".join(_parts(model, source)) + "\n"
 
 
-def _parts(made: GraphModel, source: Model) -> Iterator[str]:
-    stated, format = licence(model_name(source)), made.settings.format
+def _parts(model: GraphModel, source: Model) -> Iterator[str]:
+    stated, format = licence(model_name(source)), model.settings.format
     header = ["---", "library_name: vocable", "pipeline_tag: feature-extraction"]
     header += [] if stated is None else [f"license: {stated}"]
     yield "\n".join([*header, "tags:", "  - sparse-encoder", "  - splade", f"  - {format}", "---"])
@@ -41,19 +41,20 @@ def _parts(made: GraphModel, source: Model) -> Iterator[str]:
     yield "Written by `vocable export-model`; `vocable.load` reads the folder. Other programs read the graph:"
     yield ABOUT_INPUTS
     roles: tuple[Role, ...] = get_args(Role)
-    encoders = [TextEncoder(made, role) for role in roles if not made.looks_up(role)]
+    encoders = [TextEncoder(model, role) for role in roles if not model.looks_up(role)]
     rows = ["| role | output | tokens of a text | terms kept |", "|:--|:--|--:|--:|"]
     rows += [
-        f"| {one.role} | `{one.role}_{OUTPUT}` | {one.max_length} | {one.max_terms or 'all'} |" for one in encoders
+        f"| {encoder.role} | `{encoder.role}_{OUTPUT}` | {encoder.max_length} | {encoder.max_terms or 'all'} |"
+        for encoder in encoders
     ]
     yield "\n".join(rows)
     yield ABOUT_LIMITS.format(output=OUTPUT)
-    if any(of_role.folder for of_role in made.settings.roles.values()):
+    if any(of_role.folder for of_role in model.settings.roles.values()):
         yield "Each graph is in a folder of the name of its role."
     if len(encoders) < len(roles):
         yield ABOUT_LOOKUP
-    for one in encoders:
-        if one.prompt:
-            yield f"The text of a {one.role} begins with the prompt `{one.prompt}`."
-    if power := TextEncoder(made, "query").query_idf:
+    for encoder in encoders:
+        if encoder.prompt:
+            yield f"The text of a {encoder.role} begins with the prompt `{encoder.prompt}`."
+    if power := TextEncoder(model, "query").query_idf:
         yield ABOUT_IDF.format(power=power)

@@ -1,4 +1,4 @@
-"""The files of weights of a model that is exported, which its graph knows by their checksum."""
+"""The checksum of the weight files of a model that is exported; the settings of the graph have it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def weights_on_disk(model: SparseEncoder) -> str:
     try:
         on_disk, wanted = TorchModel(load_sparse_encoder(str(place), device="cpu")), TorchModel(model)
         same = on_disk.fingerprint(wanted.dtype)["weights"] == wanted.fingerprint()["weights"]
-    except VocableError:  # it was loaded with options that a folder alone does not have
+    except VocableError:  # it was loaded with options that its folder does not contain
         return ""
     return files_checksum(files) if same else ""

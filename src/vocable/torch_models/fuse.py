@@ -1,8 +1,8 @@
 """Fuse decoder and pooling of a SparseEncoder into the head without logits, and undo it; parts and copies of a model.
 
-The decoder passes its input through, so that the "logits" of the model are the hidden states before it, and the pooling
-module applies the weight and bias of the decoder, or of an output vocabulary beside it. Only the two `forward` methods
-are replaced, on the instances: parameters, ties, state-dict keys, module classes and the saved folder do not change.
+The decoder passes its input through, so that the "logits" of the model are the hidden states before it. The pooling
+module applies the weight and bias of the decoder, or of an output vocabulary. Only the two `forward` methods are
+replaced, on the instances: parameters, ties, state-dict keys, module classes and the saved folder do not change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer, 
 from vocable.torch_models.pooling import POOLINGS, rows_to_pool
 from vocable.torch_models.special_terms import keeps_special_terms, silence, special_columns, special_tokens
 
-JOINED = "joined"  # attribute of a pooling module whose result has the dense vectors, too
+JOINED = "joined"  # attribute of a pooling module whose result also has the dense vectors
 
 
 class Parts(NamedTuple):
@@ -59,7 +59,7 @@ def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePoolin
 
 
 def main_transformer(model: SparseEncoder) -> Transformer:
-    """Return the transformer of a model; of an asymmetric model with two, the query transformer."""
+    """Return the transformer of a model; for an asymmetric model with two transformers, the query transformer."""
     return splade_modules(model)[0][0]
 
 
@@ -84,24 +84,24 @@ def copy_with(
 ) -> SparseEncoder:
     """Return a fused copy of `model`, in evaluation mode, with `mlm` and `tokenizer` unless they are None.
 
-    These two are not copied. The copy of a model with an output vocabulary is saved with its terms.
+    `mlm` and `tokenizer` are not copied. The copy of a model with an output vocabulary is saved with its terms.
     """
     old = parts(model)
     replaced = (old.mlm, mlm), (old.tokenizer, tokenizer)
-    made = copy.deepcopy(model, {id(part): given for part, given in replaced if given is not None})
-    transformer = made[0]
+    copied = copy.deepcopy(model, {id(part): given for part, given in replaced if given is not None})
+    transformer = copied[0]
     if output_vocabulary(transformer.auto_model) is not None:
         transformer.__class__ = OutputVocabularyTransformer
-        transformer.on_model_ready(made)
-    return fuse(made).eval()
+        transformer.on_model_ready(copied)
+    return fuse(copied).eval()
 
 
 def fuse(model: SparseEncoder) -> SparseEncoder:
-    """Replace the head of `model`, in place, by one that never holds the logits; returns the model.
+    """Replace the head of `model`, in place, by a head that never holds the logits; return the model.
 
     Outputs, always float32, and gradients equal the stock model's, up to the order of additions. Special and unused
     tokens are not terms: their output bias, and their weight in a table of query weights, is set so that they are never
-    active, also when the saved model is used by stock sentence-transformers.
+    active, even when stock sentence-transformers uses the saved model.
 
     Raises:
         ModelError: the model has no fill-mask Transformer followed by SpladePooling, or its decoder cannot be bypassed.
@@ -111,7 +111,7 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
         decoder, layer, kept = plain_decoder(mlm), output_layer(mlm), keeps_special_terms(mlm.config)
         if not kept:
             silence(layer, special_columns(mlm, transformer.tokenizer))
-        # Instance attributes: they hide the class's methods, and deleting them undoes it.
+        # Instance attributes hide the class's methods, and deleting them restores the methods.
         pooling.__dict__["forward"] = partial(_pool, pooling, layer, mlm.config)
         keep_last_hidden(mlm)
         decoder.__dict__["forward"] = _hand_through
@@ -127,10 +127,10 @@ def fused(model: SparseEncoder) -> bool:
 
 
 def unfuse(model: SparseEncoder) -> SparseEncoder:
-    """Give `model`, in place, its stock head back; returns the model.
+    """Restore the stock head of `model`, in place; return the model.
 
     Raises:
-        ModelError: the model has a pooling that the stock head does not know, which would sum without an error.
+        ModelError: the stock head does not know the model's pooling, and would sum instead, without an error.
     """
     pairs = splade_modules(model)
     for name in (pooling.pooling_strategy for _, pooling in pairs):
@@ -145,20 +145,20 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
 
 @contextmanager
 def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
-    """Within the context, the `logits` of `mlm` are its decoder's inputs [b, s, d]; yields the output layer."""
+    """Make the decoder's inputs [b, s, d] the `logits` of `mlm` within the context; yield the output layer."""
     decoder = plain_decoder(mlm)
-    before = decoder.__dict__.get("forward")  # of a fused model, or one with an output vocabulary
+    forward = decoder.__dict__.get("forward")  # set in a fused model, and with an output vocabulary
     decoder.__dict__["forward"] = _hand_through
     try:
         yield output_layer(mlm)
     finally:
         del decoder.__dict__["forward"]
-        if before is not None:
-            decoder.__dict__["forward"] = before
+        if forward is not None:
+            decoder.__dict__["forward"] = forward
 
 
 def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
-    """Return the decoder of a masked language model; raise `ModelError` if bypassing it would change the result."""
+    """Return the decoder of a masked language model; raise `ModelError` if a bypass would change the result."""
     decoder = mlm.get_output_embeddings()
     name = type(mlm).__name__
     if decoder is None:
@@ -195,9 +195,9 @@ def _hand_through(hidden: Tensor) -> Tensor:
 def _pool(
     pooling: SpladePooling, layer: nn.Linear, config: PreTrainedConfig, features: dict[str, object]
 ) -> dict[str, object]:
-    """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d].
+    """Replace SpladePooling.forward; `token_embeddings` are the decoder's inputs: [b, s, d], or flat [1, n, d].
 
-    For a model with a dense side, `dense_embedding` has the unit vectors of the texts, too.
+    For a model with a dense side, `dense_embedding` has the unit vectors of the texts.
     """
     dense = None
     if (last := take_last_hidden()) is not None and (d := dense_dimensions(config)) is not None:
@@ -213,10 +213,10 @@ def _pool(
 
 
 def join_dense(model: SparseEncoder) -> None:
-    """Give `model`, in place, dense vectors of all dimensions of its last hidden states, joined to the sparse ones.
+    """Give `model`, in place, dense vectors of all dimensions of its last hidden states, joined to its sparse vectors.
 
     A training needs both in one tensor [b, v + d], which gradient caching and threads pass on. An encoder of texts
-    keeps them apart, and a saved model does not know of it.
+    keeps them apart, and a saved model is not affected.
     """
     for transformer, pooling in _some_pairs(model):
         setattr(transformer.auto_model.config, DENSE, transformer.auto_model.config.hidden_size)
@@ -236,10 +236,10 @@ def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
 
 @contextmanager
 def every_pooling_allowed() -> Iterator[None]:
-    """Within the context, the stock class also accepts the poolings of the fused head.
+    """Let the stock class also accept the poolings of the fused head within the context.
 
-    A patch of sentence-transformers, whose SpladePooling refuses other names when it is made; elsewhere it refuses such
-    a folder, as its own head cannot compute them.
+    It patches sentence-transformers, whose SpladePooling refuses other names when it is constructed. Without the patch,
+    it refuses a folder with such a pooling, which its head cannot compute.
     """
     modes = SpladePooling.SPLADE_POOLING_MODES
     SpladePooling.SPLADE_POOLING_MODES = tuple(POOLINGS)

@@ -3,8 +3,8 @@
 SPLADE's cost is the b x s x v matrix of logits x = H W^T + c. Max pooling commutes with the monotone log(1 + ReLU(x)),
 so the pooling comes first, one block of the vocabulary at a time, and only [b, v] is ever held. The backward pass
 recomputes the few dot products of the winning tokens of *active* terms (sum pooling: a block of logits) instead of
-storing positions. On CUDA, Triton's kernels do the same (`triton.py`). On a CPU with fast 8-bit integers, these first
-find the few terms that can be active at all, if that proves to be faster (`cpu.py`).
+storing positions. On CUDA, Triton's kernels do the same (`triton.py`). On a CPU with fast 8-bit integers, an 8-bit
+product first finds the few terms that can be active, if that proves to be faster (`cpu.py`).
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
 """
@@ -35,7 +35,7 @@ from vocable.torch_models.pooling import (
 logger = logging.getLogger(__name__)
 
 # Terms in a block of logits: large enough for the matrix product to run at full speed, small enough that a block of a
-# usual batch stays in the cache until it is pooled (128 to 2048 measured within 10 % of each other).
+# usual batch stays in the cache until it is pooled (128 to 2048 were measured within 10 % of each other).
 TERM_BLOCK = 512
 
 
@@ -50,8 +50,8 @@ def sparse_head(
     """Pool activations over each text's tokens: w_j = max_i (or sum_i) log(1 + ReLU(h_i . W_j + c_j)).
 
     `hidden` [n, d] holds the tokens of all texts one after the other, without padding: text i has the tokens offsets[i]
-    to offsets[i + 1], at least one. `weight` [v, d] and `bias` [v] are the decoder's. SPLADE-max pools by the maximum,
-    the first SPLADE by the sum; `pooling` is a key of `pooling.REDUCTIONS`. The activation "log1p_relu" is
+    to offsets[i + 1], at least one token. `weight` [v, d] and `bias` [v] belong to the decoder. SPLADE-max pools by the
+    maximum, the first SPLADE by the sum; `pooling` is a key of `pooling.REDUCTIONS`. The activation "log1p_relu" is
     log(1 + log(1 + ReLU(x))).
 
     The result [b, v] is float32, not negative, and differentiable once in hidden, weight and bias. Raises
@@ -74,10 +74,10 @@ def sparse_head(
 
 
 def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
-    """Return each text's largest logit of every term, [b, v] float32, without activation; arguments as in
-    `sparse_head`.
+    """Return each text's largest logit of every term, [b, v] float32; arguments as in `sparse_head`.
 
-    Differentiable once; the backward pass takes time by the number of terms with a nonzero gradient.
+    The result has no activation and is differentiable once. The time of the backward pass grows with the number of
+    terms with a nonzero gradient.
     """
     pooled: Tensor = _MaxLogits.apply(hidden, weight, bias, tuple(offsets))
     return pooled
@@ -96,14 +96,14 @@ def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seque
 
 
 def _types(hidden: Tensor, weight: Tensor) -> tuple[torch.dtype, torch.dtype]:
-    """Return the types in which the two are multiplied, autocast's where it is on."""
+    """Return the types of the product's factors: autocast's type if it is on, else the types that they have."""
     if not torch.is_autocast_enabled(hidden.device.type):
         return hidden.dtype, weight.dtype
     return (torch.get_autocast_dtype(hidden.device.type),) * 2
 
 
 def _autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Convert both to the types in which they are multiplied."""
+    """Convert both factors to the types of the product."""
     of_hidden, of_weight = _types(hidden, weight)
     return hidden.to(of_hidden), weight.to(of_weight)
 
@@ -128,7 +128,7 @@ def _triton_serves(device: torch.device, dtype: torch.dtype, weight_dtype: torch
 
 
 def _triton_version() -> tuple[int, ...]:
-    """Return the major and minor number; empty if Triton is not installed."""
+    """Return Triton's major and minor version number; () if it is not installed."""
     try:
         import triton
     except ImportError:
@@ -142,8 +142,8 @@ class _MaxPool(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
         ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
-        found = screened_logits((hidden, weight, bias, offsets), max_logits)
-        pooled = activate(max_logits(hidden, weight, bias, offsets) if found is None else found, activation)
+        screened = screened_logits((hidden, weight, bias, offsets), max_logits)
+        pooled = activate(max_logits(hidden, weight, bias, offsets) if screened is None else screened, activation)
         ctx.save_for_backward(hidden, weight, bias, pooled)
         ctx.offsets, ctx.activation = offsets, activation
         return pooled

@@ -42,7 +42,7 @@ def make_inference_free(
     formula: Formula = "bm25",
     trainable: bool = False,
 ) -> SparseEncoder:
-    """Replace a model's query encoder by a table of token weights; the document encoder is kept.
+    """Replace a model's query encoder by a table of token weights, and keep the document encoder.
 
     Special tokens have weight 0. A query prompt is dropped, since its words would be in every query, and so is a limit
     on the terms of a query. Columns of the head without a token (some heads are padded) are removed.
@@ -52,8 +52,8 @@ def make_inference_free(
         texts: the corpus of the IDF, counted in the model's tokens; or the queries of the mean weights, which the
             command line reads from training examples.
         weights: weight of a token: "idf", its inverse document frequency in `texts`; "mean", its average weight from
-            the model's own query encoder in the `texts` that contain it; or "ones", 1.
-        formula: of the IDF: "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), "log" is log(n / df).
+            the model's query encoder in the `texts` that contain it; or "ones", 1.
+        formula: formula of the IDF: "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), "log" is log(n / df).
         trainable: let training change the weights.
 
     Returns:
@@ -61,7 +61,7 @@ def make_inference_free(
 
     Raises:
         ModelError: the model's terms are not its tokens.
-        ArgumentError: an IDF or means without texts, texts without either, no text, or an unknown formula.
+        ArgumentError: `texts` are missing for idf or mean, given for ones, or empty, or the formula is unknown.
     """
     texts = None if texts is None else iter_texts(texts)
     if (weights == "ones") != (texts is None):
@@ -77,13 +77,13 @@ def make_inference_free(
         if not counted:
             raise ArgumentError("no text to count document frequencies")
         values = idf(frequencies, counted, formula=formula)
-    made = by_lookup(model, values, trainable=trainable)
+    inference_free = by_lookup(model, values, trainable=trainable)
     figures: dict[str, Any] = {} if counted is None else {"documents" if weights == "idf" else "queries": counted}
     if weights == "idf":
         figures = {"formula": formula, **figures}
     tokens = int((values > 0).sum())
-    record(made, "make-inference-free", weights=weights, trainable=trainable, **figures, tokens=tokens)
-    return made
+    record(inference_free, "make-inference-free", weights=weights, trainable=trainable, **figures, tokens=tokens)
+    return inference_free
 
 
 @describes("make-inference-free")
@@ -125,19 +125,19 @@ def _document_encoder(model: SparseEncoder) -> Transformer:
 def mean_weights(model: SparseEncoder, queries: list[str]) -> NDArray[np.float32]:
     """Return each token's average weight from the query encoder in the queries that contain it, float32 [v].
 
-    A token of a query that the encoder leaves out counts as weight 0. A token in no query gets the average of the
-    tokens in the fewest queries, mostly one, as it is as rare.
+    A token of a query without a weight from the encoder counts as 0. A token without a query is about as rare as the
+    tokens in the fewest queries, mostly a single query, and gets their average weight.
 
     Raises:
         ArgumentError: no query contains a token.
     """
-    vectors, own = TextEncoder(model, "query").encode(queries), input_terms(model, queries).sign()
-    counts = own.sum(axis=0)
+    vectors, counts_of_queries = TextEncoder(model, "query").encode(queries), input_terms(model, queries).sign()
+    counts = counts_of_queries.sum(axis=0)
     counts[special_terms(model)] = 0  # the unknown token is not rare
     if not counts.any():
         raise ArgumentError("mean weights need queries that have tokens")
     rarest = counts == counts[counts > 0].min()
-    sums = vectors.multiply(own).sum(axis=0)
+    sums = vectors.multiply(counts_of_queries).sum(axis=0)
     means: NDArray[np.float32] = (sums / np.maximum(counts, 1)).astype(np.float32)
     means[counts == 0] = means[rarest].mean()
     return means

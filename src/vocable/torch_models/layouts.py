@@ -1,11 +1,11 @@
-"""Layouts of checkpoints that transformers computes itself, without their code: GTE's, and decoders; lost buffers.
+"""Layouts of checkpoints that transformers computes without the checkpoints' code: GTE and decoders; lost buffers.
 
 `Alibaba-NLP/gte-en-mlm-base` and its relatives (`model_type` "new") come with code for transformers 4. transformers has
-the same architecture as `GteForMaskedLM` and maps the names of their weights; what is missing is the configuration,
+the same architecture as `GteForMaskedLM` and maps the names of their weights, but cannot read their configuration,
 which is translated here. A saved model has the layout of transformers.
 
-A sparse encoder with a decoder, as `naver/splade-code-06B`, has the logits of a causal language model. In most of them
-each token sees the whole text, as their configuration says: `is_causal` is false.
+A sparse encoder with a decoder, such as `naver/splade-code-06B`, has the logits of a causal language model. In most
+such encoders each token sees the whole text, as their configuration says: `is_causal` is false.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SAME_KEYS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
     *("initializer_range", "layer_norm_eps", "pad_token_id", "tie_word_embeddings", "classifier_dropout", "dtype"),
 )
-# Values that `GteForMaskedLM` computes; others are of variants that it does not have.
+# Values that `GteForMaskedLM` computes; other values belong to variants that it does not have.
 COMPUTED = {
     "position_embedding_type": "rope",
     "layer_norm_type": "layer_norm",
@@ -52,7 +52,7 @@ OTHER_KINDS = {
 
 
 class NewLayoutConfig(GteConfig):
-    """Reader of a configuration of GTE's checkpoints; what it returns is a `GteConfig`."""
+    """Reader of a configuration of GTE's checkpoints; it returns a `GteConfig`."""
 
     model_type = NEW
 
@@ -66,13 +66,13 @@ class NewLayoutConfig(GteConfig):
 
 
 def gte_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a `GteConfig` that computes what a configuration in the layout of GTE's code means.
+    """Translate a configuration in the layout of GTE's code to the settings of an equivalent `GteConfig`.
 
-    Their rotary tables with NTK scaling by f have the frequencies (base f)^(-2i/d) f^(-2/d), at every length: those of
-    the base f times as large, divided by f^(2/d), which transformers calls linear scaling.
+    GTE's rotary tables with NTK scaling by f have the frequencies (base f)^(-2i/d) f^(-2/d), at every length, i.e. base
+    f * base with linear scaling by f^(2/d), in transformers' terms.
 
     Raises:
-        ValueError: a variant that transformers does not have.
+        ValueError: transformers does not have this variant.
     """
     for key, computed in COMPUTED.items():
         if (value := given.get(key, computed)) != computed:
@@ -91,7 +91,7 @@ def gte_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def reading_layouts() -> Iterator[None]:
-    """Within the context, transformers reads GTE's checkpoints with classes of its own, and not by their code."""
+    """Let transformers read GTE's checkpoints within the context with its classes, not with the checkpoints' code."""
     nested = NEW in CONFIG_MAPPING
     if not nested:
         CONFIG_MAPPING.register(NEW, NewLayoutConfig)
@@ -104,16 +104,17 @@ def reading_layouts() -> Iterator[None]:
 
 @contextmanager
 def reading_decoders(model_types: Collection[str]) -> Iterator[None]:
-    """Within the context, transformers reads decoders of these types where it is asked for a masked language model."""
-    configs = [CONFIG_MAPPING[one] for one in model_types if one in CONFIG_MAPPING]
-    found = [one for one in configs if one not in MODEL_FOR_MASKED_LM_MAPPING and one in MODEL_FOR_CAUSAL_LM_MAPPING]
-    for one in found:
-        MODEL_FOR_MASKED_LM_MAPPING.register(one, MODEL_FOR_CAUSAL_LM_MAPPING[one], exist_ok=True)
+    """Let transformers read decoders of these types as masked language models within the context."""
+    masked, causal = MODEL_FOR_MASKED_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+    configs = [CONFIG_MAPPING[model_type] for model_type in model_types if model_type in CONFIG_MAPPING]
+    decoders = [config for config in configs if config not in masked and config in causal]
+    for config in decoders:
+        masked.register(config, causal[config], exist_ok=True)
     try:
         yield
     finally:
-        for one in found:
-            del MODEL_FOR_MASKED_LM_MAPPING._extra_content[one]
+        for config in decoders:
+            del masked._extra_content[config]
 
 
 def is_decoder(model: PreTrainedModel) -> bool:
@@ -131,18 +132,19 @@ def check_kind(place: str) -> None:
 
 
 def check_buffers(name: str | Path, model: PreTrainedModel) -> None:
-    """Raise `ModelError` if a model with code of its own has lost buffers that are not saved.
+    """Raise `ModelError` if a model with its own code has lost buffers that are not saved.
 
-    transformers 5 makes a model without memory, fills in the weights that it reads, and leaves buffers that are not
-    saved, such as positions and rotary tables, to the model's `_init_weights`, which code for transformers 4 does not
-    have for them. They would hold whatever was in memory.
+    transformers 5 makes a model without memory and fills in the weights that it reads. Buffers that are not saved, such
+    as positions and rotary tables, are left to the model's `_init_weights`. Code for transformers 4 does not fill them
+    there, so that they would hold whatever was in memory.
     """
-    if type(model).__module__.startswith("transformers.") or not (found := dict(model.named_non_persistent_buffers())):
+    buffers = dict(model.named_non_persistent_buffers())
+    if type(model).__module__.startswith("transformers.") or not buffers:
         return
     with no_init_weights(), torch.device("cpu"):
-        made = type(model)(model.config)
-    for key, buffer in made.named_non_persistent_buffers():
-        if key in found and not torch.equal(found[key].cpu().to(buffer.dtype), buffer):
+        fresh = type(model)(model.config)
+    for key, buffer in fresh.named_non_persistent_buffers():
+        if key in buffers and not torch.equal(buffers[key].cpu().to(buffer.dtype), buffer):
             raise ModelError(
                 f"{name}: the code that comes with it is for transformers 4: {transformers.__version__} loses {key}, "
                 "which is computed and not saved"
@@ -150,7 +152,7 @@ def check_buffers(name: str | Path, model: PreTrainedModel) -> None:
 
 
 def comes_with_code(name: str | Path) -> bool:
-    """Return whether the configuration of a model, in a folder or the cache, names code of its own."""
+    """Return whether the configuration of a model, in a folder or the cache, names its own code."""
     try:
         config, _ = PreTrainedConfig.get_config_dict(str(name), local_files_only=True)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Models in PyTorch for the search side, which reaches them by `vocable.encoding.runtimes` alone."""
+"""Models in PyTorch for the search side, which reaches them only through `vocable.encoding.runtimes`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["as_encoding_model", "fingerprint", "kinds", "model_kind", "open_mode
 
 
 def kinds() -> tuple[ModelKind, ...]:
-    """Return the kinds of sparse models; the first one that opens a model loads it, the last one opens any."""
+    """Return the kinds of sparse models; the first kind that opens a model loads it, the last opens any model."""
     return (
         ModelKind("token weights", weighs_tokens, _load_token_weights),
         ModelKind("sparse encoder", lambda place: True, _load_sparse_encoder),

@@ -34,13 +34,13 @@ from vocable.torch_models.checks import check_device, check_finite, check_sizes
 from vocable.torch_models.fuse import parts
 from vocable.torch_models.layouts import check_buffers, comes_with_code, reading_layouts
 
-SHOWN_WEIGHTS = 3  # that a message names
+SHOWN_WEIGHTS = 3  # weights that a message names
 LAYER_NAME = re.compile(r"layers?(_groups)?\.\d+\.")  # in the name of an encoder's weight
-# Of a checkpoint only weights that run no code are read; weights of another shape are reported, not raised.
+# Only weights in a format without code are read; weights of another shape are reported, not raised.
 STRICT = {"use_safetensors": True, "ignore_mismatched_sizes": True}
 NEW_HEAD = "load(..., new_head=True), --new-head, or head: new in a recipe gives it a new one"
 SAVED_AS = "config_sentence_transformers.json"  # of a model that sentence-transformers saved
-# Of its classes, and of endings of the architectures of transformers.
+# Kinds of the classes of sentence-transformers, and of the endings of the architectures of transformers.
 MODEL_KINDS = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseEncoder": "sparse"}
 MODEL_KINDS |= {"ForSequenceClassification": "cross", "ForMaskedLM": "sparse"}
 # Beginnings of the messages of transformers about a missing tokenizer.
@@ -53,25 +53,25 @@ _patching = RLock()  # two threads that load models would restore each other's p
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Within the context, transformers shows no progress bar for the weights that it reads; other bars stay."""
+    """Hide transformers' progress bar for reading weights within the context; other bars stay."""
     with _patching:
 
         def show(make: Callable[..., object], given: tuple[object, ...], options: dict[str, object]) -> Any:
             if options.get("desc") == "Loading weights":
                 return EmptyTqdm(*given, **options)
-            return make(*given, **options) if before is None else before(make, given, options)
+            return make(*given, **options) if previous is None else previous(make, given, options)
 
-        before = set_tqdm_hook(show)
+        previous = set_tqdm_hook(show)
         try:
             yield
         finally:
-            set_tqdm_hook(before)
+            set_tqdm_hook(previous)
 
 
 def open_model(name: str | Path, open_place: Callable[..., M], device: str | None = None) -> M:
-    """Load a model by `open_place`, and raise `ModelError` where a library would invent weights or a tokenizer.
+    """Load a model with `open_place`, and raise `ModelError` if a library would invent weights or a tokenizer.
 
-    `name` and `device` are as for `load`; `open_place(place, device=device, trust_remote_code=trust_remote_code)` loads
+    `name` and `device` are as in `load`; `open_place(place, device=device, trust_remote_code=trust_remote_code)` loads
     the model of a folder or a Hub id.
     """
     check_device(device)
@@ -91,7 +91,7 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
 
 
 def model_kind(name: str | Path) -> str:
-    """Return cross, dense or sparse, as a model was saved; of another model, the architectures of its configuration."""
+    """Return cross, dense or sparse, as a model was saved; for other models, the architectures in the configuration."""
     with _errors_in_one_line(name), reading_layouts():
         if (saved := load_file_path(place := locate(name), SAVED_AS)) is not None:
             kind = json.loads(Path(saved).read_text(encoding="utf-8")).get("model_type", "SentenceTransformer")
@@ -99,12 +99,12 @@ def model_kind(name: str | Path) -> str:
         if load_file_path(place, "modules.json") is not None:
             return "dense"  # saved before other kinds existed
         architectures = AutoConfig.from_pretrained(place, trust_remote_code=TRUSTING.get()).architectures or []
-    known = (kind for one in architectures for ending, kind in MODEL_KINDS.items() if one.endswith(ending))
+    known = (kind for name in architectures for ending, kind in MODEL_KINDS.items() if name.endswith(ending))
     return next(known, ", ".join(architectures) or "no architecture")
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a name, with or without a model beside it."""
+    """Load the tokenizer of a name, whether its folder also has a model or not."""
     check_files(name)
     with _errors_in_one_line(name, "no tokenizer could be read here ({})"), reading_layouts():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -122,7 +122,7 @@ class Target(NamedTuple):
 
 
 def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) -> Target:
-    """Return the tokenizer of a name, with its model, in float32, if there is one; or the parts of a loaded target."""
+    """Return the tokenizer of a name, with any model, in float32; or the parts of a loaded target."""
     if isinstance(target, SparseEncoder):
         mlm, tokenizer, *_ = parts(target)
         return Target(tokenizer, mlm)
@@ -152,7 +152,7 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
 
 
 def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:
-    """Return whether all weights of the head were missing, apart from those shared with the encoder."""
+    """Return whether all weights of the head were missing, except weights shared with the encoder."""
     encoder = {id(parameter) for parameter in mlm.base_model.parameters()}
     named = list(mlm.named_parameters(remove_duplicate=False))
     lost = {id(parameter) for name, parameter in named if name in missing}
@@ -162,7 +162,7 @@ def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:
 def _check_tokenizer(name: str | Path, tokenizer: object, model: object = None) -> None:
     """Raise `ModelError` for a tokenizer with special tokens only, or with more tokens than the model's embeddings.
 
-    transformers makes up the first one for a folder without a tokenizer.
+    transformers makes up a tokenizer with special tokens only for a folder without a tokenizer.
     """
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         return
@@ -185,12 +185,12 @@ def _check_weights(
     mismatched_keys: Collection[tuple[str, Sequence[int], Sequence[int]]],
     **_: object,
 ) -> None:
-    """Raise `ModelError`, with names of weights, if transformers has invented weights or left out layers.
+    """Raise `ModelError`, with names of weights, if transformers has invented weights or skipped layers.
 
     A pooler may be missing unless the model classifies, and so may keys that are not parameters.
     """
-    for key, found, wanted in sorted(mismatched_keys):
-        raise ModelError(f"{name}: {key} has the shape {list(found)}, config.json says {list(wanted)}")
+    for key, shape, wanted in sorted(mismatched_keys):
+        raise ModelError(f"{name}: {key} has the shape {list(shape)}, config.json says {list(wanted)}")
     kind, prefix = type(model).__name__, model.base_model_prefix
     tops = {prefix, *(part for part, _ in model.base_model.named_children())}
     for key in sorted(unexpected_keys):
@@ -210,7 +210,7 @@ def _check_weights(
 
 @contextmanager
 def _errors_in_one_line(name: str | Path, what: str = "{}") -> Iterator[None]:
-    """Within the context, errors of the libraries become `ModelError`s of one line that name the model."""
+    """Turn errors of the libraries within the context into `ModelError`s of one line that name the model."""
     try:
         yield
     except VocableError:
@@ -231,9 +231,9 @@ def _errors_in_one_line(name: str | Path, what: str = "{}") -> Iterator[None]:
 
 @contextmanager
 def _weights_checked(name: str | Path) -> Iterator[None]:
-    """Within the context, `from_pretrained` checks the weights of every model.
+    """Let `from_pretrained` check the weights of every model within the context.
 
-    A patch of transformers: sentence-transformers calls `from_pretrained` itself, drops its `output_loading_info`, and
+    It patches transformers: sentence-transformers calls `from_pretrained` itself, drops its `output_loading_info`, and
     has no hook to ask for it, in SparseEncoder, CrossEncoder and SentenceTransformer alike.
     """
     with _patching:

@@ -1,9 +1,9 @@
-"""Output vocabulary: a layer of terms that are not the tokenizer's tokens, beside a model's own decoder.
+"""Output vocabulary: a layer of terms that are not the tokenizer's tokens, in addition to a model's decoder.
 
 The layer is registered in the masked language model as `output_vocabulary`. The decoder passes its input on to it, so
-that the `logits` [b, s, v'] belong to the layer's terms; no weight of the model is replaced or untied. In a saved model
-its weights are in model.safetensors, which transformers reports as unexpected, and the v' terms in
-output_vocabulary.jsonl, one JSON string per line, in the order of the rows; stock sentence-transformers refuses the
+that the `logits` [b, s, v'] belong to the layer's terms; no weight of the model is replaced or untied. In a saved
+model, its weights are in model.safetensors, where transformers reports them as unexpected. The v' terms are in
+output_vocabulary.jsonl, one JSON string per line, in the order of the rows. Stock sentence-transformers refuses the
 module below as foreign code.
 
 Letters: b texts, s tokens, d size of the decoder's input, v' terms.
@@ -72,7 +72,7 @@ def pass_on(mlm: PreTrainedModel) -> None:
     several processes would wait for.
     """
     layer = output_vocabulary(mlm)
-    if layer is not None:  # on the instance, over the class's method, as in `fuse`
+    if layer is not None:  # set on the instance, which hides the class's method, as in `fuse`
         decoder, read = mlm.get_output_embeddings(), mlm.get_input_embeddings()
         decoder.__dict__["forward"] = layer
         for weight in decoder.parameters():
@@ -85,10 +85,10 @@ def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: object)
 
     `where` holds subfolder, token, revision and other arguments of `load_file_path`.
     """
-    found = load_file_path(place, TERMS_FILE, **where)
-    if found is None:
+    terms_file = load_file_path(place, TERMS_FILE, **where)
+    if terms_file is None:
         return
-    terms, weights = read_terms(found), load_file_path(place, "model.safetensors", **where)
+    terms, weights = read_terms(terms_file), load_file_path(place, "model.safetensors", **where)
     try:
         with safe_open(weights, framework="pt") as tensors:
             names = tensors.keys()
@@ -106,15 +106,15 @@ def output_terms(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> li
 
 
 class OutputVocabularyTransformer(Transformer):
-    """The fill-mask Transformer of sentence-transformers, with the output vocabulary saved beside the model."""
+    """The fill-mask Transformer of sentence-transformers, which also loads and saves the output vocabulary."""
 
     def __init__(self, model_name_or_path: str, **settings: Any) -> None:
         logger = logging.getLogger("transformers.modeling_utils")
-        logger.addFilter(_has_more_to_say)
+        logger.addFilter(_hide_unexpected_weights)
         try:
             super().__init__(model_name_or_path, **settings)
         finally:
-            logger.removeFilter(_has_more_to_say)
+            logger.removeFilter(_hide_unexpected_weights)
         given = settings.get("model_kwargs") or {}
         where = {key: given[key] for key in ("subfolder", "token", "revision", "local_files_only") if key in given}
         restore_output_vocabulary(self.auto_model, model_name_or_path, **where)
@@ -127,7 +127,7 @@ class OutputVocabularyTransformer(Transformer):
             write_terms(Path(output_path) / TERMS_FILE, layer.terms)
 
     def on_model_ready(self, model: BaseModel) -> None:
-        """Give the model a `decode` with the terms: its own looks them up in the tokenizer."""
+        """Give the model a `decode` with the terms: the stock method looks them up in the tokenizer."""
         layer = output_vocabulary(self.auto_model)
         if layer is not None:
             model.__dict__["decode"] = partial(SparseEncoder.decode, _Terms(layer.terms))
@@ -143,7 +143,7 @@ class _Terms:
         return [self._terms[i] for i in ids]
 
 
-def _has_more_to_say(record: logging.LogRecord) -> bool:
-    """Filter out the log of transformers about unexpected weights of an output vocabulary."""
+def _hide_unexpected_weights(record: logging.LogRecord) -> bool:
+    """Return False for transformers' report of unexpected weights if it concerns only an output vocabulary."""
     report = record.getMessage()
     return f"{LAYER}." not in report or any(word in report for word in ("MISSING", "MISMATCH", "CONVERSION"))

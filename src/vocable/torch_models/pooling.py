@@ -1,6 +1,6 @@
 """Poolings of token states, activations of logits, and reductions over the tokens of a text.
 
-The module does not import torch, so that the command line lists the names of `POOLINGS` at once.
+The module does not import torch, so that the command line lists the names of `POOLINGS` without delay.
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
 """
@@ -24,7 +24,7 @@ class Reduction:
     """A reduction of a text's activations to a weight per term; `head.DIFFERENTIABLE_REDUCTIONS` has its gradient."""
 
     reduce: Callable[[Tensor], Tensor]  # [rows, terms] -> [terms]
-    commutes: bool = False  # with the activation, so that logits are reduced first
+    commutes: bool = False  # commutes with the activation, so that logits are reduced first
 
 
 REDUCTIONS = {
@@ -35,7 +35,7 @@ REDUCTIONS = {
 
 @dataclass(frozen=True)
 class Pooling:
-    """A way to pool the tokens of a text into one vector."""
+    """A way to pool the tokens of a text into a vector."""
 
     name: str
     reduction: str  # name of the reduction over a text's rows
@@ -67,7 +67,7 @@ else:
 
 
 def pooling_of(name: str) -> Pooling:
-    """Return the pooling of this name; raises `ArgumentError` for an unknown one."""
+    """Return the pooling `name`; raise `ArgumentError` for an unknown name."""
     if name not in POOLINGS:
         raise ArgumentError(f"pooling must be one of {', '.join(POOLINGS)}, not {name!r}")
     return POOLINGS[name]
@@ -101,7 +101,7 @@ def slope_at_output(y: Tensor, activation: Activation) -> Tensor:
 
 
 class TextRun(NamedTuple):
-    """Neighbouring texts of `length` tokens each: their places among the b texts, and their tokens' among the n."""
+    """Neighbouring texts of `length` tokens each: the slice of the b texts, and the slice of the n tokens."""
 
     texts: slice
     tokens: slice
@@ -111,17 +111,17 @@ class TextRun(NamedTuple):
 def runs(offsets: Sequence[int]) -> list[TextRun]:
     """Group neighbouring texts of equal length; the i-th text has the tokens offsets[i] to offsets[i + 1].
 
-    One call reduces a run, in a third of the time of one call per text.
+    A single call reduces a run, in a third of the time of a call for each text.
 
     >>> [(run.texts, run.length) for run in runs([0, 2, 4, 5])]
     [(slice(0, 2, None), 2), (slice(2, 3, None), 1)]
     """
-    found, first = [], 0
+    groups, first = [], 0
     for length, texts in groupby(end - start for start, end in pairwise(offsets)):
         last = first + len(list(texts))
-        found.append(TextRun(slice(first, last), slice(offsets[first], offsets[last]), length))
+        groups.append(TextRun(slice(first, last), slice(offsets[first], offsets[last]), length))
         first = last
-    return found
+    return groups
 
 
 def blocks(size: int, step: int) -> list[slice]:

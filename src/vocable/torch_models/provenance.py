@@ -31,7 +31,7 @@ class Step(Tabled, dict[str, Any]):
     """A step that made a model: its verb under "verb", with its settings and figures; `str()` describes it."""
 
     def table(self) -> Sequence[Table | str]:
-        """Return the tables and lines of the verb (`describes`), or one line for a verb without any."""
+        """Return the tables and lines that the verb `describes`, or one line for a verb without a description."""
         if (describe := _DESCRIBED.get(self["verb"])) is not None:
             return list(describe(self))
         figures = [f"{k} {value}" for k, value in self.items() if k != "verb" and isinstance(value, str | int | float)]
@@ -57,7 +57,7 @@ def provenance(model: Model) -> list[Step]:
 
 
 def new_tokens(model: Model) -> NDArray[np.int64] | None:
-    """Return the ids [n] of the terms that were new to `model` when it was transferred; None for any other model."""
+    """Return the ids [n] of the terms that were new to a transferred model; None for any other model."""
     packed = _notes(model).get("new_tokens")
     if packed is None:
         return None
@@ -71,7 +71,7 @@ def new_tokens(model: Model) -> NDArray[np.int64] | None:
 def record(model: SparseEncoder, verb: str, *, new: NDArray[np.int64] | None = None, **figures: Any) -> None:
     """Add the step `verb` with its figures (JSON values) to the provenance of `model`, in place.
 
-    `new` are the ids of the terms that are new to it; None keeps the recorded ones.
+    `new` are the ids of the terms that are new to the model; None keeps the recorded ids.
     """
     from vocable.torch_models.fuse import splade_modules
 

@@ -2,11 +2,11 @@
 
 A MatMul of an input x and constant weights W becomes a product of x / s, rounded to 8 bits without a sign, and s W,
 rounded to 8 bits with a sign (Xiao et al. 2022, SmoothQuant, arXiv 2211.10438: s moves the outliers of an input's
-channels into the weights). The range of x / s is a constant, found on texts: a vector does not depend on the other
-texts of its batch, and no pass over x looks for its range.
+channels into the weights). The range of x / s is a constant, measured on texts: a vector does not depend on the other
+texts of its batch, and the graph needs no pass over x to find its range.
 
-Processors with AVX2 but without VNNI add the products of two neighboring channels in 16 bits. The columns' scales are
-such that no sum of two leaves them: with 8-bit weights of the full range some sums would be clipped.
+Processors with AVX2 but without VNNI add the products of two neighboring channels in 16 bits. The columns' scales keep
+every sum of two products within 16 bits; with 8-bit weights of the full range, some sums would be clipped.
 
 Attention keeps the heads of a token together, which saves four copies in each layer.
 
@@ -32,7 +32,7 @@ ROWS_OF_TEXT = 8  # rows of an input that are kept of each text
 TRIED_COLUMNS = 2048  # columns of the matrices on which settings are tried
 EXPONENTS = (0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CLIPS = (1, 0.85, 0.7, 0.55, 0.4)  # shares of the range
-LARGEST_ERROR = 1.2e-3  # relative squared error of a product; above, its matrices stay in float32
+LARGEST_ERROR = 1.2e-3  # relative squared error of a product; with a larger error, its matrices stay in float32
 
 
 class Rounding(NamedTuple):
@@ -41,10 +41,10 @@ class Rounding(NamedTuple):
     smoothing: Floats  # [k]
     scale: np.float32
     zero: np.uint8
-    error: float  # of the product, squared, relative to the product's square
+    error: float  # squared error of the product, relative to the product's square
 
     def rounded(self, rows: Floats) -> Floats:
-        """Return rows [n, k], smoothed, as they are after rounding."""
+        """Return rows [n, k] after smoothing and rounding."""
         levels = np.rint(rows / (self.smoothing * self.scale)) + self.zero
         return (np.clip(levels, 0, 255) - self.zero) * self.scale
 
@@ -74,7 +74,7 @@ class Group:
         power = float(np.square(product).sum()) or 1.0
         inputs = np.maximum(np.maximum(-self.lowest, self.highest), 1e-5)
         largest = np.maximum(np.abs(weights).max(1), 1e-5)
-        found = []
+        tried = []
         for exponent in EXPONENTS:
             smoothing = inputs**exponent / largest ** (1 - exponent) if exponent else np.ones_like(inputs)
             smoothing = (smoothing / np.exp(np.log(smoothing).mean())).astype(np.float32)
@@ -82,16 +82,16 @@ class Group:
             columns, scales = rounded_columns(weights * smoothing[:, None])
             for clip in CLIPS:
                 scale = np.float32(clip * (high - low) / 255 or 1.0)
-                made = Rounding(smoothing, scale, np.uint8(round(-low * clip / float(scale))), 0.0)
-                error = np.square(made.rounded(rows) @ (columns * scales) - product).sum() / power
-                found.append(made._replace(error=float(error)))
-        return min(found, key=lambda made: made.error)
+                rounding = Rounding(smoothing, scale, np.uint8(round(-low * clip / float(scale))), 0.0)
+                error = np.square(rounding.rounded(rows) @ (columns * scales) - product).sum() / power
+                tried.append(rounding._replace(error=float(error)))
+        return min(tried, key=lambda rounding: rounding.error)
 
 
 def rounded_columns(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
     """Round weights [k, m] to 8 bits, and return them with the scales [m].
 
-    No sum of two neighboring products with inputs up to 255 leaves 16 bits: 255 * 128 < 2 ** 15.
+    The sum of two neighboring products with inputs up to 255 fits into 16 bits: 255 * 128 < 2 ** 15.
     """
     pairs = np.pad(weights, ((0, len(weights) % 2), (0, 0))).reshape(-1, 2, weights.shape[1])
     sums = np.maximum(np.maximum(pairs, 0).sum(1), np.maximum(-pairs, 0).sum(1)).max(0)
@@ -100,13 +100,13 @@ def rounded_columns(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 
 def quantize(plain: Path, path: Path, texts: Iterable[Inputs]) -> None:
-    """Write the graph `plain` with 8-bit matrices and embeddings; `texts` are the graph's inputs, a text each."""
+    """Write the graph `plain` with 8-bit matrices and embeddings; `texts` are graph inputs with one text each."""
     onnx: Any = require_extra("onnx", "train")
     graph = _Graph(onnx, plain)
     groups = graph.groups()
     graph.observe(groups, texts)
     roundings = [(group, group.rounding()) for group in groups]
-    graph.rewrite([(group, made) for group, made in roundings if made.error <= LARGEST_ERROR])
+    graph.rewrite([(group, rounding) for group, rounding in roundings if rounding.error <= LARGEST_ERROR])
     onnx.save(graph.model, path)
 
 
@@ -116,7 +116,7 @@ class _Graph:
     def __init__(self, onnx: Any, path: Path) -> None:
         self.onnx, self.path, self.model = onnx, path, onnx.load(path)
         self.constants: dict[str, NDArray[Any]] = {
-            one.name: onnx.numpy_helper.to_array(one) for one in self.model.graph.initializer
+            tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in self.model.graph.initializer
         }
 
     def matrix(self, node: Any) -> Floats | None:
@@ -124,7 +124,7 @@ class _Graph:
         weights = self.constants.get(node.input[1]) if node.op_type in {"MatMul", "Gemm"} else None
         if weights is None or weights.ndim != 2 or weights.dtype != np.float32 or node.input[0] in self.constants:
             return None
-        settings = {one.name: self.onnx.helper.get_attribute_value(one) for one in node.attribute}
+        settings = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         transposed = settings.pop("transB", 0)
         if any(value != {"alpha": 1.0, "beta": 1.0, "transA": 0}[name] for name, value in settings.items()):
             return None
@@ -151,7 +151,8 @@ class _Graph:
         import onnxruntime as ort
 
         model = self.onnx.load(self.path)
-        names = sorted(set().union(*(group.inputs for group in groups)) - {one.name for one in model.graph.output})
+        outputs = {output.name for output in model.graph.output}
+        names = sorted(set().union(*(group.inputs for group in groups)) - outputs)
         model.graph.output.extend(self.onnx.ValueInfoProto(name=name) for name in names)
         options = ort.SessionOptions()
         options.log_severity_level = 3
@@ -164,7 +165,7 @@ class _Graph:
 
     def rewrite(self, groups: list[tuple[Group, Rounding]]) -> None:
         """Replace the products of `groups` and the look-ups in tables by their 8-bit forms."""
-        roundings = {name: made for group, made in groups for name in group.inputs}
+        roundings = {name: rounding for group, rounding in groups for name in group.inputs}
         nodes = list(self.model.graph.node)
         users = _users(nodes)
         self.nodes: list[Any] = []
@@ -173,7 +174,7 @@ class _Graph:
             table = self.constants.get(node.input[0]) if node.op_type == "Gather" else None
             if node.output[0] in merged:
                 continue
-            by_rows = not any(one.i for one in node.attribute)  # its axis
+            by_rows = not any(attribute.i for attribute in node.attribute)  # the axis is 0
             if table is not None and table.ndim == 2 and table.dtype == np.float32 and by_rows:
                 self.look_up(node, table)
             elif (weights := self.matrix(node)) is not None and node.input[0] in roundings:
@@ -200,7 +201,7 @@ class _Graph:
         self.model.opset_import.append(self.onnx.helper.make_opsetid("com.microsoft", 1))
 
     def add(self, kind: str, inputs: list[str], output: str, domain: str = "", **settings: object) -> str:
-        """Append a node, unless its output is there already, and return the name of the output."""
+        """Append a node, unless a node has this output already, and return the name of the output."""
         if not any(output in node.output for node in self.nodes):
             self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], output, domain=domain, **settings))
         return output
@@ -211,7 +212,7 @@ class _Graph:
         return name
 
     def look_up(self, node: Any, table: Floats) -> None:
-        """Gather rows of 8 bits and their scales."""
+        """Replace a look-up by a look-up of 8-bit rows and their scales."""
         name, ids = node.input
         scales = np.maximum(np.abs(table).max(1, keepdims=True) / 127, 1e-12).astype(np.float32)
         rows = self.constant(f"{name}_rows", np.rint(table / scales).astype(np.int8))
@@ -221,12 +222,12 @@ class _Graph:
         scale = self.add("Gather", [self.constant(f"{name}_row_scales", scales), ids], f"{output}_scales")
         self.add("Mul", [levels, scale], output)
 
-    def multiply(self, node: Any, weights: Floats, made: Rounding, bias: str, output: str) -> None:
+    def multiply(self, node: Any, weights: Floats, rounding: Rounding, bias: str, output: str) -> None:
         """Round the input, multiply by 8-bit columns, and scale the result, with its bias."""
         name, matrix = node.input[:2]
-        columns, scales = rounded_columns(weights * made.smoothing[:, None])
-        inverse = self.constant(f"{name}_smoothing", (1 / made.smoothing).astype(np.float32))
-        scale, zero = self.constant(f"{name}_scale", made.scale), self.constant(f"{name}_zero", made.zero)
+        columns, scales = rounded_columns(weights * rounding.smoothing[:, None])
+        inverse = self.constant(f"{name}_smoothing", (1 / rounding.smoothing).astype(np.float32))
+        scale, zero = self.constant(f"{name}_scale", rounding.scale), self.constant(f"{name}_zero", rounding.zero)
         smooth = self.add("Mul", [name, inverse], f"{name}_smooth")
         levels = self.add("QuantizeLinear", [smooth, scale, zero], f"{name}_uint8")
         columns_name = self.constant(f"{matrix}_int8", columns)
@@ -235,12 +236,12 @@ class _Graph:
         self.add("MatMulIntegerToFloat", inputs if bias else inputs[:5], output, "com.microsoft")
 
     def keep_heads_together(self) -> None:
-        """Let attention read and write all heads of a token together, [b, s, k], without a transposed copy of each."""
-        made, users = {name: node for node in self.nodes for name in node.output}, _users(self.nodes)
+        """Let attention read and write all heads of a token together, [b, s, k], without transposed copies."""
+        makers, users = {name: node for node in self.nodes for name in node.output}, _users(self.nodes)
         nodes, replaced = list[Any](), set[str]()  # outputs that attention has now
         for node in self.nodes:
             attention = node.op_type == "Attention" and len(node.input) <= 4 and len(node.output) == 1
-            sources = [self.together(name, made) for name in node.input[:3]] if attention else [None]
+            sources = [self.together(name, makers) for name in node.input[:3]] if attention else [None]
             joined = _joined(node, users)
             if None in sources or joined is None or len(self.shape(joined)) != 3:
                 nodes += [] if replaced & {*node.output} else [node]
@@ -248,19 +249,21 @@ class _Graph:
             heads = {
                 f"{kind}_num_heads": self.shape(name)[1] for kind, name in zip(("q", "kv"), node.input, strict=False)
             }
-            settings = {one.name: self.onnx.helper.get_attribute_value(one) for one in node.attribute} | heads
+            settings = {
+                attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute
+            } | heads
             inputs = [*sources, *node.input[3:]]
             nodes.append(self.onnx.helper.make_node("Attention", inputs, [joined], joined, **settings))
             replaced.add(joined)
-        needed = {one.name for one in self.model.graph.output}
+        needed = {output.name for output in self.model.graph.output}
         for node in reversed(nodes):
             needed |= {*node.input} if needed & {*node.output} else set()
         self.nodes = [node for node in nodes if needed & {*node.output}]
 
-    def together(self, name: str, made: Mapping[str, Any]) -> str | None:
-        """Return the tensor [b, s, k] from which a tensor of heads [b, h, s, k / h] was made; None if there is none."""
-        turned = made.get(name)
-        split = made.get(turned.input[0]) if turned is not None and _swaps_heads(turned) else None
+    def together(self, name: str, makers: Mapping[str, Any]) -> str | None:
+        """Return the tensor [b, s, k] that a tensor of heads [b, h, s, k / h] splits; None if it splits no tensor."""
+        turned = makers.get(name)
+        split = makers.get(turned.input[0]) if turned is not None and _swaps_heads(turned) else None
         if split is None or split.op_type != "Reshape":
             return None
         whole, heads = self.shape(split.input[0]), self.shape(name)
@@ -269,8 +272,8 @@ class _Graph:
 
     def shape(self, name: str) -> list[int]:
         """Return the sizes of a tensor, 0 where they vary; [] if they are unknown."""
-        known = (one for one in self.model.graph.value_info if one.name == name)
-        return [size.dim_value for one in known for size in one.type.tensor_type.shape.dim]
+        known = (tensor for tensor in self.model.graph.value_info if tensor.name == name)
+        return [size.dim_value for tensor in known for size in tensor.type.tensor_type.shape.dim]
 
 
 def _users(nodes: Iterable[Any]) -> dict[str, list[Any]]:
@@ -283,7 +286,7 @@ def _users(nodes: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def _joined(node: Any, users: Mapping[str, list[Any]]) -> str | None:
-    """Return the tensor in which the heads that a node writes are together; None if anything else reads them."""
+    """Return the tensor that joins the heads that a node writes; None if any other node reads these heads."""
     output = str(node.output[0])
     for kind in ("Transpose", "Reshape"):
         readers = users.get(output, [])

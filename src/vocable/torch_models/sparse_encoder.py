@@ -43,8 +43,8 @@ from vocable.torch_models.token_weights import ONLY_ENCODES, weighs_tokens
 
 logger = logging.getLogger(__name__)
 
-MODULES_FILE = "modules.json"  # of a saved SparseEncoder
-QUERY_TABLE = "idf.json"  # of a plain checkpoint with looked-up queries
+MODULES_FILE = "modules.json"  # in the folder of a saved SparseEncoder
+QUERY_TABLE = "idf.json"  # in the folder of a plain checkpoint with looked-up queries
 
 
 @checked
@@ -58,9 +58,9 @@ def load_sparse_encoder(
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> SparseEncoder:
-    """Load a `SparseEncoder` by name; arguments and errors are those of `vocable.encoding.load.load`.
+    """Load a `SparseEncoder` by name; arguments and errors as in `vocable.encoding.load.load`.
 
-    A model with an output vocabulary other than its tokenizer's is logged (INFO).
+    An output vocabulary other than the tokenizer's is logged (INFO).
     """
     if pooling is not None:
         pooling_of(pooling)
@@ -82,7 +82,7 @@ def load_sparse_encoder(
         check_settings(name, transformer)
         transformer.tokenizer.padding_side = "right"  # padding in front would shift the positions of tokens
         if is_decoder(transformer.auto_model):
-            transformer.auto_model.config.use_cache = False  # keys and values that nobody asks for again
+            transformer.auto_model.config.use_cache = False  # keys and values that encoding does not need
     for transformer, module in splade_modules(model):
         if special_terms:
             setattr(transformer.auto_model.config, KEPT, True)
@@ -103,13 +103,13 @@ def load_sparse_encoder(
 
 
 def _query_table(place: str) -> Path | None:
-    """Return the weights of query tokens beside a plain checkpoint, as OpenSearch's first revisions have them."""
+    """Return the file of query token weights in the folder of a plain checkpoint, such as OpenSearch's first models."""
     plain = load_file_path(place, MODULES_FILE) is None
-    return Path(found) if plain and (found := load_file_path(place, QUERY_TABLE)) is not None else None
+    return Path(file) if plain and (file := load_file_path(place, QUERY_TABLE)) is not None else None
 
 
 def _token_values(table: Path, tokenizer: PreTrainedTokenizerBase) -> NDArray[np.float32]:
-    """Return the weight of each token, float32 [tokens]; tokens that are not in the table have none."""
+    """Return the weight of each token, float32 [tokens]; 0 for tokens that are not in the table."""
     values, ids = np.zeros(len(tokenizer), dtype=np.float32), tokenizer.get_vocab()
     try:
         for token, weight in json.loads(table.read_text(encoding="utf-8")).items():
@@ -125,10 +125,10 @@ def _by_lookup(model: SparseEncoder) -> SparseEncoder:
     from vocable.torch_models.inference_free import by_lookup  # its imports are slow, and few models need it
 
     weights = load_file(Path(locate(BY_LOOKUP), "query_weights.safetensors"))["weights"]
-    made = by_lookup(model, weights.float().numpy())
-    for transformer, _ in splade_modules(made):
-        transformer.auto_model.name_or_path = BY_LOOKUP  # by which an index finds its query encoder
-    return made.to(model.device).eval()
+    encoder = by_lookup(model, weights.float().numpy())
+    for transformer, _ in splade_modules(encoder):
+        transformer.auto_model.name_or_path = BY_LOOKUP  # the name by which an index finds its query encoder
+    return encoder.to(model.device).eval()
 
 
 def sparse_encoder(
@@ -137,7 +137,7 @@ def sparse_encoder(
     """Make a fused sparse encoder of a masked language model and its tokenizer, which are not copied."""
 
     class Opened(Transformer):
-        """Transformer over `mlm`; sentence-transformers only makes one from the name of a model."""
+        """Transformer over `mlm`; the constructor of sentence-transformers only takes the name of a model."""
 
         def _load_model(self, *args: Any, **settings: object) -> PreTrainedModel:
             return mlm
@@ -155,8 +155,8 @@ def sparse_encoder(
 def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, object] | None = None) -> None:
     """Write `model` to the folder `output`, atomically, with a model card if it has two roles.
 
-    `settings` made it; they are stored for `core.storage.finished`. Raises `ModelError` for weights that are not
-    finite.
+    `settings` decide the result and are stored for `core.storage.finished`. Raises `ModelError` for weights that are
+    not finite.
     """
     check_finite(str(output), model)
     with replacing_folder(output, settings) as folder:
@@ -164,7 +164,7 @@ def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, 
 
 
 def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
-    """Load the stock model of a place; with an output vocabulary, its transformer is our class."""
+    """Load the stock model of a place; its transformer is an `OutputVocabularyTransformer` if it has other terms."""
     dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
     own_terms = load_file_path(place, TERMS_FILE) is not None
     saved = load_file_path(place, SAVED_AS) is not None or any(Path(place).glob("*_SpladePooling"))
@@ -180,7 +180,7 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
     saved_as, kind = load_file_path(place, SAVED_AS), "SentenceTransformer"
     if saved_as is not None:
         kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
-    if kind != "SparseEncoder":  # sentence-transformers would convert it without a word
+    if kind != "SparseEncoder":  # sentence-transformers would convert it without a warning
         raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
     modules = json.loads(_saved_file(place, MODULES_FILE).read_text(encoding="utf-8"))
     folders = [module["path"] for module in modules]
@@ -199,9 +199,9 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
 
 def _saved_file(place: str, file: str) -> Path:
     """Return the path of a file that every saved sparse encoder has."""
-    if (found := load_file_path(place, file)) is None:
+    if (path := load_file_path(place, file)) is None:
         raise ModelError(f"{place}: {file} is missing: save or copy the model again, with all of its files")
-    return Path(found)
+    return Path(path)
 
 
 def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> PreTrainedModel:

@@ -1,6 +1,6 @@
-"""Special terms: special and unused tokens, and columns of the head without a token, which no vector has.
+"""Special terms, which vectors do not have: special and unused tokens, and columns of the head without a token.
 
-Their output bias is so low that no logit is ever above zero, in this toolkit, in an exported graph and in stock
+Their output bias is so low that their logits are never above zero, in this toolkit, in an exported graph and in stock
 sentence-transformers alike. A model with `special_terms: true` in its configuration keeps them.
 
 Letters: v output terms.
@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from vocable.encoding.tokens import special_columns_of, special_ids
 from vocable.torch_models.output_vocabulary import output_layer, output_vocabulary
 
-KEPT = "special_terms"  # in a model's configuration
+KEPT = "special_terms"  # key in a model's configuration
 NEVER = -8192.0  # a bias below all logits, the same number in float32, float16 and bfloat16
 
 

@@ -1,4 +1,4 @@
-"""Models that weigh a text's own tokens, without expansion: the sparse side of BGE-M3 (Chen et al. 2024, eq. 3).
+"""Models that weigh the tokens of a text, without expansion: the sparse side of BGE-M3 (Chen et al. 2024, eq. 3).
 
 A token has the weight ReLU(w . h + c) of its last hidden state h, and a term the largest weight of its tokens. The
 dense side, from the same pass, is the unit vector of the first token's state. w and c lie in `sparse_linear.pt`.
@@ -30,7 +30,7 @@ from vocable.torch_models.opening import open_model
 from vocable.torch_models.special_terms import special_tokens
 from vocable.torch_models.torch_model import HostTokenization, TorchEncoder, TorchModel, in_dtype
 
-TOKEN_HEAD = "sparse_linear.pt"  # in the folder of a model, beside its encoder
+TOKEN_HEAD = "sparse_linear.pt"  # in the folder of a model
 ONLY_ENCODES = (
     f"the model weighs the tokens of a text, without expansion (BGE-M3's {TOKEN_HEAD}): it encodes, indexes and "
     "searches, and has no output layer to inspect, adapt, train or export"
@@ -55,7 +55,7 @@ class TokenWeights(nn.Module):
 
 
 class TokenWeightModel(TorchModel):
-    """A model that weighs a text's own tokens. It only encodes."""
+    """A model that weighs the tokens of a text. It only encodes."""
 
     refusal = ONLY_ENCODES
 
@@ -94,9 +94,9 @@ class TokenWeightModel(TorchModel):
         return special_tokens(self._tokenizer, self._size)
 
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
-        made = TorchEncoder(TokenWeightModel(in_dtype(self.sparse_encoder, dtype), self.name), role, max_length)
-        made.settings = made.settings._replace(dimensions=self.dimensions)
-        return made
+        encoder = TorchEncoder(TokenWeightModel(in_dtype(self.sparse_encoder, dtype), self.name), role, max_length)
+        encoder.settings = encoder.settings._replace(dimensions=self.dimensions)
+        return encoder
 
 
 def weighs_tokens(place: str) -> bool:
@@ -115,7 +115,7 @@ def load_token_weights(name: str | Path, device: str | None = None) -> TokenWeig
         transformer = Transformer(
             place, model_kwargs={"dtype": "float32"} | trust, processor_kwargs=trust, config_kwargs=trust
         )
-        transformer.tokenizer.padding_side = "right"  # the first token is that of the dense vector
+        transformer.tokenizer.padding_side = "right"  # the first token gives the dense vector
         config = transformer.auto_model.config
         head = TokenWeights(_head(Path(str(load_file_path(place, TOKEN_HEAD))), config.hidden_size), config.vocab_size)
         return SparseEncoder(modules=[transformer, head], device=device).eval()
@@ -124,18 +124,18 @@ def load_token_weights(name: str | Path, device: str | None = None) -> TokenWeig
 
 
 def _head(path: Path, d: int) -> nn.Linear:
-    """Read the head, which is stored as a pickle, by PyTorch's reader of tensors alone, which runs no code."""
+    """Read the head, which is stored as a pickle, with PyTorch's reader that takes only tensors and runs no code."""
     try:
         state = torch.load(regular(path), map_location="cpu", weights_only=True)
-        found = {key: state[key].float() for key in ("weight", "bias")}
-    except Exception as error:  # of any type, for a file that is damaged or has anything but tensors
+        tensors = {key: state[key].float() for key in ("weight", "bias")}
+    except Exception as error:  # any type of error, for a file that is damaged or has anything but tensors
         reason = "its head is damaged, or has more than the tensors weight and bias"
         if isinstance(error, OSError):
             reason = f"its head cannot be read ({error.strerror})"
         raise ModelError(f"{path}: {reason}") from error
-    shapes = [list(part.shape) for part in found.values()]
+    shapes = [list(part.shape) for part in tensors.values()]
     if shapes != [[1, d], [1]]:
         raise ModelError(f"{path}: weight and bias have the shapes {shapes}, config.json needs [[1, {d}], [1]]")
     head = nn.Linear(d, 1)
-    head.load_state_dict(found)
+    head.load_state_dict(tensors)
     return head

@@ -55,7 +55,7 @@ from vocable.torch_models.fuse import fused, main_transformer, splade_modules
 from vocable.torch_models.output_vocabulary import output_terms, output_vocabulary
 from vocable.torch_models.special_terms import keeps_special_terms, special_columns, special_tokens
 
-# Tokens of a batch, padding included: on a CPU a batch should stay in the cache, a GPU should be filled.
+# Tokens of a batch, padding included: a batch should stay in the cache of a CPU, and should fill a GPU.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 
 
@@ -92,8 +92,8 @@ class TorchModel(EncodingModel):
 
     @property
     def dimensions(self) -> int | None:
-        found = {_dimensions(self.sparse_encoder, role) for role in get_args(Role)}
-        return found.pop() if len(found) == 1 else None
+        sizes = {_dimensions(self.sparse_encoder, role) for role in get_args(Role)}
+        return sizes.pop() if len(sizes) == 1 else None
 
     @cached_property  # 24 ms for 30,522 terms
     def terms(self) -> list[str]:
@@ -137,7 +137,7 @@ def _settings(model: SparseEncoder, role: Role, max_length: int | None) -> RoleS
 
 
 def _dimensions(model: SparseEncoder, role: Role) -> int | None:
-    """Return the dimensions of the dense vectors of a role; a table and a stock head give none."""
+    """Return the dimensions of the dense vectors of a role; None for a table and for a stock head."""
     encoded = isinstance(route(model, role)[0], Transformer) and fused(model)
     return dense_dimensions(role_config(model, role)) if encoded else None
 
@@ -156,7 +156,7 @@ class TorchEncoder(RoleEncoder):
     def __init__(self, model: TorchModel, role: Role, max_length: int | None) -> None:
         self.model, modules = model, route(model.sparse_encoder, role)
         self.settings = _settings(model.sparse_encoder, role, max_length)
-        poolings = [str(one.pooling_strategy) for one in modules if hasattr(one, "pooling_strategy")]
+        poolings = [str(module.pooling_strategy) for module in modules if hasattr(module, "pooling_strategy")]
         self.pooling = poolings[0] if poolings else "static"
         self._tokenizer: Any = getattr(modules[0], "tokenizer", None)
         self.tokenization = HostTokenization(self._tokenizer) if isinstance(modules[0], Transformer) else None
@@ -168,7 +168,7 @@ class TorchEncoder(RoleEncoder):
 
     @property
     def threads(self) -> int:
-        """The threads of PyTorch on a CPU, one on a GPU."""
+        """The number of PyTorch's threads on a CPU, and 1 on a GPU."""
         return torch.get_num_threads() if self.model.device == "cpu" else 1
 
     @contextmanager
@@ -200,24 +200,24 @@ class TorchEncoder(RoleEncoder):
     ) -> EncodedTexts:
         if self.tokenization is not None and not all(ids):  # without special tokens, an empty text has no token
             return self._encode_some(texts, ids, prompt, side)
-        made = self.model.sparse_encoder(self.features(texts, prompt, side), task=self.settings.role)
-        pooled = made.get("sparse_embedding", made["sentence_embedding"])  # the first where dense vectors are joined
-        dense = made.get("dense_embedding")
+        features = self.model.sparse_encoder(self.features(texts, prompt, side), task=self.settings.role)
+        pooled = features.get("sparse_embedding", features["sentence_embedding"])  # see JOINED
+        dense = features.get("dense_embedding")
         if self._silenced is not None:
             pooled = pooled.index_fill(1, self._silenced.to(pooled.device), 0)
         return EncodedTexts(_to_csr(pooled), None if dense is None else dense.cpu().numpy())
 
     def _encode_some(self, texts: Sequence[str], ids: Sequence[Sequence[int]], *how: Any) -> EncodedTexts:
-        """Encode the texts with tokens; the others have zeros."""
-        kept, d = [i for i, some in enumerate(ids) if some], self.settings.dimensions
+        """Encode the texts with tokens; other texts get zeros."""
+        kept, d = [i for i, tokens in enumerate(ids) if tokens], self.settings.dimensions
         counts = np.zeros(len(texts), dtype=np.int32)
         dense = None if d is None else np.zeros((len(texts), d), dtype=np.float32)
         sparse = csr_array((0, len(self.model.terms)), dtype=np.float32)
         if kept:
-            sparse, found = self.encode([texts[i] for i in kept], [ids[i] for i in kept], *how)
+            sparse, dense_rows = self.encode([texts[i] for i in kept], [ids[i] for i in kept], *how)
             counts[kept] = np.diff(sparse.indptr)
             if dense is not None:
-                dense[kept] = found
+                dense[kept] = dense_rows
         indptr = np.append(0, counts.cumsum()).astype(np.int32)
         rows = csr_array((sparse.data, sparse.indices, indptr), shape=(len(texts), sparse.shape[1]))
         return EncodedTexts(rows, dense)
@@ -232,8 +232,8 @@ class HostTokenization(Tokenization):
 
     @property
     def backend(self) -> Tokenizer:
-        found: Tokenizer = backend_of(self.tokenizer)
-        return found
+        tokenizer: Tokenizer = backend_of(self.tokenizer)
+        return tokenizer
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
@@ -294,7 +294,7 @@ def _weights_digest(model: nn.Module, number_type: str) -> str:
 
 
 def _modules_read(modules: Sequence[Any]) -> dict[str, Any]:
-    """Return what modules and their tokenizers are configured with."""
+    """Return the settings of modules and their tokenizers."""
     parts = dict[str, Any]()
     for module in modules:
         if isinstance(module, Transformer):
@@ -307,7 +307,7 @@ def _modules_read(modules: Sequence[Any]) -> dict[str, Any]:
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:
-    """Return the digest of a tokenizer of transformers; of one in Python, of its vocabulary and settings."""
+    """Return the digest of a tokenizer of transformers; for a tokenizer in Python, of its vocabulary and settings."""
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
         return tokenizer_digest(backend)
     content = sorted(tokenizer.get_vocab().items()), sorted(map(str, tokenizer.init_kwargs.items()))
@@ -315,13 +315,13 @@ def _tokenizer_digest(tokenizer: Any) -> str:
 
 
 def in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
-    """Return the model itself, or a copy in another type, as casting back and forth would lose precision."""
+    """Return the model itself, or a copy in another type, because casting back and forth would lose precision."""
     wanted = torch.bfloat16 if in_bfloat16(dtype, model.device) else torch.float32
-    made = model if model.dtype == wanted else copy.deepcopy(model).to(wanted)
+    converted = model if model.dtype == wanted else copy.deepcopy(model).to(wanted)
     if wanted == torch.bfloat16:
-        for transformer, _ in splade_modules(made):
+        for transformer, _ in splade_modules(converted):
             use_few_shapes(transformer.auto_model)
-    return made.eval()
+    return converted.eval()
 
 
 def _to_csr(pooled: Tensor) -> csr_array:

@@ -1,8 +1,9 @@
 """The head without logits on CUDA: the functions of `head.py` with Triton's kernels.
 
-Forward, one kernel multiplies, takes the maximum and remembers the winning token. Backward, a logit that won is an
-entry of a sparse matrix C, tokens by terms, and the gradients are C W and C^T H: every row of either is a weighted sum
-of the rows that its entries name. The entries are sorted, and one program sums one row, without atomic additions.
+In the forward pass, a kernel multiplies, takes the maximum and remembers the winning token. In the backward pass, a
+logit that won is an entry of a sparse matrix C, tokens by terms, and the gradients are C W and C^T H: every row of a
+gradient is a weighted sum of the rows that its entries name. The entries are sorted, and each program sums a row,
+without atomic additions.
 
 Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
 """
@@ -23,9 +24,9 @@ from vocable.options import Activation
 from vocable.torch_models.pooling import activate, blocks, slope_at_output
 from vocable.torch_models.triton_kernels import credit_kernel, gather_kernel, max_kernel, sum_kernel
 
-CHUNK_TOKENS = 1024  # at least, of a program's texts: few tiles are half empty
-# Share of the logits with a gradient above which a block of C at a time is written out and multiplied, as sum pooling
-# always needs it: at the start of training most terms are active. Gathering a row moves d numbers an entry, a product
+CHUNK_TOKENS = 1024  # least tokens of a program's texts, so that few tiles are half empty
+# If a larger share of the logits has a gradient, C is written out block by block and multiplied, which sum pooling
+# always needs: at the start of training most terms are active. Gathering a row moves d numbers an entry, a product
 # takes 2 d operations a logit, so gathering wins below 2 x bytes a second / (bytes of a number x operations a second).
 # 4 TB/s and 600 TFLOP/s in 16 bits would give 1/150; not yet measured on a device.
 DENSE_SHARE = 1 / 128
@@ -100,13 +101,13 @@ class SumPool(torch.autograd.Function):
         return *_multiplied(hidden, weight, block_of, ctx.needs_input_grad[:2]), grad_bias, None, None
 
 
-TRITON_REDUCTIONS: dict[str, object] = {"max": MaxPool, "sum": SumPool}  # the others are computed in torch
+TRITON_REDUCTIONS: dict[str, object] = {"max": MaxPool, "sum": SumPool}  # torch computes the other reductions
 
 
 def largest_logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int], winners: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the largest logits [b, v] float32 and, with `winners`, the first token of each, [b, v] int32."""
+    """Return the largest logits [b, v] float32 and, with `winners`, the first token that has each, [b, v] int32."""
     hidden, weight = hidden.contiguous(), weight.contiguous()
     starts, chunks, longest = _texts(offsets, hidden.device)
     b, v = len(offsets) - 1, len(weight)
@@ -205,7 +206,7 @@ def _texts(offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor
 
 
 def _on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
-    """Copy numbers to the device as int32, without waiting for its other work."""
+    """Copy numbers to the device as int32, without waiting for the device's other work."""
     host = torch.tensor(list(numbers), dtype=torch.int32)
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
@@ -227,5 +228,5 @@ def _precision() -> str:
 
 
 def _on(tensor: Tensor) -> Any:
-    """Make the tensor's device the current one, on which kernels start."""
+    """Make the tensor's device the current device, where kernels start."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()

@@ -1,10 +1,10 @@
 """The Triton kernels of `triton.py`: pooled logits, the credit of sum pooling, and sums of gathered rows.
 
-The product is taken terms first, [terms, tokens]: pooling then runs along the second axis, most of which a thread has
-in its own registers; with tokens first every term would be reduced across all warps. A program owns some consecutive
-texts (a chunk) and a block of terms, and runs through the chunk's tokens a tile at a time, wherever texts begin or end:
-short texts share tiles. No two programs write to one place, so nothing is atomic, and for one shape of tiles every
-sum has one order.
+The product has the terms first, [terms, tokens]: pooling then runs along the second axis, and each thread has most of
+that axis in its registers. With tokens first, every term would be reduced across all warps. A program owns some
+consecutive texts (a chunk) and a block of terms, and runs through the chunk's tokens a tile at a time, wherever texts
+begin or end: short texts share tiles. Two programs never write to the same place, so that atomic operations are not
+needed, and for a given shape of tiles every sum has a fixed order.
 
 Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
 """
@@ -26,7 +26,7 @@ def _larger(x, y):
 INTERPRETED = tl.constexpr(not isinstance(_larger, triton.JITFunction))
 
 # BLOCK_V, BLOCK_S, warps, stages. The widest tiles read the fewest bytes an operation and give a thread 128 sums, which
-# leaves registers for a maximum but not for a logarithm. Triton passes over what does not fit in shared memory.
+# leaves registers for a maximum but not for a logarithm. Triton skips tiles that do not fit in shared memory.
 TILES = [
     (128, 256, 8, 3), (128, 256, 8, 4), (256, 128, 8, 3), (128, 128, 8, 4), (64, 128, 4, 3),
     (128, 64, 4, 4), (64, 64, 4, 3), (128, 32, 4, 4), (64, 32, 4, 4),
@@ -97,7 +97,7 @@ def _logits(
 
 @triton.jit
 def _row_max(x):
-    """Return the maximum of every row, or NaN in a row with one, which `tl.max` ignores."""
+    """Return the maximum of every row, or NaN for a row with a NaN, which `tl.max` ignores."""
     if INTERPRETED:
         broken = tl.max((x != x).to(tl.int32), axis=1) > 0
         return tl.where(broken, float("nan"), tl.max(tl.where(x != x, float("-inf"), x), axis=1))

@@ -1,4 +1,4 @@
-"""Admonitions and tabs of MkDocs, and alerts of GitHub, as quotes, which Markdown knows.
+"""Conversion of MkDocs admonitions and tabs, and of GitHub alerts, to quotes, which Markdown knows.
 
 !!! note "Before you begin"        > Before you begin
     Charge the battery.       ->   > Charge the battery.
@@ -13,7 +13,7 @@ from vocable.data.pages.blocks import MOST_NESTED
 
 CONTENT_INDENT = " " * 4
 START = re.compile(r"^[ \t]*(?:!!!|\?\?\?|===|>[ ]?\[!)", re.MULTILINE)
-# !!! note "Title", ??? tip, === "Tab"; the kind alone says how it looks, like the name of a directive.
+# !!! note "Title", ??? tip, === "Tab"; the kind only selects a style, like the name of a directive.
 ADMONITION = re.compile(
     r"""(?P<indent>[ ]*)(?:(?:!!!|\?\?\?\+?)[ ]?\w[\w -]*(?:"(?P<title>.*)")?|===[+!]?[ ]+"(?P<tab>.*)")"""
 )
@@ -31,33 +31,34 @@ def quoted(text: str) -> str:
 
 
 def _quoted(lines: Sequence[str], depth: int = 0) -> list[str]:
-    found, fence, at = list[str](), "", 0
+    result, fence, at = list[str](), "", 0
     while at < len(lines) and depth < MOST_NESTED:
         line, end = lines[at].rstrip(), at + 1
         fence = _fence(line, fence)
         if not fence and (start := ADMONITION.fullmatch(line)) and (end := _end(lines, at, start["indent"])) > at + 1:
             indent = len(start["indent"])
-            content = _quoted([one[indent + len(CONTENT_INDENT) :] for one in lines[at + 1 : end]], depth + 1)
-            found += [f"{start['indent']}> {one}".rstrip() for one in (start["title"] or start["tab"] or "", *content)]
+            content = _quoted([inner[indent + len(CONTENT_INDENT) :] for inner in lines[at + 1 : end]], depth + 1)
+            title = start["title"] or start["tab"] or ""
+            result += [f"{start['indent']}> {inner}".rstrip() for inner in (title, *content)]
         else:
-            found.append(">" if not fence and ALERT.fullmatch(line) else lines[at])
+            result.append(">" if not fence and ALERT.fullmatch(line) else lines[at])
         at = end
-    return [*found, *lines[at:]]
+    return [*result, *lines[at:]]
 
 
 def _fence(line: str, open_mark: str) -> str:
-    """Return the mark of the block of code that is open after a line, "" if none is."""
-    found = FENCE.fullmatch(line)
-    if found is None:
+    """Return the mark of the block of code that is open after a line, or "" outside code."""
+    fence = FENCE.fullmatch(line)
+    if fence is None:
         return open_mark
     if not open_mark:
-        return found["mark"]
-    closes = found["mark"].startswith(open_mark) and not found["info"].strip()
+        return fence["mark"]
+    closes = fence["mark"].startswith(open_mark) and not fence["info"].strip()
     return "" if closes else open_mark
 
 
 def _end(lines: Sequence[str], at: int, indent: str) -> int:
-    """Return the end of the lines that are indented below a line, without blank ones at the end."""
+    """Return the end of the lines that are indented below a line, without final blank lines."""
     end = last = at + 1
     while end < len(lines) and (not lines[end].strip() or lines[end].startswith(indent + CONTENT_INDENT)):
         end += 1

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from vocable.data.records import MalformedError
 
-MOST_NESTED = 20  # blocks in blocks; deeper ones are plain text
+MOST_NESTED = 20  # levels of nested blocks; deeper blocks are plain text
 
 
 class PageError(MalformedError):
-    """A file is no page that can be read; `line` is the line in the file."""
+    """A file cannot be read as a page; `line` is the line in the file."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -24,10 +24,10 @@ class Block(NamedTuple):
     """A heading, a paragraph, a list, a table or code, as text.
 
     Args:
-        text: without markup; blocks without text are left out of pages.
+        text: its text without markup; pages omit blocks without text.
         line: its first line in the file, counted from 1.
-        level: of a heading, from 1; 0 for other blocks.
-        anchor: of a heading, if the page sets it.
+        level: the level of a heading, from 1; 0 for other blocks.
+        anchor: the anchor of a heading, if the page sets it.
     """
 
     text: str
@@ -37,14 +37,14 @@ class Block(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """A message about a line that is read otherwise than it seems to be meant."""
+    """A message about a line that is probably not read as its author meant it."""
 
     message: str
     line: int
 
 
 class Page(NamedTuple):
-    """The blocks of a page in order, its title besides its headings, and further fields."""
+    """The blocks of a page in order, its title if it has one apart from the headings, and further fields."""
 
     blocks: list[Block]
     title: str = ""
@@ -53,7 +53,7 @@ class Page(NamedTuple):
 
 
 class Anchors:
-    """Anchors of the headings of a page as GitHub makes them, each once.
+    """The anchors of the headings of a page as GitHub makes them, all different.
 
     >>> anchors = Anchors()
     >>> [anchors.of(heading) for heading in ("What's new?", "Whats new", "C++ & C", "Whats new")]
@@ -63,9 +63,9 @@ class Anchors:
     def __init__(self) -> None:
         self._uses: dict[str, int] = {}
 
-    def of(self, heading: str, own: str = "") -> str:
-        """Return the next anchor of a heading, or of its `own` anchor."""
-        base = re.sub(r"\s+", "-", own.strip()) or "".join(filter(_stays, heading.lower())).replace(" ", "-")
+    def of(self, heading: str, explicit: str = "") -> str:
+        """Return an unused anchor made from a heading, or from the `explicit` anchor that the page sets."""
+        base = re.sub(r"\s+", "-", explicit.strip()) or "".join(filter(_stays, heading.lower())).replace(" ", "-")
         anchor = base
         while anchor in self._uses:
             self._uses[base] += 1

@@ -15,7 +15,7 @@ FRONT_MATTER = re.compile(
     re.DOTALL,
 )
 MOST_FIELDS = 16_000  # characters of front matter, which each document of a page has as fields
-TOML_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")  # in a message of tomllib
+TOML_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")  # ends a message of tomllib
 
 
 class _Loader(yaml.SafeLoader):  # the loader of libyaml may overflow the stack
@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):  # the loader of libyaml may overflow the stack
 
 
 class FrontMatter(NamedTuple):
-    """The fields at the start of a text, the text after them, its first line, and a remark on fields with a fault."""
+    """The fields at the start of a text, the text after them, its first line, and a remark on faulty fields."""
 
     fields: dict[str, object]
     text: str
@@ -39,31 +39,31 @@ class FrontMatter(NamedTuple):
 def front_matter(text: str) -> FrontMatter:
     """Divide a text into its front matter and the rest.
 
-    Lines between two rulers that are no mapping belong to the text. Front matter with a fault does, too: only the
-    rulers become blank lines, because the second one would make a heading of the last line above it.
+    Lines between two rulers that are not a mapping belong to the text. So does faulty front matter, but its rulers
+    become blank lines: the second ruler would turn the line above it into a heading.
 
     >>> front_matter("---\\ntags: [a, b]\\n---\\n# Text")
     FrontMatter(fields={'tags': ['a', 'b']}, text='# Text', line=4, remark=None)
     >>> front_matter("---\\ntags: [a\\n---\\n# Text").text
     '\\ntags: [a\\n\\n# Text'
     """
-    found = FRONT_MATTER.match(text)
-    if found is None:
+    match = FRONT_MATTER.match(text)
+    if match is None:
         return FrontMatter({}, text)
-    inner = found["fields"] or found["toml"] or ""
+    inner = match["fields"] or match["toml"] or ""
     if len(inner) > MOST_FIELDS:
         values: dict[str, object] | Remark | None = Remark(f"front matter has more than {MOST_FIELDS:,} characters", 1)
     else:
-        values = _yaml(inner) if found["yaml"] else _toml(inner)
+        values = _yaml(inner) if match["yaml"] else _toml(inner)
     if isinstance(values, Remark):
-        return FrontMatter({}, f"\n{inner}\n{text[found.end() :]}", 1, values)
+        return FrontMatter({}, f"\n{inner}\n{text[match.end() :]}", 1, values)
     if values is None:
         return FrontMatter({}, text)
-    return FrontMatter(values, text[found.end() :], text.count("\n", 0, found.end()) + 1)
+    return FrontMatter(values, text[match.end() :], text.count("\n", 0, match.end()) + 1)
 
 
 def _yaml(text: str) -> dict[str, object] | Remark | None:
-    """Return the fields of a text in YAML, a remark about a fault, or None if it is no mapping."""
+    """Return the fields of a text in YAML, a remark about a fault, or None if it is not a mapping."""
     try:
         values = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:

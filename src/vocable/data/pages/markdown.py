@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 OWN_ANCHOR = re.compile(r"\s*\{:?\s*#([\w.:-]+)[^{}]*\}\s*$")  # ## Heading {#anchor}, of MkDocs and Pandoc
-NESTING = 100  # quotes and lists in each other; markdown-it leaves out what is deeper
+NESTING = 100  # levels of quotes and lists; markdown-it drops deeper text
 CODE_TOKENS = ("fence", "code_block")
 MOST_BRACKETS = 16  # open at once in a paragraph with links; markdown-it's time grows with them
 BRACKET = re.compile(r"[\[\]]")
-PLAIN = "plain"  # type of tokens that are text as they stand
-BOX = re.compile(r"\[[ xX]\]\s+")  # before a task of a list
+PLAIN = "plain"  # type of tokens whose text has no markup
+BOX = re.compile(r"\[[ xX]\]\s+")  # precedes a task of a list
 
 
 @cache
@@ -36,7 +36,7 @@ def _parser() -> MarkdownIt:
 
 
 def _keep_plain(state: StateCore) -> None:
-    """Make plain text of paragraphs in which many brackets are open at once."""
+    """Mark paragraphs with too many brackets open at once as plain text."""
     for token in state.tokens:
         depth = deepest = 0
         for bracket in BRACKET.findall(token.content) if token.type == "inline" else ():
@@ -47,7 +47,7 @@ def _keep_plain(state: StateCore) -> None:
 
 
 def markdown_page(text: str) -> Page:
-    """Return the page of a Markdown text with its front matter, of which a title is the page's."""
+    """Return the page of a Markdown text, with the fields and the title of its front matter."""
     fields, rest, line, remark = front_matter(text)
     blocks = [block for block in _blocks(_parser().parse(quoted(rest)), line) if block.text]
     title = fields.get("title")
@@ -56,7 +56,7 @@ def markdown_page(text: str) -> Page:
 
 
 def _blocks(tokens: Sequence[Token], first_line: int) -> Iterator[Block]:
-    """Yield the blocks of the tokens at the top; those nested in one are its text."""
+    """Yield a block for each token at the top; nested tokens are its text."""
     at = 0
     while at < len(tokens):
         token, end = tokens[at], at + 1
@@ -67,8 +67,8 @@ def _blocks(tokens: Sequence[Token], first_line: int) -> Iterator[Block]:
         line = first_line + (token.map[0] if token.map else 0)
         if token.type == "heading_open":
             heading, anchor = " ".join(_inline(tokens[at + 1]).split()), ""
-            if own := OWN_ANCHOR.search(heading):
-                heading, anchor = heading[: own.start()], own[1]
+            if anchor_mark := OWN_ANCHOR.search(heading):
+                heading, anchor = heading[: anchor_mark.start()], anchor_mark[1]
             yield Block(heading, line, int(token.tag[1:]), anchor)
         elif token.type == "html_block":
             yield from (block._replace(line=line + block.line - 1) for block in web_page(token.content).blocks)
@@ -78,7 +78,7 @@ def _blocks(tokens: Sequence[Token], first_line: int) -> Iterator[Block]:
 
 
 def _lines(tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield the lines of a block's tokens; items of lists have their marks, cells bars between them."""
+    """Yield the lines of a block's tokens; list items keep their marks, and bars separate cells."""
     indents, marks, cells = list[str](), list[str](), list[str]()
     for token in tokens:
         if token.type in ("bullet_list_open", "ordered_list_open"):
@@ -114,11 +114,11 @@ def _text(token: Token) -> str:
 
 
 def _inline(token: Token) -> str:
-    """Return the text of inline Markdown: of links their text, of images their description, of HTML nothing."""
-    found = token.content if token.type == PLAIN else ""
+    """Return the text of inline Markdown: links give their text, images their description, HTML tags nothing."""
+    text = token.content if token.type == PLAIN else ""
     for child in token.children or ():
         if child.type in ("text", "code_inline", "image", "text_special"):
-            found += child.content
+            text += child.content
         elif child.type in ("softbreak", "hardbreak"):
-            found += "\n"
-    return found
+            text += "\n"
+    return text

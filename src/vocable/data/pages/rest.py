@@ -9,7 +9,7 @@ from textwrap import dedent
 from vocable.data.pages.blocks import MOST_NESTED, Block, Page
 
 ADORNMENT = re.compile(r"([!-/:-@[-`{-~])\1+[ \t]*")
-TABLE_RULE = re.compile(r"[ \t]*[-=+|][-=+| \t]*")  # of tables
+TABLE_RULE = re.compile(r"[ \t]*[-=+|][-=+| \t]*")
 DIRECTIVE = re.compile(r"\.\. (?:\|[^|]+\| )?([\w:+.-]+)::(?:[ \t]+(.*))?")
 EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)")
 FOOTNOTE = re.compile(r"\.\. \[([^\]]+)\](?:[ \t]+|$)")
@@ -41,7 +41,10 @@ def rest_page(text: str) -> Page:
 
 
 def _blocks(lines: list[str], first: int, styles: list[str] | None, depth: int = 0) -> Iterator[Block]:
-    """Yield the blocks of lines that begin at line `first`; titles are read where there are `styles`, those so far."""
+    """Yield the blocks of lines that begin at line `first`.
+
+    `styles` collects the styles of titles in the order of their levels; with None, titles are not recognized.
+    """
     at = 0
     if depth > MOST_NESTED:
         yield Block("\n".join(lines), first)
@@ -75,7 +78,7 @@ def _blocks(lines: list[str], first: int, styles: list[str] | None, depth: int =
 
 
 def _title(lines: list[str], at: int) -> tuple[str, str, int] | None:
-    """Return the text, style and number of lines of a title that begins at a line; None if none does."""
+    """Return the text, style and number of lines of a title that begins at a line, or None."""
     if at + 2 < len(lines) and ADORNMENT.fullmatch(lines[at]) and lines[at + 1].strip():
         over, text, under = lines[at].rstrip(), lines[at + 1].strip(), lines[at + 2].rstrip()
         if over == under and not ADORNMENT.fullmatch(lines[at + 1]):
@@ -88,7 +91,7 @@ def _title(lines: list[str], at: int) -> tuple[str, str, int] | None:
 
 
 def _indented_end(lines: list[str], at: int) -> int:
-    """Return the end of the lines from `at` that are indented or blank, without blank ones at the end."""
+    """Return the end of the indented or blank lines from `at`, without final blank lines."""
     end = last = at
     while end < len(lines) and (not lines[end].strip() or lines[end][0] == " "):
         end += 1
@@ -114,12 +117,12 @@ def _paragraph(lines: list[str], first: int) -> Iterator[Block]:
 
 
 def _explicit(lines: list[str], first: int, depth: int) -> Iterator[Block]:
-    """Yield the blocks of a directive or footnote; comments, targets and directives for the layout have none."""
+    """Yield the blocks of a directive or footnote; skip comments, targets and directives for the layout."""
     if footnote := FOOTNOTE.match(lines[0]):
         yield Block(inline(" ".join([lines[0][footnote.end() :], *map(str.strip, lines[1:])])), first)
-    if (found := DIRECTIVE.match(lines[0])) is None or found[1].lower() in SILENT_DIRECTIVES:
+    if (directive := DIRECTIVE.match(lines[0])) is None or directive[1].lower() in SILENT_DIRECTIVES:
         return
-    name, argument, at = found[1].lower(), (found[2] or "").strip(), 1
+    name, argument, at = directive[1].lower(), (directive[2] or "").strip(), 1
     options = dict[str, str]()
     while at < len(lines) and lines[at].strip():  # up to a blank line: options, or more of the argument
         if option := DIRECTIVE_OPTION.fullmatch(lines[at].strip()):
@@ -145,13 +148,13 @@ def inline(text: str) -> str:
     'See json.dumps, the docs and x, not name.'
     """
 
-    def plain(found: re.Match[str]) -> str:
-        if found["text"] is not None:
-            name, _, target = found["text"].rpartition("<") if found["text"].endswith(">") else (found["text"], "", "")
-            document = f"{found['role'].upper()} " if found["role"] in ("pep", "rfc") else ""
+    def plain(match: re.Match[str]) -> str:
+        if match["text"] is not None:
+            name, _, target = match["text"].rpartition("<") if match["text"].endswith(">") else (match["text"], "", "")
+            document = f"{match['role'].upper()} " if match["role"] in ("pep", "rfc") else ""
             return document + (name.strip() or target.removesuffix(">")).lstrip("~!")
         return next(
-            (found[name] for name in ("code", "bold", "name", "reference", "escaped") if found[name] is not None), ""
+            (match[name] for name in ("code", "bold", "name", "reference", "escaped") if match[name] is not None), ""
         )
 
     return INLINE.sub(plain, text)

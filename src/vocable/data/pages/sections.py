@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from vocable.data.pages.blocks import Anchors, Block, Page
 
-FEW_WORDS = 60  # words of a section that is merged with its neighbours, and of merged ones that are enough
+FEW_WORDS = 60  # sections with fewer words are merged with neighbours until the group has that many
 MOST_WORDS = 250  # most words of a document
-MOST_HEADING = 1000  # characters of a heading in titles and paths, which each part of a large section has
+MOST_HEADING = 1000  # most characters of a heading in titles and paths, which each part of a large section repeats
 RUN = 30  # most characters of a word
 IDEOGRAPHS = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]{{1,{RUN}}}")
@@ -27,15 +27,15 @@ BETWEEN = " > "  # headings of a path
 
 
 class Part(NamedTuple):
-    """A section, several small ones, or a part of a large one.
+    """A section, several small sections, or a part of a large section.
 
     Args:
-        anchor: of its first heading; None before the first heading.
-        number: of the part of a large section, from 1.
+        anchor: the anchor of its first heading; None before the first heading.
+        number: the number of the part of a large section, from 1.
         title: its first heading.
-        path: the headings on the way there, the last one included.
-        text: what follows the first heading.
-        line: of its first block, counted from 1.
+        path: the headings above it and its first heading, from the top.
+        text: the text after the first heading.
+        line: the line of its first block, counted from 1.
     """
 
     anchor: str | None
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 @dataclass
 class _Section:
-    """A heading with the blocks up to the next one, and the headings above it."""
+    """A heading with the blocks up to the next heading, and the headings above it."""
 
     level: int
     heading: str
@@ -75,26 +75,26 @@ def count_words(text: str) -> int:
 
 
 def parts(page: Page, name: str) -> Iterator[Part]:
-    """Yield the documents of a page, in order; `name` is the title of a page that has none."""
+    """Yield the documents of a page, in order; `name` is the title of a page without a title."""
     for group in _merged(_sections(page, name)):
         first = group[0]
         blocks = [*first.blocks]
         for other in group[1:]:
             blocks += [Block(other.heading, other.line), *other.blocks]
         path = BETWEEN.join((*first.above, first.heading))
-        for number, some in enumerate(_cut(blocks), start=1):
-            line = first.line if number == 1 else some[0].line
-            text = "\n\n".join(block.text for block in some)
+        for number, part_blocks in enumerate(_cut(blocks), start=1):
+            line = first.line if number == 1 else part_blocks[0].line
+            text = "\n\n".join(block.text for block in part_blocks)
             yield Part(first.anchor, number, first.heading, path, text, line)
 
 
 def _sections(page: Page, name: str) -> list[_Section]:
-    """Return the sections of a page; text before its main heading, such as a logo, belongs to that.
+    """Return the sections of a page; text before its main heading, such as a logo, belongs to the main section.
 
-    A page that begins with other text, or has a title and several headings at the top but none of level 1, begins with
-    a section of level 0, which stands above the others.
+    A section of level 0 stands above the others if the page begins with text and has no main heading, or if it has a
+    title and several headings at the top level, but no heading of level 1.
     """
-    found, anchors, above = list[_Section](), Anchors(), list[_Section]()
+    sections, anchors, above = list[_Section](), Anchors(), list[_Section]()
     first = next((at for at, block in enumerate(page.blocks) if block.level), 0)
     blocks = page.blocks
     if blocks and blocks[first].level == 1:
@@ -102,27 +102,27 @@ def _sections(page: Page, name: str) -> list[_Section]:
     levels = [block.level for block in blocks if block.level]
     untitled = bool(page.title and levels) and min(levels) > 1 and levels.count(min(levels)) > 1
     if blocks and (not blocks[0].level or untitled):
-        found.append(_Section(0, (page.title or name)[:MOST_HEADING], None, 1, ()))
-        above += found
+        sections.append(_Section(0, (page.title or name)[:MOST_HEADING], None, 1, ()))
+        above += sections
     for block in blocks:
         if not block.level:
-            found[-1].blocks.append(block)
+            sections[-1].blocks.append(block)
             continue
         while above and above[-1].level >= block.level:
             above.pop()
-        way = tuple(one.heading for one in above)
+        way = tuple(section.heading for section in above)
         heading, rest = block.text[:MOST_HEADING], block.text[MOST_HEADING:]
         anchor = anchors.of(heading, block.anchor[:MOST_HEADING])
-        found.append(_Section(block.level, heading, anchor, block.line, way))
-        found[-1].blocks += [Block(rest, block.line)] * bool(rest)
-        above.append(found[-1])
-    return found
+        sections.append(_Section(block.level, heading, anchor, block.line, way))
+        sections[-1].blocks += [Block(rest, block.line)] * bool(rest)
+        above.append(sections[-1])
+    return sections
 
 
 def _merged(sections: list[_Section]) -> Iterator[list[_Section]]:
-    """Yield groups of sections: small neighbours below one heading.
+    """Yield groups of sections: small neighbours below the same heading.
 
-    A heading without text becomes text of the section below it, which begins there.
+    A heading without text becomes the first text of the section below it.
     """
     group, size = list[_Section](), 0
     for section in sections:
@@ -143,21 +143,21 @@ def _merged(sections: list[_Section]) -> Iterator[list[_Section]]:
 
 
 def _cut(blocks: list[Block]) -> Iterator[list[Block]]:
-    """Yield the blocks of a document, or of parts of about equal size, the largest at most `MOST_WORDS` words."""
+    """Yield all blocks, or parts of about equal size with at most `MOST_WORDS` words each."""
     pieces = [piece for block in blocks for piece in _pieces(block)]
     sizes = [count_words(piece.text) for piece in pieces]
     share = sum(sizes) / max(1, -(-sum(sizes) // MOST_WORDS))
-    some, size, done, target = list[Block](), 0, 0, share
+    group, size, done, target = list[Block](), 0, 0, share
     for piece, words in zip(pieces, sizes, strict=True):
-        if some and (size + words > MOST_WORDS or done + words / 2 > target):  # the end is nearer before the piece
-            yield some
-            some, size, target = [], 0, max(target, done) + share
-        some, size, done = [*some, piece], size + words, done + words
-    yield some
+        if group and (size + words > MOST_WORDS or done + words / 2 > target):  # the end is nearer before the piece
+            yield group
+            group, size, target = [], 0, max(target, done) + share
+        group, size, done = [*group, piece], size + words, done + words
+    yield group
 
 
 def _pieces(block: Block) -> Iterator[Block]:
-    """Yield a block, or pieces of a large one: of lines, of sentences of a large line, of words of a large sentence."""
+    """Yield a block, or pieces of a large block, cut between lines, else between sentences, else between words."""
     text, line, first, end, size = block.text, block.line, 0, 0, 0
     for start, stop, words in _spans(text, UNITS) if count_words(text) > MOST_WORDS else ():
         if size and size + words > MOST_WORDS:
@@ -168,10 +168,10 @@ def _pieces(block: Block) -> Iterator[Block]:
 
 
 def _spans(text: str, splits: Sequence[re.Pattern[str]], offset: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and words of the units of a text, of `MOST_WORDS` words at most; later splits are finer."""
-    for found in splits[0].finditer(text):
-        start, end, words = found.start(), found.end(), count_words(found[0])
+    """Yield the start, end and number of words of units of at most `MOST_WORDS` words; later `splits` are finer."""
+    for unit in splits[0].finditer(text):
+        start, end, words = unit.start(), unit.end(), count_words(unit[0])
         if words > MOST_WORDS:
-            yield from _spans(found[0], splits[1:], offset + start)
+            yield from _spans(unit[0], splits[1:], offset + start)
         elif words:
             yield offset + start, offset + end, words

@@ -32,9 +32,9 @@ class Tag(NamedTuple):
 
 
 def tags(page: str) -> Iterator[Tag]:
-    """Yield the tags and texts of a page; comments and declarations are left out.
+    """Yield the tags and texts of a page, without comments and declarations.
 
-    A tag that the page does not finish is text, with all after it.
+    An unfinished tag and everything after it are text.
     """
     at, last = 0, page.rfind(">")
     while at < len(page):
@@ -45,11 +45,11 @@ def tags(page: str) -> Iterator[Tag]:
         if start == len(page):
             return
         if (name := TAG_NAME.match(page, start)) is not None:
-            found = _attributes(page, name.end()) if start < last else None
-            if found is None:
+            parsed = _attributes(page, name.end()) if start < last else None
+            if parsed is None:
                 yield Tag("", start, text=decoded(page[start:]))
                 return
-            values, at = found
+            values, at = parsed
             tag = Tag(name[2].lower(), start, bool(name[1]), values)
             yield tag
             if tag.name in RAW_TAGS and not tag.is_end:
@@ -70,19 +70,19 @@ def _attributes(page: str, at: int) -> tuple[dict[str, str], int] | None:
     """Return the attributes of a tag and the position after it; None if the tag does not end."""
     values = dict[str, str]()
     while (end := TAG_END.match(page, at)) is None:
-        found = ATTRIBUTE.match(page, at)
-        if found is None or UNCLOSED.match(page, found.end()):
+        attribute = ATTRIBUTE.match(page, at)
+        if attribute is None or UNCLOSED.match(page, attribute.end()):
             return None
-        value = next((one for one in found.groups()[1:] if one is not None), "")
-        values.setdefault(found[1].lower(), decoded(value))
-        at = found.end()
+        value = next((group for group in attribute.groups()[1:] if group is not None), "")
+        values.setdefault(attribute[1].lower(), decoded(value))
+        at = attribute.end()
     return values, end.end()
 
 
 def _raw_end(page: str, name: str, at: int) -> int:
-    """Return the position of the end tag of an element without tags inside, or the end of the page."""
-    found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(page, at)
-    return len(page) if found is None else found.start()
+    """Return the position of the end tag of an element that contains no tags, or the end of the page."""
+    end_tag = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(page, at)
+    return len(page) if end_tag is None else end_tag.start()
 
 
 def decoded(text: str) -> str:

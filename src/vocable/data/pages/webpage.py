@@ -13,8 +13,8 @@ VOID_TAGS = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
 )
 UNREAD = frozenset(["nav", "template", "svg", "noscript", "select", "button", "object"])
-CHROME = frozenset(["header", "footer", "aside"])  # left out outside the main part
-CHROME_ROLES = frozenset(["navigation", "search", "banner", "contentinfo", "complementary"])  # left out, too
+CHROME = frozenset(["header", "footer", "aside"])  # not read outside the main part
+CHROME_ROLES = frozenset(["navigation", "search", "banner", "contentinfo", "complementary"])  # never read
 UNREAD_CLASSES = frozenset(  # and ids: permanent links, numbers of lines, chrome of DocBook, Texinfo, AsciiDoc, Sphinx
     {"headerlink", "anchor-link", "permalink", "hash-link", "headeranchor", "linenos", "linenodiv"}
     | {"navheader", "navfooter", "nav-panel", "footer", "toctree-wrapper"}
@@ -32,7 +32,7 @@ BODY, ARTICLE, MAIN = range(3)  # parts of a page, the later the better
 
 
 def web_page(text: str) -> Page:
-    """Return the page of an HTML text: what is in `main`, else in `article`, else all but the chrome, else all."""
+    """Return the page of an HTML text: the content of `main`, else of `article`, else all but the chrome, else all."""
     reader = _read(text, whole=False)
     if not reader.blocks:
         reader = _read(text, whole=True)
@@ -54,9 +54,9 @@ def _read(text: str, *, whole: bool) -> _Reader:
 
 
 class _Element(NamedTuple):
-    """An open element: `out` if its text is left out, `note` if it is in a note, with its part of the page and section.
+    """An open element, with its part of the page; `anchor` is the id of its section.
 
-    `anchor` is the id of the section.
+    `out` tells that its text is not read, `note` that it is in a note.
     """
 
     name: str
@@ -69,7 +69,7 @@ class _Element(NamedTuple):
 class _Reader:
     """The blocks of a page so far, each with its part, the open elements, and the block that is being read.
 
-    `whole` leaves nothing out.
+    With `whole`, all text is read, the chrome included.
     """
 
     def __init__(self, page: str, whole: bool) -> None:
@@ -113,8 +113,8 @@ class _Reader:
             self.flush()
             self.level = HEADINGS[name]
             self.anchor = tag.attributes.get("id") or self._section_anchor(top.anchor) or self.anchor
-        if name == "a" and not self.has_text and (own := tag.attributes.get("id") or tag.attributes.get("name")):
-            self.anchor = self.anchor or own
+        if name == "a" and not self.has_text and (anchor := tag.attributes.get("id") or tag.attributes.get("name")):
+            self.anchor = self.anchor or anchor
         if not top.out:
             self._mark(name, tag)
         if name not in VOID_TAGS:
@@ -122,7 +122,7 @@ class _Reader:
             self.counts[name] += 1
 
     def _mark(self, name: str, tag: Tag) -> None:
-        """Add what an element itself adds to a text: the end of a line, the mark of an item, a bar, a description."""
+        """Add the text that an element stands for: a line end, the mark of an item, a bar, an image's description."""
         if name in ("br", "tr", "li"):
             self._new_line()
             self.cells = 0
@@ -146,7 +146,7 @@ class _Reader:
         return _Element(name, out and not self.whole, note, part, anchor or above.anchor)
 
     def end(self, name: str) -> None:
-        """Close the last open element of a name, and those in it; nothing if none is open."""
+        """Close the last open element of a name and the elements in it; do nothing if no such element is open."""
         if self.counts[name]:
             while self.open[-1].name != name:
                 self._close()
@@ -160,14 +160,14 @@ class _Reader:
         self.counts[name] -= 1
 
     def _section_anchor(self, anchor: str) -> str:
-        """Return the id of the section that a heading begins, if it is the section's first heading."""
+        """Return the id of a section for its first heading, and "" for later headings."""
         if anchor in self.used:
             return ""
         self.used.add(anchor)
         return anchor
 
     def _break(self) -> None:
-        """End the block, or in a list or table the line."""
+        """End the block, or the line in a list or table."""
         if not self.level and any(self.counts[name] for name in TIGHT):
             self._new_line()
         else:
@@ -178,7 +178,7 @@ class _Reader:
             self.pieces.append("\n")
 
     def flush(self) -> None:
-        """End the block; it is left out if it has no text."""
+        """End the block, and drop it if it has no text."""
         text = "".join(self.pieces)
         if self.level:
             text = " ".join(text.split())
