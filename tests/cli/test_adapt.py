@@ -148,7 +148,7 @@ def test_a_target_without_embeddings_is_one_line(
     AutoTokenizer.from_pretrained(backbones["albert"]).save_pretrained(tmp_path / "alone")
     given = [str(backbones["bert"]), "--target", str(tmp_path / "alone"), "-o", str(tmp_path / "moved")]
     assert main(["transfer", *given]) == 2
-    told = "vocable: init='semantic' needs the target's embeddings, and it is a tokenizer alone: use 'subtoken'"
+    told = "vocable: init='semantic' needs the target's embeddings, and the target is only a tokenizer: use 'subtoken'"
     assert capsys.readouterr().err.splitlines()[-1] == told
     assert not (tmp_path / "moved").exists()
 
