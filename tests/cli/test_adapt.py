@@ -369,7 +369,7 @@ def test_a_transferred_model_stays_one(
     ("options", "line"),
     [
         (["--masking", "overlap-aware"], "overlap-aware masking needs"),
-        (["--train-bias"], "--train-bias goes with trainable: embeddings"),
+        (["--train-bias"], "--train-bias needs trainable: embeddings"),
         (["--steps", 0], "--steps must be at least 1, not 0"),
         (["--new-token-weight", 0], "--new-token-weight must be above 0, not 0.0"),
     ],
