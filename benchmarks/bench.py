@@ -1,12 +1,12 @@
-"""Run the benchmarks that need nothing but this machine, and renew docs/benchmarks.md with what they find.
+"""Run the benchmarks that need nothing but this machine, and renew docs/benchmarks.md with the figures.
 
     make bench                                   # all of them, three times: about two hours on two cores
     python benchmarks/bench.py --only head search --repeats 1 --output trial
-    python benchmarks/bench.py --only            # none: the page again, from benchmarks.json
+    python benchmarks/bench.py --only            # no benchmark: only the page, from benchmarks.json
 
-Each compares with its peer in one run of its own. Before a run it is waited until the machine is quiet, five minutes at
-most; how busy it was is kept. A figure is the median over the repetitions, and stands beside the least and the most.
-All of it is in benchmarks.json; the page has it between its marks, and growth.svg the curves.
+Each benchmark measures vocable and its peer in the same run. Before a run, the script waits until the machine is quiet,
+five minutes at most, and records how busy it is. A figure is the median over the repetitions, with the least and the
+most. benchmarks.json has all figures; the page has them between its marks, and growth.svg has the curves.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Benchmark(NamedTuple):
     once: bool = False  # its figures do not vary
 
 
-def head_rows(found: dict[str, Any]) -> Iterator[Row]:
-    for dtype, passes in found["results"].items():
+def head_rows(result: dict[str, Any]) -> Iterator[Row]:
+    for dtype, passes in result["results"].items():
         for name, part in passes.items():
             for key, unit in (("milliseconds", "ms"), ("MiB", "MiB")):
                 ours, theirs = part[key].values()
@@ -65,84 +65,84 @@ def head_rows(found: dict[str, Any]) -> Iterator[Row]:
                     yield Row(f"head, {dtype}, {name}", unit, ours, "decoder + SpladePooling", theirs)
 
 
-def encode_rows(found: dict[str, Any]) -> Iterator[Row]:
-    speeds = found["texts a second"]
-    for own, peer, asked in (
+def encode_rows(result: dict[str, Any]) -> Iterator[Row]:
+    speeds = result["texts a second"]
+    for side, peer, asked in (
         ("vocable float32", "sentence-transformers float32", None),
         ("vocable auto (bfloat16)", "sentence-transformers float32", 6.0),
         ("vocable auto (bfloat16)", "sentence-transformers bfloat16", 3.5),
         ("vocable ONNX int8", "sentence-transformers float32", 6.0),
         ("vocable ONNX int8", "FastEmbed, the same graph", None),
     ):
-        if own in speeds and peer in speeds:
-            yield Row(f"encoding, {own.removeprefix('vocable ')}", "texts/s", speeds[own], peer, speeds[peer], asked)
+        if side in speeds and peer in speeds:
+            yield Row(f"encoding, {side.removeprefix('vocable ')}", "texts/s", speeds[side], peer, speeds[peer], asked)
 
 
-def busy_rows(found: dict[str, Any]) -> Iterator[Row]:
-    yield Row("encoding beside a busy process", "texts/s", found["busy"], "the same, quiet", found["quiet"], 0.6)
+def busy_rows(result: dict[str, Any]) -> Iterator[Row]:
+    yield Row("encoding beside a busy process", "texts/s", result["busy"], "the same, quiet", result["quiet"], 0.6)
 
 
-def step_rows(found: dict[str, Any]) -> Iterator[Row]:
-    parts = found["results"]
-    for own, peer, asked in (
+def step_rows(result: dict[str, Any]) -> Iterator[Row]:
+    parts = result["results"]
+    for side, peer, asked in (
         ("vocable float32, dropout 0", "sentence-transformers float32", None),
         ("vocable bfloat16, dropout 0", "sentence-transformers float32", 5.0),
         ("vocable bfloat16, dropout 0", "sentence-transformers bfloat16, dropout 0", 3.0),
     ):
-        if own in parts:
-            name = f"training step, {own.split()[1].rstrip(',')}"
-            yield Row(name, "ms", parts[own]["milliseconds"], peer, parts[peer]["milliseconds"], asked)
+        if side in parts:
+            name = f"training step, {side.split()[1].rstrip(',')}"
+            yield Row(name, "ms", parts[side]["milliseconds"], peer, parts[peer]["milliseconds"], asked)
     fastest = parts["vocable bfloat16, dropout 0" if len(parts) == 5 else "vocable float32, dropout 0"]
     peer = "sentence-transformers float32"
     yield Row("training step, memory", "MiB", fastest["MiB"], peer, parts[peer]["MiB"], 3.0)
 
 
-def busy_step_rows(found: dict[str, Any]) -> Iterator[Row]:
-    times = {name: part["milliseconds"] for name, part in found["results"].items()}
+def busy_step_rows(result: dict[str, Any]) -> Iterator[Row]:
+    times = {name: part["milliseconds"] for name, part in result["results"].items()}
     theirs, ours = ((ms, times[f"{name}, busy"]) for name, ms in times.items() if not name.endswith(", busy"))
     yield Row("training step beside a busy process", "ms", ours[1], "sentence-transformers, beside it", theirs[1])
     yield Row("training step beside a busy process", "ms", ours[1], "the same, quiet", ours[0], 0.6)
 
 
-def search_rows(found: dict[str, Any]) -> Iterator[Row]:
-    times, count = found["milliseconds"], found["data"]["documents"]
+def search_rows(result: dict[str, Any]) -> Iterator[Row]:
+    times, count = result["milliseconds"], result["data"]["documents"]
     for peer in ("Qdrant Edge, one thread", "SciPy, query @ documents.T"):
         yield Row(f"search of {count:,}, one thread", "ms", times["vocable, one thread"], peer, times[peer])
 
 
-def transfer_rows(found: dict[str, Any]) -> Iterator[Row]:
-    yield Row("semantic initialization", "s", found["results"]["seconds"])
-    yield Row("semantic initialization", "MiB", found["results"]["MiB"])
+def transfer_rows(result: dict[str, Any]) -> Iterator[Row]:
+    yield Row("semantic initialization", "s", result["results"]["seconds"])
+    yield Row("semantic initialization", "MiB", result["results"]["MiB"])
 
 
-def wackiness_rows(found: dict[str, Any]) -> Iterator[Row]:
-    yield Row("wackiness of stored vectors", "s", sum(v for k, v in found["found"].items() if k != "peak MiB"))
+def wackiness_rows(result: dict[str, Any]) -> Iterator[Row]:
+    yield Row("wackiness of stored vectors", "s", sum(v for k, v in result["found"].items() if k != "peak MiB"))
 
 
-def removal_rows(found: dict[str, Any]) -> Iterator[Row]:
-    yield Row("55 removals", "s", found["measured"]["all, seconds"])
+def removal_rows(result: dict[str, Any]) -> Iterator[Row]:
+    yield Row("55 removals", "s", result["measured"]["all, seconds"])
 
 
-def vocabulary_rows(found: dict[str, Any]) -> Iterator[Row]:
+def vocabulary_rows(result: dict[str, Any]) -> Iterator[Row]:
     sides: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for one in found["results"]:
-        sides.setdefault((one["task"], one["v"], one["b"], one["s"]), {})[one["side"]] = one
+    for cell in result["results"]:
+        sides.setdefault((cell["task"], cell["v"], cell["b"], cell["s"]), {})[cell["side"]] = cell
     for (task, v, b, s), both in sides.items():
         peer, name = "sentence-transformers", f"{task}, v = {v:,}, {b} x {s} tokens"
         if both["vocable"]["MiB"] is not None:
             yield Row(name, "MiB", both["vocable"]["MiB"], peer, both[peer]["MiB"])
 
 
-def service_rows(found: dict[str, Any]) -> Iterator[Row]:
-    by_name = {one["side"]: one["requests/s"] for one in found["sides"]}
+def service_rows(result: dict[str, Any]) -> Iterator[Row]:
+    by_name = {side["side"]: side["requests/s"] for side in result["sides"]}
     for name in ("vocable", "vocable, no cache"):
         peer = "sentence-transformers"
         yield Row(f"service: {name}", "requests/s", by_name[name], f"{peer} behind FastAPI", by_name[peer])
 
 
-def start_rows(found: dict[str, Any]) -> Iterator[Row]:
+def start_rows(result: dict[str, Any]) -> Iterator[Row]:
     asked = {"vocable search, a folder": 1.0, "vocable --help": 0.2, "python with vocable": 0.03}
-    for name, took in found["seconds"].items():
+    for name, took in result["seconds"].items():
         yield Row(f"start: {name}", "s", took["median"], asked=asked.get(name, 0.7 if "vocable" in name else None))
 
 
@@ -184,12 +184,12 @@ def run(name: str, output: Path) -> dict[str, Any]:
     return {**json.loads(printed.stdout), "others": others, "took": took}
 
 
-def table(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """The rows of all benchmarks in markdown."""
+def table(results: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Yield the rows of all benchmarks in Markdown."""
     yield "| | | vocable | | peer | times better | least to most | asked |"
     yield "|:--|:--|--:|:--|--:|--:|--:|--:|"
-    for name, runs in found.items():
-        for rows in zip(*(BENCHMARKS[name].rows(one) for one in runs), strict=True):
+    for name, runs in results.items():
+        for rows in zip(*(BENCHMARKS[name].rows(result) for result in runs), strict=True):
             first, times = rows[0], [row.times for row in rows if row.times]
             ours, theirs = median(row.ours for row in rows), [row.theirs for row in rows if row.theirs]
             cells = [first.what, first.unit, shown(ours), first.peer, shown(median(theirs)) if theirs else ""]
@@ -208,24 +208,29 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def page(found: dict[str, list[dict[str, Any]]]) -> str:
-    """What stands between the marks."""
-    described = [one["machine"] for runs in found.values() for one in runs if "machine" in one]
-    known = {key: value for one in reversed(described) for key, value in one.items() if key != "load before"}
-    busiest = max((one["others"], name) for name, runs in found.items() for one in runs if "others" in one)
+def page(results: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the text between the marks."""
+    described = [result["machine"] for runs in results.values() for result in runs if "machine" in result]
+    known = {key: value for result in reversed(described) for key, value in result.items() if key != "load before"}
+    busiest = max((result["others"], name) for name, runs in results.items() for result in runs if "others" in result)
     lines = ["   ".join(f"{key}: {value}" for key, value in known.items()), ""]
     lines += [f"Other processes took at most {busiest[0]:.0%} of the cores before a run (of {busiest[1]}).", ""]
-    lines += list(table(found))
-    for one in found.get("growth", [])[:1]:
+    lines += list(table(results))
+    for result in results.get("growth", [])[:1]:
         lines += ["", "![How time and memory grow](growth.svg)", "", "| | | by | exponent | from | to |"]
         lines += ["|:--|:--|:--|--:|--:|--:|"]
-        for curve in one["curves"]:
+        for curve in result["curves"]:
             ends = [
                 f"{shown(curve['values'][at])} ({int(at):,})" for at in (*curve["values"],)[:: len(curve["values"]) - 1]
             ]
             cells = [curve["what"], curve["unit"], curve["size"], f"{curve['exponent']:.2f}", *ends]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def in_order(results: dict[str, Any]) -> dict[str, Any]:
+    """Return the results in the order of the benchmarks."""
+    return {name: results[name] for name in BENCHMARKS if name in results}
 
 
 def main() -> None:
@@ -236,16 +241,16 @@ def main() -> None:
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     kept = options.output / "benchmarks.json"
-    found: dict[str, list[dict[str, Any]]] = json.loads(kept.read_text()) if kept.exists() else {}
+    results: dict[str, list[dict[str, Any]]] = json.loads(kept.read_text()) if kept.exists() else {}
     for name in options.only:
         repeats = 1 if BENCHMARKS[name].once else options.repeats
-        found[name] = [run(name, options.output) for _ in range(repeats)]
-        kept.write_text(json.dumps({one: found[one] for one in BENCHMARKS if one in found}, indent=1) + "\n")
-    found = {one: found[one] for one in BENCHMARKS if one in found}
+        results[name] = [run(name, options.output) for _ in range(repeats)]
+        kept.write_text(json.dumps(in_order(results), indent=1) + "\n")
+    results = in_order(results)
     written = options.output / "benchmarks.md"
     text = written.read_text(encoding="utf-8") if written.exists() else "<!-- made by make bench -->\n\n<!-- end -->\n"
-    written.write_text(MARKS.sub(lambda mark: f"{mark[1]}{page(found)}{mark[2]}", text), encoding="utf-8")
-    print(page(found))
+    written.write_text(MARKS.sub(lambda mark: f"{mark[1]}{page(results)}{mark[2]}", text), encoding="utf-8")
+    print(page(results))
 
 
 if __name__ == "__main__":

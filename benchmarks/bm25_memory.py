@@ -1,11 +1,11 @@
-"""Memory of BM25 and of BM25 with RM3 beside the texts, by the number of passages, and what MS MARCO would take.
+"""Memory of BM25, and of BM25 with RM3, without the texts, by the number of passages, and an estimate for MS MARCO.
 
     python benchmarks/bm25_memory.py wiki.jsonl.gz --sizes 60000 300000 600000
 
-Texts are cut into passages of 56 words, the mean of MS MARCO's. Where the file has too few they repeat, every third
-with a word of its own, so that words grow as MS MARCO's do (2,660,824 stems in 8,841,823 passages). Each size is
-measured in a process of its own. The starts of posting lists, 8 bytes a stem and 65,536 documents, grow faster than the
-passages: they are computed for MS MARCO, the rest is taken as proportional to the passages.
+Texts are cut into passages of 56 words, the mean length in MS MARCO. If the file has too few passages, they repeat, and
+every third has a new word, so that the vocabulary grows as in MS MARCO (2,660,824 stems in 8,841,823 passages). Each
+size is measured in a separate process. The starts of posting lists, 8 bytes for each stem and 65,536 documents, grow
+faster than the passages: they are computed for MS MARCO. The rest is assumed to be proportional to the passages.
 """
 
 from __future__ import annotations
@@ -83,11 +83,16 @@ def main() -> None:
     rows, far = [], 8 * MSMARCO_STEMS * windows_of(MSMARCO_SIZE)
     for size in options.sizes:
         command = [sys.executable, __file__, str(options.source), "--measure", str(size)]
-        found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        cells = [f"{size:,}", f"{found['stems']:,}", f"{found['postings'] / size:.1f}", f"{found['seconds']:.0f}"]
+        measured = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        cells = [
+            f"{size:,}",
+            f"{measured['stems']:,}",
+            f"{measured['postings'] / size:.1f}",
+            f"{measured['seconds']:.0f}",
+        ]
         for name in ("bm25", "rm3"):
-            each = (found[name] - found["starts"]) / size
-            cells += [f"{found[name] / size:,.0f}", f"{(each * MSMARCO_SIZE + far) / 1e9:.1f}"]
+            each = (measured[name] - measured["starts"]) / size
+            cells += [f"{measured[name] / size:,.0f}", f"{(each * MSMARCO_SIZE + far) / 1e9:.1f}"]
         rows.append(cells)
     header = ["passages", "stems", "stems of each", "seconds"]
     for name in ("BM25", "RM3"):

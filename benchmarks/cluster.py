@@ -1,12 +1,13 @@
-"""Vectors of shards into a cluster of which a node is killed: documents once, frequencies, scores, times and bytes.
+"""Write vectors of shards into a cluster while a node is killed: check documents, frequencies and scores; time it.
 
     python benchmarks/cluster.py opensearch+http://localhost:9200,localhost:9201,localhost:9202/bench \
         --kill "cluster kill 2" --back "cluster restart 2"
 
-The vectors are random, of about 120 terms. They are in four files, as `vocable encode --shards 4` leaves them. Rates
-are of `--rated` documents with 1, 2 and 4 requests at a time (`workers`). Then all documents are written with 4, while
-`--kill` is carried out after `--after` seconds and `--back` ten seconds later. Ids, document frequencies and scores are
-compared with exact ones of the same vectors. Searches are of query vectors, by one client, and by eight at a time.
+The vectors are random, with about 120 terms. They are in four files, as from `vocable encode --shards 4`. Rates are
+measured on `--rated` documents with 1, 2 and 4 requests at a time (`workers`). Then all documents are written with 4,
+while `--kill` is carried out after `--after` seconds and `--back` ten seconds later. Ids, document frequencies and
+scores are compared with exact values of the same vectors. A single client, and then eight clients at a time, search
+with query vectors.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def go_and_return(after: float, commands: Sequence[str]) -> None:
 
 
 def compare(place: str, ids: list[str], vectors: csr_array, queries: csr_array) -> str:
-    """Return whether ids, frequencies and scores are those of the vectors."""
+    """Return whether ids, frequencies and scores agree with the vectors."""
     store = opened(place)
     once = sorted(store.ids()) == ids and len(store) == len(ids)
     columns = np.unique(queries.indices)
@@ -85,14 +86,14 @@ def compare(place: str, ids: list[str], vectors: csr_array, queries: csr_array) 
     right = documents == len(ids) and (counts == np.bincount(vectors.indices, minlength=SIZE)[columns]).all()
     cut = csr_array(((vectors.data.view(np.int32) >> 15 << 15).view(np.float32), vectors.indices, vectors.indptr))
     cut.resize(vectors.shape)
-    wanted, found = ExactIndex(cut).search(queries, 10).scores, store.search(queries, 10).scores
-    error = float((np.abs(wanted - found) / wanted).max())
+    wanted, scores = ExactIndex(cut).search(queries, 10).scores, store.search(queries, 10).scores
+    error = float((np.abs(wanted - scores) / wanted).max())
     store.close()
     return f"every document once: {once}; frequencies right: {right}; largest relative error of a score: {error:.0e}"
 
 
 def latencies(place: str, queries: csr_array, clients: int) -> np.ndarray:
-    """Return the milliseconds of each search, by so many clients at a time."""
+    """Return the milliseconds of each search, with `clients` clients at a time."""
     store = opened(place)
 
     def search(number: int) -> float:
@@ -102,9 +103,9 @@ def latencies(place: str, queries: csr_array, clients: int) -> np.ndarray:
 
     search(0)
     with ThreadPoolExecutor(clients) as pool:
-        found = np.array(list(pool.map(search, range(queries.shape[0]))))
+        milliseconds = np.array(list(pool.map(search, range(queries.shape[0]))))
     store.close()
-    return found
+    return milliseconds
 
 
 def main() -> None:

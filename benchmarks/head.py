@@ -1,4 +1,4 @@
-"""The sparse head alone: ours beside sentence-transformers' (decoder, then SpladePooling), in one run.
+"""The sparse head alone: ours and sentence-transformers' (decoder, then SpladePooling), in the same run.
 
     python benchmarks/head.py                                   # 32 texts of 128 tokens, d = 384, v = 30,522
     python benchmarks/head.py --device cuda                     # the large shapes of head_cuda.py, on a GPU
@@ -81,9 +81,9 @@ def forward_backward(side: Callable[[Inputs], Tensor], inputs: Inputs) -> Callab
     return run
 
 
-def difference(found: Tensor, expected: Tensor) -> float:
-    """Relative to the norm of what is expected."""
-    return float(torch.linalg.norm(found.float() - expected.float()) / torch.linalg.norm(expected.float()))
+def difference(actual: Tensor, expected: Tensor) -> float:
+    """Return the norm of the difference, relative to the norm of `expected`."""
+    return float(torch.linalg.norm(actual.float() - expected.float()) / torch.linalg.norm(expected.float()))
 
 
 def measure(inputs: Inputs, repeats: int, device: torch.device) -> dict[str, Any]:
@@ -92,13 +92,13 @@ def measure(inputs: Inputs, repeats: int, device: torch.device) -> dict[str, Any
     for name, make in (("forward", forward), ("forward and backward", forward_backward)):
         sides = {OURS: make(ours, inputs), THEIRS: make(theirs, inputs)}
         memory = {side: peak_memory(run, device) for side, run in sides.items()}
-        found, expected = (run() for run in sides.values())
-        both = [[run] if isinstance(run, Tensor) else list(run) for run in (found, expected)]
+        our_output, expected = (run() for run in sides.values())
+        both = [[run] if isinstance(run, Tensor) else list(run) for run in (our_output, expected)]
         pairs = list(zip(*both, strict=True))
         apart = max(difference(one, other) for one, other in pairs)
         if apart > tolerance:
             raise SystemExit(f"{name}: outputs or gradients differ by {apart:.1e}, relative")
-        del found, expected, both, pairs
+        del our_output, expected, both, pairs
         seconds = medians(sides, repeats, device)
         results[name] = {
             "milliseconds": {side: 1e3 * value for side, value in seconds.items()},

@@ -145,11 +145,11 @@ def fits(run: Callable[[], object], device: torch.device) -> Any:
 
 def ceilings(size: Size, device: torch.device) -> dict[str, float]:
     """TFLOP/s of a matrix product for each type, and TB/s of a copy, bytes read and written."""
-    found = {str(dtype): matrix_rate(size.matrix, dtype, device) for dtype in DTYPES}
+    rates = {str(dtype): matrix_rate(size.matrix, dtype, device) for dtype in DTYPES}
     source = torch.randint(0, 256, (size.copied,), device=device, dtype=torch.uint8)
     target = torch.empty_like(source)
-    found["copy"] = 2 * size.copied / 1e9 / milliseconds(lambda: target.copy_(source), 20, device)
-    return found
+    rates["copy"] = 2 * size.copied / 1e9 / milliseconds(lambda: target.copy_(source), 20, device)
+    return rates
 
 
 def matrix_rate(side: int, dtype: torch.dtype, device: torch.device) -> float:
@@ -187,12 +187,12 @@ def measure_head(size: Size, ceiling: dict[str, float], device: torch.device) ->
 def measure_side(
     side: Callable[[Inputs], Tensor], inputs: Inputs, repeats: int, device: torch.device
 ) -> dict[str, float | None]:
-    found = {}
+    figures = {}
     for part, function in (("forward", forward), ("forward and backward", forward_backward)):
         run = partial(function, side, inputs)
-        found[part] = fits(partial(milliseconds, run, repeats, device), device)
-        found[f"{part} MiB"] = fits(partial(peak_memory, run, device), device)
-    return found
+        figures[part] = fits(partial(milliseconds, run, repeats, device), device)
+        figures[f"{part} MiB"] = fits(partial(peak_memory, run, device), device)
+    return figures
 
 
 def shares(shape: Shape, dtype: torch.dtype, taken: float, ceiling: dict[str, float]) -> dict[str, float]:

@@ -32,7 +32,7 @@ MEASURE = "nDCG@10"
 
 
 def cut(dataset: Dataset, limit: int) -> Dataset:
-    """The dataset with at most so many documents: those that are relevant to a query, and the first others."""
+    """Return the dataset with at most `limit` documents: the documents relevant to a query, then the first others."""
     relevant = {judgment.doc_id for judgment in dataset.judgments if judgment.relevance > 0}
     others = [document.id for document in dataset.documents if document.id not in relevant]
     kept = relevant | set(others[: max(0, limit - len(relevant))])
@@ -59,12 +59,12 @@ def interval(best: Evaluation, other: Evaluation) -> str:
 
 
 def show(index: Collection, dataset: Dataset, **fusions: Any) -> Evaluation:
-    """Print the evaluations of an index, each beside the best space alone, and return the last."""
-    found = vo.evaluate(index, dataset, [MEASURE], hybrid=True, **fusions)
-    assert isinstance(found, ComparedEvaluations)
-    best, *others = found.evaluations
+    """Print the evaluations of an index, each compared with the best single space, and return the last."""
+    compared = vo.evaluate(index, dataset, [MEASURE], hybrid=True, **fusions)
+    assert isinstance(compared, ComparedEvaluations)
+    best, *others = compared.evaluations
     rows = [[best.name, f"{best.values[MEASURE]:.3f}", "", ""]]
-    for other, p in zip(others, found.p_values, strict=True):
+    for other, p in zip(others, compared.p_values, strict=True):
         rows.append([other.name, f"{other.values[MEASURE]:.3f}", interval(best, other), p_value(p[MEASURE])])
     table = Table("", ["searched by", MEASURE, f"over {best.name}", "p"], rows)
     print(f"{best.dataset}, {best.queries} queries\n\n{table.markdown()}\n", flush=True)

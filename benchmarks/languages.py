@@ -4,9 +4,9 @@
     python benchmarks/languages.py german=de/usr/share/libreoffice/help/de/text japanese=... chinese=...
 
 Each collection is any source of `vocable index`; a folder of pages gives a document for each section. The queries are
-titles and sentences, which their documents then lack (`vocable.tuning.questions`); a title that several documents have
-is none, nor is a query in English where the language is written without spaces. BM25 in English, the default, is the
-first of each table; the differences to it have paired 95 % intervals (Student's t over the queries). With icu4py
+titles and sentences, which their documents then lack (`vocable.tuning.questions`). Titles of several documents are left
+out, and so are English queries if the language is written without spaces. BM25 in English, the default, is the first
+row of each table; the differences from it have paired 95 % intervals (Student's t over the queries). With icu4py
 installed, `+icu` is measured, too.
 """
 
@@ -35,45 +35,46 @@ MEASURES = ("nDCG@10", "RR")
 
 
 def known_items(documents: Sequence[Document], language: str, kind: Kind, count: int) -> Dataset:
-    """Ask for documents by their titles or sentences, and return all documents, those without the queries."""
-    titles, found = Counter(document.title for document in documents), list(documents)
+    """Ask for documents by their titles or sentences; return all documents, without these titles and sentences."""
+    titles, searched = Counter(document.title for document in documents), list(documents)
     rarity, queries, judgments = Rarity([document.full for document in documents]), list[Query](), list[Qrel]()
     for row in Random(0).sample(range(len(documents)), len(documents)):
-        made = question(documents[row], kind, rarity)
-        if made is None or (kind == "title" and titles[documents[row].title] > 1):
+        asked = question(documents[row], kind, rarity)
+        if asked is None or (kind == "title" and titles[documents[row].title] > 1):
             continue
-        if made.query.isascii() and language in UNSPACED_LANGUAGES:
+        if asked.query.isascii() and language in UNSPACED_LANGUAGES:
             continue
-        found[row] = made.document
-        queries.append(Query(str(row), made.query))
-        judgments.append(Qrel(str(row), made.document.id, 1))
+        searched[row] = asked.document
+        queries.append(Query(str(row), asked.query))
+        judgments.append(Qrel(str(row), asked.document.id, 1))
         if len(queries) == count:
             break
-    return Dataset(f"{language}: {kind}", found, queries, judgments)
+    return Dataset(f"{language}: {kind}", searched, queries, judgments)
 
 
 def measured(dataset: Dataset, languages: Sequence[str]) -> Table:
-    """BM25's quality in each language, and its differences to the first."""
-    found = [
-        evaluate_run(one, retrieve_lexically(dataset, language=one, time_queries=0), dataset, MEASURES)
-        for one in languages
+    """Return BM25's quality in each language, and its differences from the first language."""
+    evaluations = [
+        evaluate_run(language, retrieve_lexically(dataset, language=language, time_queries=0), dataset, MEASURES)
+        for language in languages
     ]
     rows = []
-    for one in found:
-        cells = [one.name]
+    for evaluation in evaluations:
+        cells = [evaluation.name]
         for measure in MEASURES:
             differences = {
-                query: value - found[0].per_query[measure][query] for query, value in one.per_query[measure].items()
+                query: value - evaluations[0].per_query[measure][query]
+                for query, value in evaluation.per_query[measure].items()
             }
             low, high = mean_interval(differences)
-            mean = one.values[measure] - found[0].values[measure]
+            mean = evaluation.values[measure] - evaluations[0].values[measure]
             cells += [
-                f"{one.values[measure]:.3f}",
-                "" if one is found[0] else f"{mean:+.3f} ({low:+.3f} to {high:+.3f})",
+                f"{evaluation.values[measure]:.3f}",
+                "" if evaluation is evaluations[0] else f"{mean:+.3f} ({low:+.3f} to {high:+.3f})",
             ]
         rows.append(cells)
     title = f"{dataset.name}, {len(dataset.queries):,} queries, {len(dataset.documents):,} documents"
-    return Table(title, ["words", *(one for measure in MEASURES for one in (measure, "difference"))], rows)
+    return Table(title, ["words", *(name for measure in MEASURES for name in (measure, "difference"))], rows)
 
 
 def main() -> None:

@@ -67,8 +67,8 @@ def brute_force(
         for query, kept in zip(dense, best, strict=True):
             scores = matrix @ query
             bound = np.partition(scores, -k)[-k] if len(scores) > k else 0
-            found = [(-float(scores[row]), ids[row]) for row in np.flatnonzero((scores >= bound) & (scores > 0))]
-            kept[:] = heapq.nsmallest(k, [*kept, *found])
+            candidates = [(-float(scores[row]), ids[row]) for row in np.flatnonzero((scores >= bound) & (scores > 0))]
+            kept[:] = heapq.nsmallest(k, [*kept, *candidates])
     return [[(name, -score) for score, name in kept] for kept in best]
 
 
@@ -85,12 +85,12 @@ def memory(run: Callable[[], T]) -> tuple[T, dict[str, float]]:
     watch.start()
     start = time.perf_counter()
     try:
-        found = run()
+        result = run()
     finally:
         done.set()
         watch.join()
     seconds = time.perf_counter() - start
-    return found, {"seconds": seconds, "resident GiB": _status("VmHWM") / 2**20, "anonymous GiB": peak[0] / 2**20}
+    return result, {"seconds": seconds, "resident GiB": _status("VmHWM") / 2**20, "anonymous GiB": peak[0] / 2**20}
 
 
 def _status(field: str) -> int:
@@ -150,9 +150,9 @@ def make(parts: Iterator[tuple[list[str], csr_array]], place: Path, postings: in
     """Write the index, and print its size, time and memory."""
     place.parent.mkdir(parents=True)
     took = list[float]()
-    made = memory(lambda: save_exact(stored(parts, place.parent, took), place, postings=postings))[1]
+    used = memory(lambda: save_exact(stored(parts, place.parent, took), place, postings=postings))[1]
     size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-    print(json.dumps({"made": made, "drawing": sum(took), "GB on disk": size / 1e9}), flush=True)
+    print(json.dumps({"made": used, "drawing": sum(took), "GB on disk": size / 1e9}), flush=True)
 
 
 def asked(index: Exact, topics: list[str] | None, power: float, count: int) -> csr_array:

@@ -1,13 +1,12 @@
-"""Memory of encoding and of a training step as the vocabulary grows: ours beside sentence-transformers, in one run.
+"""Memory of encoding and of a training step as the vocabulary grows: ours and sentence-transformers', in the same run.
 
     python benchmarks/large_vocabulary.py                        # v = 30,522, 100,000, 250,000; 12 GiB at most
 
-Every measurement runs in a process of its own that may take no more than --limit MiB above its libraries; where that is
-not enough, the allocation that failed is reported. Memory is the peak above the loaded model, so that gradients and
-AdamW's two moments, each [v, d], are part of a training step. The steps are those of train_step.py, with texts of one
-length.
+Every measurement runs in a separate process that may take --limit MiB above its libraries; if this is not enough, the
+failed allocation is reported. Memory is the peak above the loaded model, so a training step includes the gradients and
+AdamW's two moments, each [v, d]. The steps are the same as in train_step.py, with texts of equal length.
 
-What memory grows with is told by least squares over all (v, b, s) that were measured:
+Least squares over all measured (v, b, s) tell how memory grows:
     bytes = c0 + c1 v + c2 bs + c3 bv + c4 bsv
 with v terms, b texts, s tokens. A float32 matrix of logits that is held once makes c4 = 4.
 """
@@ -65,9 +64,9 @@ def encode(cell: Cell, path: str, texts: list[str]) -> dict[str, Any]:
         fuse(model)
     running = iter(" ".join(texts).split())
     batch = [" ".join(islice(running, cell.s)) for _ in range(cell.b)]
-    found: list[torch.Tensor] = []
-    memory = peak_memory(lambda: found.append(model.encode_document(batch, batch_size=cell.b)), torch.device("cpu"))
-    return {"MiB": memory, "check": float(found[0].to_dense().mean())}
+    vectors: list[torch.Tensor] = []
+    memory = peak_memory(lambda: vectors.append(model.encode_document(batch, batch_size=cell.b)), torch.device("cpu"))
+    return {"MiB": memory, "check": float(vectors[0].to_dense().mean())}
 
 
 def step(cell: Cell, path: str, texts: list[str]) -> dict[str, Any]:
@@ -75,15 +74,15 @@ def step(cell: Cell, path: str, texts: list[str]) -> dict[str, Any]:
     options = argparse.Namespace(
         device="cpu", pairs=cell.b // COLUMNS, query_length=cell.s, document_length=cell.s, steps=1
     )
-    found = train_step.measure(SIDES[cell.side], path, texts, options)
-    return {"MiB": found["MiB"], "check": found["loss"]}
+    measured = train_step.measure(SIDES[cell.side], path, texts, options)
+    return {"MiB": measured["MiB"], "check": measured["loss"]}
 
 
 TASKS: dict[str, Callable[[Cell, str, list[str]], dict[str, Any]]] = {"encode": encode, "training step": step}
 
 
 def measure(cell: Cell, path: str, texts: list[str], limit: int, threads: int) -> dict[str, Any]:
-    """What the task gives, or the MiB that it was refused; in a process of its own."""
+    """Return the figures of the task, or the MiB that it was refused; runs in a separate process."""
     torch.set_num_threads(threads)
     limit_memory(limit)
     try:
@@ -95,9 +94,9 @@ def measure(cell: Cell, path: str, texts: list[str], limit: int, threads: int) -
         return {"MiB": None, "refused MiB": int(refused[1]) / 2**20}
 
 
-def growth(found: Mapping[Cell, dict[str, Any]]) -> dict[str, float] | None:
+def growth(results: Mapping[Cell, dict[str, Any]]) -> dict[str, float] | None:
     """Bytes per v, bs, bv and bsv; None where too few cells were measured to tell."""
-    measured = [(cell, part["MiB"] * 2**20) for cell, part in found.items() if part["MiB"] is not None]
+    measured = [(cell, part["MiB"] * 2**20) for cell, part in results.items() if part["MiB"] is not None]
     shapes = np.array([[1, c.v, c.b * c.s, c.b * c.v, c.b * c.s * c.v] for c, _ in measured], dtype=np.float64)
     if len(shapes) <= 5 or np.linalg.matrix_rank(shapes / shapes.max(axis=0)) < 5:
         return None
@@ -106,16 +105,16 @@ def growth(found: Mapping[Cell, dict[str, Any]]) -> dict[str, float] | None:
     return dict(zip(("v", "bs", "bv", "bsv"), slopes[1:].tolist(), strict=True))
 
 
-def check(found: Mapping[Cell, dict[str, Any]]) -> None:
-    """Both sides compute the same, or nothing can be compared."""
-    for cell, part in found.items():
-        other = found[cell._replace(side=PEER)]
+def check(results: Mapping[Cell, dict[str, Any]]) -> None:
+    """Exit with a message unless both sides compute the same."""
+    for cell, part in results.items():
+        other = results[cell._replace(side=PEER)]
         if None not in (part["MiB"], other["MiB"]) and abs(part["check"] - other["check"]) > 1e-3 * abs(part["check"]):
             raise SystemExit(f"{cell}: {part['check']} and {other['check']} are not the same")
 
 
 def measure_all(options: argparse.Namespace) -> dict[Cell, dict[str, Any]]:
-    texts, found = list(islice(read_texts("pydocs:"), 5000)), {}
+    texts, results = list(islice(read_texts("pydocs:"), 5000)), {}
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["train_step"])  # the libraries are read once, and not for every measurement
     for v in options.v:
@@ -125,25 +124,27 @@ def measure_all(options: argparse.Namespace) -> dict[Cell, dict[str, Any]]:
                 with ProcessPoolExecutor(1, processes) as process:
                     done = process.submit(measure, cell, path, texts, options.limit, options.threads)
                     try:
-                        found[cell] = done.result()
+                        results[cell] = done.result()
                     except BrokenProcessPool:  # the system had less memory than --limit, and took its own way
-                        found[cell] = {"MiB": None, "refused MiB": None}
-    return found
+                        results[cell] = {"MiB": None, "refused MiB": None}
+    return results
 
 
-def print_table(found: Mapping[Cell, dict[str, Any]], task: str) -> None:
+def print_table(results: Mapping[Cell, dict[str, Any]], task: str) -> None:
     print(f"\n{task}, MiB\n{'v':>10}{'b':>6}{'s':>6}{OURS:>12}{PEER:>32}")
-    for cell, part in found.items():
+    for cell, part in results.items():
         if (cell.task, cell.side) == (task, PEER):
-            ours = found[cell._replace(side=OURS)]
+            ours = results[cell._replace(side=OURS)]
             print(f"{cell.v:>10,}{cell.b:>6}{cell.s:>6}{amount(ours):>12}{amount(part):>32}")
-    for side, slopes in growths(found, task).items():
+    for side, slopes in growths(results, task).items():
         told = "too few shapes fitted" if slopes is None else f"{slopes['bv']:.1f} per bv, {slopes['bsv']:.3f} per bsv"
         print(f"{side}, bytes: {told}")
 
 
-def growths(found: Mapping[Cell, dict[str, Any]], task: str) -> dict[str, dict[str, float] | None]:
-    return {side: growth({c: part for c, part in found.items() if (c.task, c.side) == (task, side)}) for side in SIDES}
+def growths(results: Mapping[Cell, dict[str, Any]], task: str) -> dict[str, dict[str, float] | None]:
+    return {
+        side: growth({c: part for c, part in results.items() if (c.task, c.side) == (task, side)}) for side in SIDES
+    }
 
 
 def amount(part: Mapping[str, Any]) -> str:
@@ -152,8 +153,8 @@ def amount(part: Mapping[str, Any]) -> str:
     return "killed" if part["refused MiB"] is None else f"out of memory, asking for {part['refused MiB']:,.0f}"
 
 
-def rows(found: Mapping[Cell, dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    return ({**cell._asdict(), **part} for cell, part in found.items())
+def rows(results: Mapping[Cell, dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    return ({**cell._asdict(), **part} for cell, part in results.items())
 
 
 def main() -> None:
@@ -164,18 +165,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    described, found = machine(torch.device("cpu")), measure_all(options)
-    check(found)
+    described, results = machine(torch.device("cpu")), measure_all(options)
+    check(results)
     model = f"random BERT, {LAYERS} layers, d = {HIDDEN}, {ACTIVE:.0%} of terms active"
     if options.json:
-        slopes = {task: growths(found, task) for task in TASKS}
+        slopes = {task: growths(results, task) for task in TASKS}
         said = {"machine": described, "model": model, "limit MiB": options.limit, "growth": slopes}
-        print(json.dumps({**said, "results": list(rows(found))}, indent=1))
+        print(json.dumps({**said, "results": list(rows(results))}, indent=1))
         return
     print_machine(described)
     print(f"{model}   at most {options.limit:,} MiB a process")
     for task in TASKS:
-        print_table(found, task)
+        print_table(results, task)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How many requests the service answers, how fast, and with how much memory; beside sentence-transformers.
+"""How many requests the service answers, how fast, and with how much memory, compared with sentence-transformers.
 
     python benchmarks/load.py                                  # 200 clients, 60 s for each side
     python benchmarks/load.py --clients 20 --seconds 5
 
-Each client sends one query after the other to POST /embed_sparse and waits for its answer. The queries are the first
-words of each document, in an order of its own for each client. The sides, each a process of its own:
+Each client sends a query to POST /embed_sparse, waits for the answer, and sends the next. The queries are the first
+words of each document, in a different order for each client. The sides, each a separate process:
 
     vocable                 the service as it comes; queries come again, so that the cache has most of them
     vocable, no cache       --cache-size 0: each query is encoded, in batches of what waits
@@ -171,30 +171,33 @@ def benchmark() -> int:
     parser.add_argument("--model", default="vocable-mini")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args()
-    found: list[Loaded] = []
+    results: list[Loaded] = []
     described = machine(torch.device("cpu"), "fastapi", "uvicorn")
     with tempfile.TemporaryDirectory(prefix="vocable-load-") as name:
         folder = Path(name)
         documents = list(islice(vocable.read_corpus("pydocs:"), options.documents))
-        rows = [json.dumps({"_id": one.id, "title": one.title, "text": one.text}) for one in documents]
+        rows = [json.dumps({"_id": entry.id, "title": entry.title, "text": entry.text}) for entry in documents]
         (folder / "corpus.jsonl").write_text("\n".join(rows))
         vocable.index(options.model, folder / "corpus.jsonl", f"exact:{folder}/index", device="cpu")
-        queries = list(dict.fromkeys(" ".join(one.full.split()[:8]) for one in documents))
+        queries = list(dict.fromkeys(" ".join(entry.full.split()[:8]) for entry in documents))
         for side in sides(folder, options.model):
             with side.start() as served:
-                found.append(asyncio.run(load(side, served, queries, options.clients, options.seconds)))
-    table = [one.row() for one in found]
-    wrong = [one for one in found if set(one.statuses) - ({200, 429} if one.name == "past its limits" else {200})]
+                results.append(asyncio.run(load(side, served, queries, options.clients, options.seconds)))
+    table = [result.row() for result in results]
+    wrong = [
+        result
+        for result in results
+        if set(result.statuses) - ({200, 429} if result.name == "past its limits" else {200})
+    ]
     if options.json:
         print(json.dumps({"machine": described, "sides": table}, indent=1))
         return int(bool(wrong))
-    own, fresh, peer = (row["requests/s"] for row in table[:3])
+    cached, fresh, peer = (row["requests/s"] for row in table[:3])
     print_machine(described)
     print("  ".join(table[0]))
     print(*("  ".join(f"{value!s:>{len(name)}}" for name, value in row.items()) for row in table), sep="\n")
-    print(
-        f"ratio to sentence-transformers: {ratio(own, peer) or 0:.1f}; without the cache {ratio(fresh, peer) or 0:.1f}"
-    )
+    without = ratio(fresh, peer) or 0
+    print(f"ratio to sentence-transformers: {ratio(cached, peer) or 0:.1f}; without the cache {without:.1f}")
     return int(bool(wrong))
 
 

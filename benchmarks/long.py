@@ -1,15 +1,15 @@
-"""Long documents: cut, read in windows of which the maximum is taken, or found by their passages; quality and cost.
+"""Long documents: cut, read in windows and reduced to the maximum, or searched by passages; quality and cost.
 
     python benchmarks/long.py --dataset beir:DIR --max-length 64
     python benchmarks/long.py --sections SECTIONS.jsonl.gz --documents 200 --max-length 128
     python benchmarks/long.py --sections SECTIONS.jsonl.gz --documents 2500 --words 450 800 --limits
 
-With `--limits` the windows are encoded once, and documents get numbers of terms by several rules: so many of a text, of
-each window, or growing with the number of windows w.
+With `--limits` the windows are encoded once, and documents get numbers of terms by several rules: a number for a text,
+for each window, or a number that grows with the number of windows w.
 
-A file of sections has pairs of an article's title and a heading ("query") and the section under it ("positive"), the
-sections of an article together and the one under the title alone first. An article is its sections without the
-headings. A query is a heading, of at least two words, that one article alone has; the section under the title is none.
+A file of sections has pairs: an article's title and a heading ("query"), and the section under it ("positive"). The
+sections of an article are consecutive; the section under the title comes first. An article is its sections without the
+headings. A query is a heading, of at least two words, that no other article has; the title is no query.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SEED, K = 0, 100
 
 
 def of_sections(file: str, count: int) -> Dataset:
-    """The first articles of several sections, and the headings that one of them has."""
+    """Return the first articles with several sections, and the headings that a single article has."""
     articles: dict[str, list[tuple[str, str]]] = {}
     title = ""
     for example in read_examples(file):
@@ -71,7 +71,7 @@ def of_sections(file: str, count: int) -> Dataset:
 
 
 def sampled(dataset: Dataset, documents: int | None, queries: int | None) -> Dataset:
-    """So many queries, and so many documents, those that are judged relevant to them among these."""
+    """Return the dataset with `queries` queries and `documents` documents, including their relevant documents."""
     rng = np.random.default_rng(SEED)
     order = rng.permutation(len(dataset.queries))[:queries].tolist()
     asked = [dataset.queries[row] for row in order]
@@ -85,7 +85,7 @@ def sampled(dataset: Dataset, documents: int | None, queries: int | None) -> Dat
 
 
 def of_words(dataset: Dataset, least: int, most: int) -> Dataset:
-    """The documents of so many words, and the queries that ask for one of them."""
+    """Return the documents of `least` to `most` words, and the queries that ask for them."""
     documents = [one for one in dataset.documents if least <= len(one.full.split()) <= most]
     kept = {one.id for one in documents}
     judgments = [one for one in dataset.judgments if one.doc_id in kept]
@@ -94,72 +94,80 @@ def of_words(dataset: Dataset, least: int, most: int) -> Dataset:
 
 
 def limited(model: str, dataset: Dataset, max_length: int | None) -> Iterator[list[str]]:
-    """A row for each rule of how many terms a document keeps; p is of nDCG@10 against the first."""
+    """Yield a row for each rule that limits a document's terms; p compares nDCG@10 with the first rule."""
     loaded = load(model)
     encoder, asking = (
         TextEncoder(loaded, max_terms=len(terms(loaded)), max_length=max_length),
         TextEncoder(loaded, "query"),
     )
-    own, texts = TextEncoder(loaded).max_terms, [document.full for document in dataset.documents]
-    assert own is not None
+    limit, texts = TextEncoder(loaded).max_terms, [document.full for document in dataset.documents]
+    assert limit is not None
     spans = [encoder.windows(text) for text in texts]
-    parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]
-    counts = np.array([len(some) for some in spans])
+    parts = [
+        text[start:end] for text, windows_of_text in zip(texts, spans, strict=True) for start, end in windows_of_text
+    ]
+    counts = np.array([len(windows_of_text) for windows_of_text in spans])
     windows, queries = encoder.encode(parts), asking.encode([query.text for query in dataset.queries])
     whole = maximum(windows, counts.tolist())
     rules = {
-        f"{own} of a text": prune(whole, own),
-        f"{8 * own // 5} of a text": prune(whole, 8 * own // 5),
-        f"{own} √w": _each(whole, own * np.sqrt(counts)),
-        f"{own} of a window": maximum(prune(windows, own), counts.tolist()),
-        f"{own} w": _each(whole, own * counts),
+        f"{limit} of a text": prune(whole, limit),
+        f"{8 * limit // 5} of a text": prune(whole, 8 * limit // 5),
+        f"{limit} √w": _each(whole, limit * np.sqrt(counts)),
+        f"{limit} of a window": maximum(prune(windows, limit), counts.tolist()),
+        f"{limit} w": _each(whole, limit * counts),
         "all": whole,
     }
-    found: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
     for name, vectors in rules.items():
         asking.know_collection(np.bincount(vectors.indices, minlength=vectors.shape[1]), len(texts))
         ranking = ExactIndex(vectors, [document.id for document in dataset.documents]).search(
             asking.weighed(queries), K
         )
-        found.append(evaluate_run(name, ranking.to_run([query.id for query in dataset.queries]), dataset, MEASURES))
-        p = paired_t_test(*(one.per_query[MEASURES[0]] for one in (found[0], found[-1])))
-        values = [f"{found[-1].values[measure]:.4f}" for measure in MEASURES]
+        evaluations.append(
+            evaluate_run(name, ranking.to_run([query.id for query in dataset.queries]), dataset, MEASURES)
+        )
+        p = paired_t_test(*(one.per_query[MEASURES[0]] for one in (evaluations[0], evaluations[-1])))
+        values = [f"{evaluations[-1].values[measure]:.4f}" for measure in MEASURES]
         yield [name, f"{counts.mean():.1f}", f"{np.diff(vectors.indptr).mean():.0f}", *values, p_value(p)]
 
 
 def _each(vectors: csr_array, limits: np.ndarray) -> csr_array:
-    """The vectors with as many terms as each of them may have."""
+    """Return the vectors, each with its heaviest terms up to its limit."""
     return csr_array(vstack([prune(vectors[[row]], int(most)) for row, most in enumerate(limits)], format="csr"))
 
 
 def measured(
     model: str, dataset: Dataset, long_documents: LongDocuments, max_length: int | None, folder: Path
 ) -> Iterator[list[str]]:
-    """A row for the sparse vectors, and one for BM25 where it is of other texts than before."""
+    """Yield a row for the sparse vectors, and a row for BM25 unless it has the same texts as in an earlier row."""
     corpus = folder / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(one._asdict()) + "\n" for one in dataset.documents), encoding="utf-8")
-    made = index(
+    collection = index(
         load(model), corpus, folder / long_documents, bm25=True, max_length=max_length, long_documents=long_documents
     )
-    assert made.built is not None
+    assert collection.built is not None
     ids, texts = [query.id for query in dataset.queries], [query.text for query in dataset.queries]
-    vectors = made.models.queries().encode(texts)
+    vectors = collection.models.queries().encode(texts)
     times = []
     for row in range(min(100, len(texts))):
         began = perf_counter()
-        made.searcher.rank(vectors[[row]], 10)
+        collection.searcher.rank(vectors[[row]], 10)
         times.append(perf_counter() - began)
-    costs = [f"{made.built.seconds:.0f}", f"{len(made.store):,}", f"{(made.store.nbytes or 0) / 1e6:.1f}"]
-    rankings: dict[str, Ranking] = {long_documents: made.searcher.rank(vectors, K)}
+    costs = [
+        f"{collection.built.seconds:.0f}",
+        f"{len(collection.store):,}",
+        f"{(collection.store.nbytes or 0) / 1e6:.1f}",
+    ]
+    rankings: dict[str, Ranking] = {long_documents: collection.searcher.rank(vectors, K)}
     if long_documents != "maxpool":
-        rankings[f"BM25, {long_documents}"] = made.searcher.rank(
-            made.counts.lexicon.query_vectors(texts), K, space="bm25"
+        rankings[f"BM25, {long_documents}"] = collection.searcher.rank(
+            collection.counts.lexicon.query_vectors(texts), K, space="bm25"
         )
     for name, ranking in rankings.items():
         values = evaluate_run(name, ranking.to_run(ids), dataset, MEASURES).values
-        own = [*costs, f"{median(times) * 1e3:.2f}"] if name == long_documents else [""] * 4
-        yield [name, *(f"{values[measure]:.3f}" for measure in MEASURES), *own]
-    made.close()
+        cells = [*costs, f"{median(times) * 1e3:.2f}"] if name == long_documents else [""] * 4
+        yield [name, *(f"{values[measure]:.3f}" for measure in MEASURES), *cells]
+    collection.close()
 
 
 def main() -> None:

@@ -41,13 +41,13 @@ def machine(device: torch.device, *libraries: str) -> dict[str, Any]:
 
 
 def busy_share(seconds: float = 2.0) -> float:
-    """The share of all cores that was taken in the next seconds; 0 where the system does not tell.
+    """Return the share of all cores in use during the next seconds; 0 if the system does not tell.
 
-    Called while this process waits, it is what others take: the load average remembers too long what has ended.
+    While this process waits, other processes use this share. The load average remembers ended processes for too long.
     """
-    before = _cpu_times()
+    start = _cpu_times()
     time.sleep(seconds)
-    passed = [now - then for now, then in zip(_cpu_times(), before, strict=True)]
+    passed = [now - then for now, then in zip(_cpu_times(), start, strict=True)]
     return 1 - sum(passed[3:5]) / sum(passed) if sum(passed) else 0.0  # idle and waiting for a disk
 
 
@@ -100,9 +100,9 @@ def print_machine(described: Mapping[str, Any]) -> None:
     print("   ".join(f"{name}: {value}" for name, value in described.items()))
 
 
-def ratio(other: float | None, own: float | None) -> float | None:
-    """How many times the peer's figure is ours; None where one was not measured."""
-    return other / own if other is not None and own else None
+def ratio(other: float | None, ours: float | None) -> float | None:
+    """Return the peer's figure divided by ours; None if a figure is missing."""
+    return other / ours if other is not None and ours else None
 
 
 def figure(value: float | None, form: str) -> str:

@@ -39,7 +39,7 @@ GROWTH = 1.1
 
 
 def call_of(number: int) -> tuple[str, dict[str, Any]]:
-    """Return a call: the three tools in turn, each query another one, and mistakes."""
+    """Return a call: the three tools take turns, each query differs, and some calls have mistakes."""
     if number % 10 == 9:
         return MISTAKES[number // 10 % len(MISTAKES)]
     query, identifier = f"{SUBJECTS[number % len(SUBJECTS)]} {number}", str(number % 200)
@@ -73,7 +73,7 @@ async def measure(name: str, server: Any, memory: Callable[[], float], calls: in
 
 
 def of_child() -> float:
-    """Return the memory of the one process that this one has started."""
+    """Return the memory of the only child of this process."""
     [child] = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
     return resident(int(child))
 

@@ -48,14 +48,14 @@ def input_terms(vectors: csr_array, rng: np.random.Generator) -> csr_array:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     data = encoded(options.queries, options.documents, rng)
-    own = input_terms(data.queries if options.role == "query" else data.documents, rng)
+    input_counts = input_terms(data.queries if options.role == "query" else data.documents, rng)
     start = time.perf_counter()
-    ablation = Ablation(data, own, options.measures, role=options.role, threads=options.threads)
+    ablation = Ablation(data, input_counts, options.measures, role=options.role, threads=options.threads)
     ablation.values()  # builds the index, and searches and measures with the whole vectors
     ready = time.perf_counter()
-    found = remove_wackiest(ablation, rng.permutation(SIZE), THRESHOLDS, draws=RANDOM_DRAWS)
+    result = remove_wackiest(ablation, rng.permutation(SIZE), THRESHOLDS, draws=RANDOM_DRAWS)
     end = time.perf_counter()
-    searched = [outcome.changed for point in found.points for outcome in (point.wacky, *point.random)]
+    searched = [outcome.changed for point in result.points for outcome in (point.wacky, *point.random)]
     return {
         "removals": len(searched),
         "queries searched again, share": float(np.mean(searched)) / options.queries,

@@ -1,11 +1,11 @@
-"""What does reranking by a cross encoder gain, and what does it cost, at which depth?
+"""What does reranking by a cross encoder gain, and what does it cost, depending on the depth?
 
     python benchmarks/rerank.py beir:cacm beir:scifact --rerank cross-encoder/ms-marco-MiniLM-L6-v2
 
 Each collection is searched exactly by the sparse vectors, by BM25 and by both (the default hybrid); the first hits of
 each are reranked. A pair is scored once, for the largest depth; figures of smaller depths follow from the same scores.
-Times are of one query at a time, for the largest depth, divided by its hits. Each row is tested against the first
-stage (paired t-test over the queries).
+Times are measured with a query at a time, for the largest depth, and divided by its hits. Each row is tested against
+the first stage (paired t-test over the queries).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ MEASURE, RESULTS = "nDCG@10", 100
 
 
 def first_stages(dataset: Dataset, model: str, names: list[str]) -> dict[str, Ranking]:
-    """The rankings by sparse vectors, by BM25, and by both, as far as they are named."""
-    found = {}
+    """Return the named rankings: by sparse vectors, by BM25, or by both."""
+    rankings = {}
     if {"sparse", "hybrid"} & {*names}:
-        found["sparse"] = retrieve(encode_dataset(load_encoder(model, "cpu"), dataset)).ranking
+        rankings["sparse"] = retrieve(encode_dataset(load_encoder(model, "cpu"), dataset)).ranking
     if {"bm25", "hybrid"} & {*names}:
-        found["bm25"] = retrieve_lexically(dataset).ranking
+        rankings["bm25"] = retrieve_lexically(dataset).ranking
     if "hybrid" in names:
-        found["hybrid"] = fused(found, {"sparse": 1.0, "bm25": 1.0}, "weighted", RESULTS)
-    return {name: found[name] for name in names}
+        rankings["hybrid"] = fused(rankings, {"sparse": 1.0, "bm25": 1.0}, "weighted", RESULTS)
+    return {name: rankings[name] for name in names}
 
 
 def at_depth(first: Ranking, again: Ranking, depth: int) -> Ranking:
@@ -69,10 +69,11 @@ def main() -> None:
         for name, first in first_stages(dataset, given.model, given.stages.split(",")).items():
             again, times = rerank_dataset(first, dataset, "cpu", rerank=given.rerank, rerank_depth=depths[-1])
             rankings = {name: first} | {f"{name}, {depth} reranked": at_depth(first, again, depth) for depth in depths}
-            found = compare([evaluate_run(one, by.to_run(ids), dataset, [MEASURE]) for one, by in rankings.items()])
-            p_values = ["", *(p_value(p[MEASURE]) for p in found.p_values)]
-            for one, p in zip(found.evaluations, p_values, strict=True):
-                rows.append([one.name, f"{one.values[MEASURE]:.3f}", p])
+            evaluations = [evaluate_run(by, run.to_run(ids), dataset, [MEASURE]) for by, run in rankings.items()]
+            compared = compare(evaluations)
+            p_values = ["", *(p_value(p[MEASURE]) for p in compared.p_values)]
+            for evaluation, p in zip(compared.evaluations, p_values, strict=True):
+                rows.append([evaluation.name, f"{evaluation.values[MEASURE]:.3f}", p])
             print(f"{dataset.name}: {name}: {np.median(times) / depths[-1]:.1f} ms a hit", flush=True)
         print(f"{dataset.name}, {len(ids)} queries\n\n{Table('', ['', MEASURE, 'p'], rows).markdown()}\n", flush=True)
     print(json.dumps(machine(torch.device("cpu"), "sentence-transformers")))

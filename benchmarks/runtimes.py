@@ -3,9 +3,9 @@
     python benchmarks/runtimes.py beir:cacm beir:scifact --work runtimes-work
     python benchmarks/runtimes.py beir:cacm --model MODEL --graphs EXPORTED ANOTHER
 
-Each collection is indexed once by each side, in the work folder. PyTorch computes in float32; its index is the first,
-to which the graphs are compared. A graph is that of the model, or an exported model in a folder. Queries are encoded by
-what made the index.
+Each side indexes each collection once, in the work folder. PyTorch computes in float32; its index comes first, and the
+graphs are compared with it. A graph is the model's own graph, or an exported model in a folder. The side that made the
+index also encodes the queries.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ def indexed(source: str, place: Path, model: str, **options: Any) -> Collection:
     return vo.open_index(f"exact:{place}")
 
 
-def shared(expected: Ranking, found: Ranking) -> float:
-    """The mean share of the first K hits of each query that are among the first K of the other ranking."""
+def shared(expected: Ranking, actual: Ranking) -> float:
+    """Return the mean share of the first K hits of a query that are also among the first K of the other ranking."""
     hits = [
-        [{name for name, _ in ranking.hits(query)} for query in range(len(ranking))] for ranking in (expected, found)
+        [{name for name, _ in ranking.hits(query)} for query in range(len(ranking))] for ranking in (expected, actual)
     ]
     return float(np.mean([len(one & other) / max(1, len(one)) for one, other in zip(*hits, strict=True)]))
 
 
 def compared(source: str, model: str, graphs: list[str], work: Path) -> list[dict[str, Any]]:
-    """The nDCG of each side, and of each graph the difference to PyTorch and the share of its hits."""
+    """Return the nDCG of each side, and for each graph the difference from PyTorch and the share of its hits."""
     dataset, folder = load_dataset(source), work / Path(source.partition(":")[2]).name
     sides: dict[str, tuple[str, dict[str, Any]]] = {"PyTorch": (model, {"runtime": "torch", "dtype": "float32"})}
     for graph in graphs or [model]:
         sides[Path(graph).name + ", graph"] = graph, {"runtime": "onnx"}
     indexes = {name: indexed(source, folder / name, of, **options) for name, (of, options) in sides.items()}
-    found = vo.evaluate(indexes, dataset, [MEASURE])
-    assert isinstance(found, ComparedEvaluations)
-    values = {one.name.removesuffix(": sparse"): one.values[MEASURE] for one in found.evaluations}
+    comparison = vo.evaluate(indexes, dataset, [MEASURE])
+    assert isinstance(comparison, ComparedEvaluations)
+    values = {one.name.removesuffix(": sparse"): one.values[MEASURE] for one in comparison.evaluations}
     texts = [query.text for query in dataset.queries]
     rankings = {name: index.search(texts, k=K) for name, index in indexes.items()}
     expected = rankings["PyTorch"]
@@ -83,12 +83,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
     options = parser.parse_args()
     described = machine(torch.device("cpu"))
-    found = {source: compared(source, options.model, options.graphs, options.work) for source in options.collections}
+    results = {source: compared(source, options.model, options.graphs, options.work) for source in options.collections}
     if options.json:
-        print(json.dumps({"machine": described, "collections": found}, indent=1))
+        print(json.dumps({"machine": described, "collections": results}, indent=1))
         return
     print_machine(described)
-    for source, rows in found.items():
+    for source, rows in results.items():
         print(f"\n{source}, {rows[0]['queries']} queries\n")
         print(f"{'':32}{MEASURE:>9}{'difference':>12}{f'same top {K}':>13}{'same order':>12}")
         for row in rows:

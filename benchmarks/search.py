@@ -1,11 +1,11 @@
-"""Exact search beside its peers, in one run: ours, SciPy's sparse product, and Qdrant Edge (in process, exact).
+"""Exact search and its peers, in the same run: ours, SciPy's sparse product, and Qdrant Edge (in process, exact).
 
     python benchmarks/search.py                                  # 100,000 random vectors of about 120 terms
     python benchmarks/search.py --distribution uniform           # every term equally likely
     python benchmarks/search.py --vectors V.parquet --queries Q.parquet
 
 Each time is the median over the queries, one at a time, of the milliseconds from a query vector to its k best rows. All
-answers are compared with those of a brute-force product before anything is printed.
+answers are compared with the answers of a brute-force product before anything is printed.
 """
 
 from __future__ import annotations
@@ -146,11 +146,15 @@ def check(name: str, answer: Answer, scores: np.ndarray) -> None:
 
     Others may sum in another order. Documents with equal scores may stand for one another.
     """
-    rows, found = answer
+    rows, answered = answer
     expected = -np.sort(-scores)[: len(rows)]
     tolerance = 0 if name.startswith("vocable") else 1e-5
-    same = np.allclose(found, expected, rtol=tolerance, atol=0)
-    if not same or not np.allclose(scores[rows], found, rtol=tolerance, atol=0) or len(set(rows.tolist())) != len(rows):
+    same = np.allclose(answered, expected, rtol=tolerance, atol=0)
+    if (
+        not same
+        or not np.allclose(scores[rows], answered, rtol=tolerance, atol=0)
+        or len(set(rows.tolist())) != len(rows)
+    ):
         raise SystemExit(f"{name}: its answers are not those of a brute-force product")
 
 
@@ -231,9 +235,9 @@ def report(
         "postings a query": round(traversed),
         "k": options.k,
     }
-    own = times["vocable, one thread"]
+    ours = times["vocable, one thread"]
     if options.json:
-        ratios = {name: value / own for name, value in times.items()}
+        ratios = {name: value / ours for name, value in times.items()}
         print(json.dumps({"machine": machine(), "data": scale, "milliseconds": times, "ratio": ratios}, indent=1))
         return
     print("   ".join(f"{name}: {value}" for name, value in machine().items()))
@@ -241,7 +245,7 @@ def report(
     print("all answers are those of a brute-force product (ours to the last bit)\n")
     print(f"{'':32}{'ms a query':>12}{'/ ours':>9}")
     for name, value in times.items():
-        print(f"{name:32}{value:12.3f}{value / own:9.1f}")
+        print(f"{name:32}{value:12.3f}{value / ours:9.1f}")
 
 
 if __name__ == "__main__":

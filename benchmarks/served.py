@@ -1,4 +1,4 @@
-"""`vocable serve` as a process of its own, for the benchmarks that load and fuzz it."""
+"""`vocable serve` as a separate process, for the benchmarks that load and fuzz it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Served:
         said = []
         for line in self.process.stderr:
             said.append(line)
-            if found := re.search(r" at (http://\S+)$", line):
-                self.url = found[1]
+            if match := re.search(r" at (http://\S+)$", line):
+                self.url = match[1]
                 break
         else:
             raise RuntimeError("".join(said))

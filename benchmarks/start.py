@@ -107,8 +107,8 @@ def main() -> None:
         return
     print_machine(described)
     print(f"\n{'':36}{'seconds':>9}{'least':>9}{'most':>9}")
-    for name, found in seconds.items():
-        print(f"{name:36}{found['median']:9.2f}{found['least']:9.2f}{found['most']:9.2f}")
+    for name, figures in seconds.items():
+        print(f"{name:36}{figures['median']:9.2f}{figures['least']:9.2f}{figures['most']:9.2f}")
 
 
 if __name__ == "__main__":

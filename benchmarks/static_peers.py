@@ -198,8 +198,8 @@ def _run(command: list[str], folder: Path, environment: dict[str, str] | None = 
 
 WORDS = {"stop": list(STOPWORDS_EN), "alone": True, "noWorker": True}
 PEERS: dict[str, Peer] = {
-    one.name: one
-    for one in (
+    peer.name: peer
+    for peer in (
         Vocable("vocable", "vocable", VOCABLE, {"": {}}),
         Pagefind("Pagefind", "pagefind", PAGEFIND, {"": {}, "word by word": WORDS}),
         Built("lunr", "lunr", LUNR, {"": {}}, LUNR_BUILD, "lunr/lunr.js"),

@@ -77,7 +77,7 @@ def write_pages(folder: Path, documents: Sequence[Document]) -> None:
 
 
 class Collection:
-    """The documents, queries and judgments of a source, cut to so many pages and queries, and their site."""
+    """The documents, queries and judgments of a source, cut to the numbers of pages and queries, and their site."""
 
     def __init__(self, source: str, work: Path, pages: int, queries: int) -> None:
         self.name = source.removeprefix("beir:").rstrip("/").rpartition("/")[2]
@@ -95,18 +95,18 @@ class Collection:
         self.records = self.site / "records.jsonl"
         self.records.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
-    def ndcg(self, found: dict[str, list[int]]) -> float | None:
-        """The mean nDCG@10 of the numbers of pages that each query found."""
+    def ndcg(self, pages: dict[str, list[int]]) -> float | None:
+        """Return the mean nDCG@10 of the numbers of pages that each query found."""
         if not self.judgments:
             return None
         run = [
             ir_measures.ScoredDoc(query, self.documents[number].id, -rank)
-            for query, numbers in found.items()
+            for query, numbers in pages.items()
             for rank, number in enumerate(numbers)
         ]
-        judgments = [one for one in self.judgments if one.query_id in found]
+        judgments = [one for one in self.judgments if one.query_id in pages]
         values = {one.query_id: one.value for one in ir_measures.iter_calc([MEASURE], judgments, run)}
-        return statistics.fmean(values.get(query, 0.0) for query in found)
+        return statistics.fmean(values.get(query, 0.0) for query in pages)
 
 
 def _judgments(source: str) -> list[Qrel]:
@@ -141,8 +141,8 @@ class Driver:
 
     def search(self, page: Page, query: str) -> tuple[list[int], float]:
         """The numbers of the pages that are found, and the milliseconds until they are shown."""
-        found = page.evaluate("query => window.shown(query)", query)
-        return [self._number(url) for url in found["urls"]], found["ms"]
+        answer = page.evaluate("query => window.shown(query)", query)
+        return [self._number(url) for url in answer["urls"]], answer["ms"]
 
     def _number(self, url: str) -> int:
         page, mark, document = url.partition("#")
@@ -150,13 +150,13 @@ class Driver:
 
     def cost(self, page: Page, query: str) -> tuple[float, float]:
         """The KB that the server sends for a query, what follows in the background included, and its milliseconds."""
-        before = self.served.sent
+        start = self.served.sent
         _, taken = self.search(page, query)
         last = -1
         while last != self.served.sent:
             last = self.served.sent
             page.wait_for_timeout(QUIET * 1000)
-        return (last - before) / 1000, taken
+        return (last - start) / 1000, taken
 
 
 def measured(driver: Driver, queries: Sequence[str], given: argparse.Namespace) -> Iterator[tuple[bool, float, float]]:
@@ -181,7 +181,7 @@ def compare(collection: Collection, peer: Peer, browser: Browser, given: argpars
         for name, setting in peer.settings.items():
             driver = Driver(browser, served, peer, setting, collection.numbers)
             page = driver.open()
-            found = {
+            answers = {
                 query.id: driver.search(page, query.text)[0]
                 for query in track(collection.queries, f"{collection.name}: {peer.name}")
                 if collection.judgments
@@ -203,21 +203,27 @@ def compare(collection: Collection, peer: Peer, browser: Browser, given: argpars
                 cold_ms=statistics.median(ms for _, ms in cold),
                 further_ms=statistics.median(ms for _, ms in further),
                 queries=len(collection.queries),
-                ndcg=collection.ndcg(found),
-                empty=sum(not one for one in found.values()) / len(found) if found else None,
+                ndcg=collection.ndcg(answers),
+                empty=sum(not pages for pages in answers.values()) / len(answers) if answers else None,
             )
 
 
-def table(collection: Collection, found: Sequence[Found], given: argparse.Namespace) -> Table:
+def table(collection: Collection, figures: Sequence[Found], given: argparse.Namespace) -> Table:
     """The figures of a collection, a row a search and setting."""
     header = ["search", "KB cold", "at most", "KB further", "at most", "ms cold", "ms further", "nDCG@10", "no hit"]
     rows = [
-        [f"{one.search}, {one.setting}" if one.setting else one.search]
-        + [f"{value:,.0f}" for value in (one.cold_kb, one.cold_kb_most, one.further_kb, one.further_kb_most)]
-        + [f"{value:,.0f}" for value in (one.cold_ms, one.further_ms)]
-        + [NONE if one.ndcg is None else f"{one.ndcg:.3f}", NONE if one.empty is None else f"{one.empty:.0%}"]
-        + [f"{one.build_s:,.0f}", f"{one.site_mb:,.1f}"]
-        for one in found
+        [f"{search.search}, {search.setting}" if search.setting else search.search]
+        + [
+            f"{value:,.0f}"
+            for value in (search.cold_kb, search.cold_kb_most, search.further_kb, search.further_kb_most)
+        ]
+        + [f"{value:,.0f}" for value in (search.cold_ms, search.further_ms)]
+        + [
+            NONE if search.ndcg is None else f"{search.ndcg:.3f}",
+            NONE if search.empty is None else f"{search.empty:.0%}",
+        ]
+        + [f"{search.build_s:,.0f}", f"{search.site_mb:,.1f}"]
+        for search in figures
     ]
     texts = "texts gzipped" if given.gzip else "nothing compressed by the server"
     title = f"{collection.name}, {len(collection.documents):,} pages, {len(collection.queries)} queries"
@@ -246,10 +252,10 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=given.chromium, args=["--no-sandbox"])
         for source in given.collections:
             collection = Collection(source, given.work.resolve(), given.pages, given.queries)
-            found = [one for name in given.searches for one in compare(collection, PEERS[name], browser, given)]
-            shown = table(collection, found, given)
+            figures = [row for name in given.searches for row in compare(collection, PEERS[name], browser, given)]
+            shown = table(collection, figures, given)
             print(f"{shown.title}\n\n{shown.markdown()}\n", flush=True)
-            every += found
+            every += figures
         version = browser.version
         browser.close()
     about = machine(torch.device("cpu")) | {"chromium": version}

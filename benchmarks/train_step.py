@@ -1,12 +1,13 @@
-"""One training step of `vocable train` beside one of sentence-transformers, in one run.
+"""A training step of `vocable train` and of sentence-transformers, in the same run.
 
     python benchmarks/train_step.py                              # 16 pairs + hard negatives, 24 / 128 tokens
-    python benchmarks/train_step.py --busy                       # the fastest of each, quiet and beside a busy process
+    python benchmarks/train_step.py --busy                       # the fastest of each, quiet and with a busy process
 
-Both sides run SparseEncoderTrainer, theirs with SpladeLoss over SparseMultipleNegativesRankingLoss, ours with the same
-as a recipe's objective; a step is what lies between the ends of two, tokenization, clipping and AdamW included. Every
-side runs in a process of its own from the same checkpoint on the same texts, so that its peak memory above the loaded
-model (gradients and optimizer included) is its own. First losses in float32 are compared before anything is printed.
+Both sides run SparseEncoderTrainer: theirs with SpladeLoss over SparseMultipleNegativesRankingLoss, ours with the same
+loss as a recipe's objective. The time of a step is the time between the ends of two steps; it includes tokenization,
+clipping and AdamW. Every side runs in a separate process, from the same checkpoint on the same texts. Its peak memory
+above the loaded model includes gradients and optimizer. First losses in float32 are compared before anything is
+printed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from vocable.training.recipe import TrainingSettings
 
 
 class Side(NamedTuple):
-    """What runs: whose head and loss, in which number type (by autocast), and the dropout (None: the checkpoint's)."""
+    """A side of the comparison: its head and loss, its number type (autocast), its dropout (None: the checkpoint's)."""
 
     ours: bool
     bfloat16: bool
@@ -140,7 +141,7 @@ def their_loss(model: SparseEncoder, dtype: str, options: argparse.Namespace) ->
 
 
 def draw(texts: list[str], options: argparse.Namespace) -> Dataset:
-    """Queries, positives and one hard negative each: running text, as many words as the model reads tokens."""
+    """Return queries with a positive and a hard negative: running text, with a word for each token of the limit."""
     running = iter(" ".join(texts).split())
     lengths = {
         "query": options.query_length,

@@ -4,11 +4,11 @@
     python benchmarks/traversal.py                                   # 100,000 random vectors of about 120 terms
     python benchmarks/traversal.py --vectors documents --queries queries --documents 1000000 --alpha 1 --alpha 0.9
 
-`exact` adds up the postings of one query term after the other. BMP skips blocks of documents by upper bounds of their
-scores and scores those that are left document by document; its index is made of a CIFF file of `vocable export`, with
-weights in 8 bits. At alpha 1 nothing is left out; below, blocks are whose bound times alpha is not enough. Where the
-vectors are fewer than asked for, the rest are mixed of two of them each. Times are of one query at a time, on one
-thread, from its vector to the ids of its k best documents.
+`exact` adds up the postings of each query term in turn. BMP skips blocks of documents by upper bounds of their scores,
+and scores the other blocks document by document. Its index is made from a CIFF file of `vocable export`, with weights
+in 8 bits. At alpha 1 nothing is left out; below 1, blocks are left out if their bound times alpha is too low. If the
+vectors are too few, each missing vector is mixed from two vectors. Times are measured with a query at a time, on a
+single thread, from its vector to the ids of its k best documents.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ def sides(index: ExactIndex, searcher: Any, queries: csr_array, k: int, alpha: f
         pairs = zip(query.indices.tolist(), query.data.tolist(), strict=True)
         counts = {str(term): round(100 * weight) for term, weight in pairs}
         start = time.perf_counter()
-        found = [name for name, _ in index.search(query, k, threads=1).hits(0)]
+        hits = [name for name, _ in index.search(query, k, threads=1).hits(0)]
         middle = time.perf_counter()
         others, _ = searcher.search(counts, k=k, alpha=alpha, beta=1.0)
         for name, seconds in zip(took, (middle - start, time.perf_counter() - middle), strict=True):
             took[name].append(1e3 * seconds)
-        shared.append(len({*found} & {*others}) / max(1, len(found)))
+        shared.append(len({*hits} & {*others}) / max(1, len(hits)))
     rows = [[name, *(f"{np.percentile(each, q):.2f}" for q in (50, 95, 99))] for name, each in took.items()]
     return [[*cells, share] for cells, share in zip(rows, ("1", f"{np.mean(shared):.3f}"), strict=True)]
 

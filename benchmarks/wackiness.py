@@ -35,9 +35,11 @@ OWN = 0.3  # share of a vector's entries that stand in the text itself
 
 
 def counted(vectors: csr_array, rng: np.random.Generator) -> csr_array:
-    """Some of the vectors' entries as terms of the texts, each once to three times."""
-    own = selected(vectors, rng.random(vectors.nnz) < OWN)
-    return csr_array((rng.integers(1, 4, own.nnz).astype(np.float32), own.indices, own.indptr), shape=own.shape)
+    """Return some of the vectors' entries as terms of the texts, each once to three times."""
+    entries = selected(vectors, rng.random(vectors.nnz) < OWN)
+    return csr_array(
+        (rng.integers(1, 4, entries.nnz).astype(np.float32), entries.indices, entries.indptr), shape=entries.shape
+    )
 
 
 def measure(options: argparse.Namespace) -> dict[str, float]:
@@ -49,24 +51,24 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     counts = counted(random_vectors(options.documents, 230, "zipf", rng), rng)
     itself = np.sort(rng.choice(options.documents, options.queries)) if options.role == "document" else None
     inputs = queries if itself is None else documents[itself]
-    own, names = counted(inputs, rng), [f"w{column}" for column in range(SIZE)]
+    input_counts, names = counted(inputs, rng), [f"w{column}" for column in range(SIZE)]
 
     def timed(name: str, step: Callable[[], Any]) -> Any:
         start = time.perf_counter()
-        found = step()
+        result = step()
         seconds[name] = time.perf_counter() - start
-        return found
+        return result
 
     few = slice(0, 2)  # compiles
     tiny = ExactIndex(documents[:100]).search(inputs[few], options.k).rows
-    lexical_importance(expansions(inputs[few], own[few]), tiny, counts)
+    lexical_importance(expansions(inputs[few], input_counts[few]), tiny, counts)
     depth = options.k if itself is None else options.k + 1
     index = timed("index", lambda: ExactIndex(documents))
     rows = timed("search", lambda: index.search(inputs, depth, threads=options.threads).rows)
     if itself is not None:
         rows = without_itself(rows, itself)
-    timed("lexical importance", lambda: lexical_importance(expansions(inputs, own), rows, counts))
-    data = ExpansionData("random", inputs, own, rows, counts, word_surfaces(names), names)
+    timed("lexical importance", lambda: lexical_importance(expansions(inputs, input_counts), rows, counts))
+    data = ExpansionData("random", inputs, input_counts, rows, counts, word_surfaces(names), names)
     once, drawn = (WackinessSettings(k=options.k, bootstrap=draws) for draws in (0, options.draws))
     timed("scores and curve", lambda: wackiness_of(data, once))
     timed(f"the same and {options.draws} draws", lambda: wackiness_of(data, drawn))
@@ -90,12 +92,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     described = machine(torch.device("cpu"), "numba", "scipy")
-    found = measure(options)
+    figures = measure(options)
     if options.json:
-        print(json.dumps({"machine": described, "options": vars(options), "found": found}, indent=2))
+        print(json.dumps({"machine": described, "options": vars(options), "found": figures}, indent=2))
         return
     print_machine(described)
-    for name, value in found.items():
+    for name, value in figures.items():
         print(f"{name:<30} {value:10,.1f}")
 
 

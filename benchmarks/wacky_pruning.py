@@ -1,10 +1,10 @@
-"""What pruning by wackiness does to quality, cost and W-AUC, beside pruning away as many of the lightest weights.
+"""Measure pruning by wackiness: quality, cost and W-AUC, compared with pruning the same number of lightest weights.
 
     python benchmarks/wacky_pruning.py vocable-mini beir:FOLDER... --scores SCORES.parquet
 
-Queries and documents lose the N wackiest terms (by the scores of vocable wackiness) where they are expansions; then, as
-a control, as many of their lightest entries, whatever these are. W-AUC is that of the pruned queries in the pruned
-collection.
+Queries and documents lose the N wackiest terms (by the scores of vocable measure-wackiness) where they are expansions.
+As a control, they lose the same number of their lightest entries. W-AUC is measured with the pruned queries in the
+pruned collection.
 """
 
 from __future__ import annotations
@@ -43,27 +43,31 @@ def without_lightest(vectors: csr_array, count: int) -> csr_array:
 
 
 def prunings(
-    queries: csr_array, documents: csr_array, own: tuple[csr_array, csr_array], wackiest: np.ndarray, tops: list[int]
+    queries: csr_array,
+    documents: csr_array,
+    input_counts: tuple[csr_array, csr_array],
+    wackiest: np.ndarray,
+    tops: list[int],
 ) -> Iterator[tuple[str, csr_array, csr_array]]:
-    """What is left of both in each way, with its name."""
+    """Yield the name of each pruning, and the queries and documents after it."""
     yield "nothing", queries, documents
     for top in tops:
         columns = wackiest[:top]
-        pruned = [remove_expansions(*both, columns) for both in zip((queries, documents), own, strict=True)]
+        pruned = [remove_expansions(*both, columns) for both in zip((queries, documents), input_counts, strict=True)]
         yield f"{len(columns):,} wackiest", *pruned
         gone = [before.nnz - after.nnz for before, after in zip((queries, documents), pruned, strict=True)]
         yield "as many of the lightest", without_lightest(queries, gone[0]), without_lightest(documents, gone[1])
 
 
 def measured_rows(model: SparseEncoder, place: str, wackiest: np.ndarray, tops: list[int]) -> list[list[str]]:
-    """A row of the table for each way to prune."""
+    """Return a row of the table for each pruning."""
     encoded = encode_dataset(model, load_dataset(place))
     queries, documents = encoded.dataset.queries, encoded.dataset.documents
     texts = [one.text for one in queries], [one.full for one in documents]
-    own = input_terms(model, texts[0]), input_terms(model, texts[1])
+    input_counts = input_terms(model, texts[0]), input_terms(model, texts[1])
     judged = JudgedMeasures(parse_measures([MEASURE]), encoded.dataset)
     full, rows = None, []
-    for name, pruned_queries, collection in prunings(encoded.queries, encoded.documents, own, wackiest, tops):
+    for name, pruned_queries, collection in prunings(encoded.queries, encoded.documents, input_counts, wackiest, tops):
         ranking = ExactIndex(collection, encoded.document_ids).search(pruned_queries, DEPTH)
         values = judged.per_query({query.id: dict(ranking.hits(row)) for row, query in enumerate(queries)})
         p = "" if full is None else f"{paired_t_test(full[MEASURE], values[MEASURE]):.3f}"
@@ -87,15 +91,15 @@ def main() -> None:
     options = parser.parse_args()
     model = load(options.model, device="cpu")
     wackiest = read_wackiest(options.scores, terms(model))
-    found: dict[str, list[list[str]]] = {}
+    results: dict[str, list[list[str]]] = {}
     for place in options.datasets:
-        rows = found[place] = measured_rows(model, place, wackiest, options.tops)
+        rows = results[place] = measured_rows(model, place, wackiest, options.tops)
         if not options.json:
             print(f"\n{place}")
             for row in [HEADER, *rows]:
                 print(f"{row[0]:26}" + "".join(f"{cell:>10}" for cell in row[1:]))
     if options.json:
-        print(json.dumps({"header": HEADER, "datasets": found}, indent=1))
+        print(json.dumps({"header": HEADER, "datasets": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Reproduce the tables and figures of a paper: carry out each run of the plan once, print ours beside the published.
+"""Reproduce the tables and figures of a paper: carry out each run of the plan once, and print our figures and the
+published figures side by side.
 
 A study is a script that describes its experiments as a `Study` and calls `main`.
 """
@@ -86,14 +87,14 @@ def reproduce(
                 logger.warning("%s: %s", name, error)
                 gc.collect()  # a trainer and its model refer to each other
             values[name] = run.measured()
-            found = reproduction(plan, values, failed, output, toy=toy)
+            result = reproduction(plan, values, failed, output, toy=toy)
             if distributed.is_first():
-                found.write()
+                result.write()
             advance(1)
     if distributed.is_first():
-        found.write_page()
+        result.write_page()
     distributed.wait()
-    return found
+    return result
 
 
 @contextmanager
@@ -153,14 +154,14 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
             raise ArgumentError("--toy needs no plan: leave out --dry-run")
         if options.output is None and not options.dry_run:
             raise ArgumentError("--output: name a folder, or only plan with --dry-run")
-        found: Plan | Reproduction
+        result: Plan | Reproduction
         if options.dry_run:
             chosen = Selection(options.only, options.skip)
             folder = options.output or Path(name)
-            found = make_plan(study, folder, chosen, options.override, tflops=options.tflops, models=options.model)
+            result = make_plan(study, folder, chosen, options.override, tflops=options.tflops, models=options.model)
         else:
             with tolerating(options.skip_bad):
-                found = reproduce(
+                result = reproduce(
                     study,
                     options.output,
                     only=options.only,
@@ -173,5 +174,5 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     if distributed.is_first():
-        print(json.dumps(found.to_json(), indent=2) if options.json else found)
-    return 1 if isinstance(found, Reproduction) and found.failed else 0
+        print(json.dumps(result.to_json(), indent=2) if options.json else result)
+    return 1 if isinstance(result, Reproduction) and result.failed else 0

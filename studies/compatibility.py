@@ -72,11 +72,11 @@ def coarse_graining(
 ) -> NDArray[np.int64]:
     """Return the map pi that merges tokens with equal normalized surfaces, int64 [v]; classes are numbered in order.
 
-    Tokens that begin a word and tokens that continue one are never merged. Tokens without a text (special tokens,
-    single bytes, unused ids) are classes of their own.
+    Tokens that begin a word are never merged with tokens that continue a word. Each token without a text (special
+    tokens, single bytes, unused ids) is a separate class.
 
     Args:
-        surfaces: of the v tokens, from `vocable.encoding.tokens.token_surfaces`.
+        surfaces: surfaces of the v tokens, from `vocable.encoding.tokens.token_surfaces`.
         normalizers: `case_folding`, `accent_stripping`, `porter_stem`, or any function from surface to surface, applied
             in this order.
         size: v, if the vectors have more terms than the tokenizer has tokens; each of these is its own class.
@@ -135,12 +135,14 @@ def fold(vectors: csr_array, classes: NDArray[np.integer[Any]], reduction: Liter
 
 def as_classes(classes: NDArray[np.integer[Any]], v: int) -> NDArray[np.int64]:
     """Return `classes` as int64 [v]; raises `ArgumentError` unless they are v whole numbers from 0."""
-    found = np.asarray(classes)
-    if found.shape != (v,) or found.dtype.kind not in "iu":
-        raise ArgumentError(f"classes must be {v} whole numbers, one per term, not {found.dtype} {list(found.shape)}")
-    if found.min(initial=0) < 0:
-        raise ArgumentError(f"classes are numbered from 0, not from {found.min()}")
-    return found.astype(np.int64, copy=False)
+    numbers = np.asarray(classes)
+    if numbers.shape != (v,) or numbers.dtype.kind not in "iu":
+        raise ArgumentError(
+            f"classes must be {v} whole numbers, one per term, not {numbers.dtype} {list(numbers.shape)}"
+        )
+    if numbers.min(initial=0) < 0:
+        raise ArgumentError(f"classes are numbered from 0, not from {numbers.min()}")
+    return numbers.astype(np.int64, copy=False)
 
 
 SIGNS = 1 << 22  # signs and column sums in memory at a time
@@ -155,10 +157,10 @@ def identity(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 class Compatibility:
     """Loss and gain of a map of the vocabulary on a set of pairs.
 
-    `epsilon` is the least possible largest error of scores <beta', Gu> as a substitute of scores <beta, u>, over all
+    `epsilon` is the least possible largest error of scores <beta', Gu> that replace scores <beta, u>, over all
     beta' >= 0 of L1 norm B (`budget`), in units of the scores. `relative_epsilon` divides it by the largest score,
-    which removes B. Both are for one beta, by default the IDF. `worst_epsilon` is that of the worst beta, the
-    epsilon_RC that RC* asks for, and `worst_term` the term that has all of its weight; None if it was not asked for.
+    which removes B. Both are for a given beta, by default the IDF. `worst_epsilon` is the epsilon of the worst beta,
+    the epsilon_RC of RC*, and `worst_term` the term with all of its weight; both are None unless asked for.
     `complexity_before` and `complexity_after` are the empirical Rademacher complexities of the features u and Gu, the
     fit to random signs; averaging never raises it (eq. 5). `pairs`, `terms` and `classes` count the sampled pairs and
     their active terms and classes: with more classes than pairs the fit can follow every pair, and epsilon means
@@ -182,13 +184,13 @@ class Compatibility:
     def bound(self, *, lipschitz: float = 1.0, delta: float = 0.05, constant: float = 1.0) -> float:
         """Return the bound on the excess risk of the coarser vocabulary with probability 1 - delta (eq. 6).
 
-        L epsilon_RC + 4 B L R_n + 2 C_gen sqrt(log(1 / delta) / n), with n the number of pairs, and as R_n the
-        complexity of the one model that made the vectors, a floor for its class. A loss in [0, 1] has values above 1
-        for a vacuous bound.
+        L epsilon_RC + 4 B L R_n + 2 C_gen sqrt(log(1 / delta) / n), where n is the number of pairs. R_n is the
+        complexity of the model that made the vectors, a floor for its class. For a loss in [0, 1], a bound above 1 is
+        vacuous.
 
         Args:
-            lipschitz: L, of the loss.
-            delta: share of samples for which the bound may fail.
+            lipschitz: L, the Lipschitz constant of the loss.
+            delta: share of samples that may exceed the bound.
             constant: C_gen, which the paper does not give; 1 is our choice.
 
         Raises:
@@ -218,7 +220,7 @@ def compatibility(
 ) -> Compatibility:
     """Measure the empirical epsilon_RC and the empirical Rademacher complexity of a map pi.
 
-    Unsampled pairs may have larger errors. The complexity is that of the one model that made the vectors, a floor for
+    Unsampled pairs may have larger errors. The complexity belongs to the model that made the vectors: it is a floor for
     the class of models in the paper's bound (eq. 6).
 
     Args:
@@ -230,15 +232,15 @@ def compatibility(
             c. They are scaled to the L1 norm `budget`.
         budget: B, the bound on the L1 norm of beta and beta'.
         pairs: number of pairs to draw, without repetition and at most q n; or the pairs themselves, int [N, 2] rows of
-            `queries` and `documents`, such as judged ones; or int [N, 3], a query and two documents, for the features
+            `queries` and `documents`, such as judged pairs; or int [N, 3], a query and two documents, for the features
             u(q, d+) - u(q, d-) of pairwise training. Random pairs share few terms.
         psi, phi: functions of the weights of queries and documents, not decreasing, 0 at 0.
         supremum: also find the worst beta, by a linear program for each term of a larger class that could be it.
         draws: number of draws of N signs, the same for both complexities.
-        seed: of pairs and signs.
+        seed: seed of pairs and signs.
 
     Raises:
-        VectorsError: not sparse vectors, or of different vocabularies.
+        VectorsError: the vectors are not sparse, or have different vocabularies.
         ArgumentError: an argument of the wrong shape or out of its range.
 
     Two terms with weights of 3 to 1 that never match in the same pair share one weight, an error of a quarter of each
@@ -276,23 +278,23 @@ def compatibility(
     np.add.at(whole, classes, beta)
     epsilon, fitted = _closest(averages, scores, whole, budget)
     worst = _worst(features, averages, classes, sizes, budget) if supremum else (None, None)
-    before, after = _complexities([features, averages], draws, rng)
+    complexity_before, complexity_after = _complexities([features, averages], draws, rng)
     terms, merged = (len(np.unique(matrix.indices)) for matrix in (features, averages))
     largest = float(np.abs(scores).max())
     relative = epsilon / largest if largest else 0.0
-    numbers = epsilon, relative, before, after, len(rows), terms, merged
+    numbers = epsilon, relative, complexity_before, complexity_after, len(rows), terms, merged
     return Compatibility(*numbers, fitted, budget, query_norm * document_norm, *worst)
 
 
 def _activated(vectors: csr_array, function: Activation) -> tuple[csr_array, float]:
-    """The vectors with the function applied to their weights, and its value at their largest L1 norm."""
-    found = csr_array(vectors, dtype=np.float64, copy=True)
-    norm = float(found.sum(axis=1).max(initial=0.0)) if found.shape[0] else 0.0
+    """Return the vectors with the function applied to their weights, and its value at their largest L1 norm."""
+    activated = csr_array(vectors, dtype=np.float64, copy=True)
+    norm = float(activated.sum(axis=1).max(initial=0.0)) if activated.shape[0] else 0.0
     zero, bound = np.asarray(function(np.array([0.0, norm])), dtype=np.float64)
     if zero != 0 or not np.isfinite(bound):
         raise ArgumentError(f"psi and phi must be 0 at 0 and finite, not {zero} and {bound}")
-    found.data = np.asarray(function(found.data), dtype=np.float64)
-    return found, float(bound)
+    activated.data = np.asarray(function(activated.data), dtype=np.float64)
+    return activated, float(bound)
 
 
 def _beta(weights: ArrayLike | None, documents: csr_array, budget: float) -> NDArray[np.float64]:
@@ -311,7 +313,7 @@ def _beta(weights: ArrayLike | None, documents: csr_array, budget: float) -> NDA
 
 
 def _pairs(pairs: int | ArrayLike, q: int, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
-    """The rows of queries and of documents, int64 [N] each; of triplets those of two documents."""
+    """Return the rows of queries and of documents, int64 [N] each; triplets have two rows of documents."""
     if isinstance(pairs, int):
         if pairs < 1 or q * n == 0:
             raise ArgumentError(f"cannot draw {pairs} pairs from {q} queries and {n} documents")
@@ -343,11 +345,11 @@ def _closest(
     rows = vstack([hstack([columns, -error]), hstack([-columns, -error]), spent])
     limits = np.concatenate([scores / largest, -scores / largest, [1.0]])
     cost = np.append(np.zeros(len(used)), 1.0)
-    found = linprog(cost, A_ub=rows, b_ub=limits, method="highs")
-    if found.x is None:
-        raise ArgumentError(f"the linear program has no solution: {found.message}")
+    solution = linprog(cost, A_ub=rows, b_ub=limits, method="highs")
+    if solution.x is None:
+        raise ArgumentError(f"the linear program has no solution: {solution.message}")
     x = np.zeros_like(start)
-    x[used] = np.maximum(found.x[:-1], 0.0) * budget
+    x[used] = np.maximum(solution.x[:-1], 0.0) * budget
     x *= budget / max(x.sum(), budget)  # the program keeps the bound up to a tolerance
     return float(np.abs(features @ x - scores).max()), x
 
@@ -357,24 +359,24 @@ def _worst(
 ) -> tuple[float, int | None]:
     """Return the largest of all errors of `_closest` over beta >= 0 of L1 norm `budget`, and the term of that beta.
 
-    The error is a convex function of beta, so that a vertex is the worst: all of the budget on one term. A term that is
-    its own class loses nothing. The terms come by the errors of two beta', none or all on the term's class, which are
-    no smaller than the least one: the search ends where no other term can be worse.
+    The error is a convex function of beta, so a vertex is the worst: the whole budget on a single term. A term that is
+    its own class loses nothing. The errors of two beta', with nothing or everything on the term's class, bound the
+    least error from above. The terms are sorted by this bound, and the search ends when no other term can be worse.
     """
     terms = np.unique(features.indices)
     terms = terms[sizes[classes[terms]] > 1]
     if not len(terms):
         return 0.0, None
-    own, merged = csc_array(features)[:, terms], csc_array(averages)[:, classes[terms]]
-    apart = (np.abs(matrix).max(axis=0).toarray().ravel() for matrix in (own, own - merged))
+    separate, merged = csc_array(features)[:, terms], csc_array(averages)[:, classes[terms]]
+    apart = (np.abs(matrix).max(axis=0).toarray().ravel() for matrix in (separate, separate - merged))
     bounds = budget * np.minimum(*apart)
     worst, where, nothing = 0.0, None, np.zeros(averages.shape[1])
-    for place in np.argsort(-bounds, kind="stable"):
-        if bounds[place] <= worst:
+    for number in np.argsort(-bounds, kind="stable"):
+        if bounds[number] <= worst:
             break
-        error, _ = _closest(averages, budget * own[:, [place]].toarray().ravel(), nothing, budget)
+        error, _ = _closest(averages, budget * separate[:, [number]].toarray().ravel(), nothing, budget)
         if error > worst:
-            worst, where = error, int(terms[place])
+            worst, where = error, int(terms[number])
     return worst, where
 
 

@@ -1,4 +1,4 @@
-"""Convert a checkpoint whose weights are pickled into one with safetensors, in a process of its own.
+"""Convert a checkpoint with pickled weights to safetensors, in a separate process.
 
     hf auth login
     python -m studies.convert naver/splade-v3 -o splade-v3

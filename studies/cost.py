@@ -1,8 +1,8 @@
 """Cost of a run in operations, before it is carried out.
 
-The sizes of backbones are those of their configurations, the operations of a step the usual count: 2 for each weight
-and token, 3 times that where gradients are computed (Kaplan et al. 2020, section 2.1). Padding counts as tokens,
-attention over the length is left out.
+The sizes of backbones come from their configurations. The operations of a step are the usual count: 2 for each weight
+and token, and 3 times this number where gradients are computed (Kaplan et al. 2020, section 2.1). Padding counts as
+tokens; attention over the length is left out.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ LEXICAL_BYTES = 1_200
 
 
 class Resources(NamedTuple):
-    """Bytes that the vectors of `texts` texts of so many `terms` take while they are measured.
+    """Bytes that the vectors of `texts` texts with `terms` terms each take while they are measured.
 
-    Indexes are made by shards: beyond one of them, memory does not grow with the vectors. It does with the texts, which
-    are in memory before.
+    Indexes are made shard by shard: beyond a single shard, memory does not grow with the vectors. It grows with the
+    texts, which are in memory already.
     """
 
     texts: int
@@ -93,7 +93,7 @@ def free_memory() -> float | None:
 
 
 def check_room(name: str, needed: Resources, disk: float, memory: float | None) -> None:
-    """Raise `ArgumentError` if there are not so many bytes of disk and of memory; None is an unknown number."""
+    """Raise `ArgumentError` if disk or memory lack the needed bytes; None is an unknown amount of memory."""
     terms = f" of {needed.terms:,.0f} terms, by a sample," if needed.terms else ""
     what = f"{name}: {needed.texts:,} texts{terms}"
     if needed.disk > disk:
@@ -120,7 +120,7 @@ class Cost(NamedTuple):
     def of(cls, model: str, recipe: Recipe | None, texts: int, *, adapts: bool, trains: bool, done: int = 0) -> Cost:
         """Return the cost of the parts of a recipe that are carried out, and of encoding `texts` texts.
 
-        The first `done` steps of the pre-training are those of another run.
+        Another run carries out the first `done` steps of the pre-training.
         """
         size = next(size for part, size in BACKBONES.items() if part in model.lower())
         layers, head = 2e6 * size.weights, 2e3 * size.hidden * size.terms  # operations per token

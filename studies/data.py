@@ -81,8 +81,8 @@ def _write_lines(lines: Iterable[Row], path: Path) -> None:
 def _write_collection(folder: Path, corpus: Iterable[Row], queries: Iterable[Row], judgments: Iterable[Row]) -> None:
     """Write a BEIR folder."""
     with replacing_folder(folder) as work:
-        for name, some in (("corpus", corpus), ("queries", queries)):
-            lines = ({"_id": str(row["_id"]), "title": row.get("title") or "", "text": row["text"]} for row in some)
+        for name, rows in (("corpus", corpus), ("queries", queries)):
+            lines = ({"_id": str(row["_id"]), "title": row.get("title") or "", "text": row["text"]} for row in rows)
             _write_lines(lines, work / f"{name}.jsonl")
         judged = [f"{row['query-id']}\t{row['corpus-id']}\t{int(row.get('score', 1))}" for row in judgments]
         text = "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"

@@ -37,14 +37,14 @@ def load_retriever(model: str) -> SentenceTransformer:
     """
     kind = kind_of(model)
     name = model.removeprefix(kind)
-    found = open_model(name, SentenceTransformer)
+    retriever = open_model(name, SentenceTransformer)
     if load_file_path(locate(name), "modules.json") is None:
-        found[1] = Pooling(found.get_embedding_dimension(), POOLINGS[kind])
-        found.similarity_fn_name = "dot"
+        retriever[1] = Pooling(retriever.get_embedding_dimension(), POOLINGS[kind])
+        retriever.similarity_fn_name = "dot"
     if kind == INNER_PRODUCT:
-        found.similarity_fn_name = "dot"
-    found.max_seq_length = min(found.max_seq_length or TOKENS_READ, TOKENS_READ)
-    return found
+        retriever.similarity_fn_name = "dot"
+    retriever.max_seq_length = min(retriever.max_seq_length or TOKENS_READ, TOKENS_READ)
+    return retriever
 
 
 def rank(
@@ -63,9 +63,9 @@ def rank(
     rows = torch.full(scores.shape, -1, device=model.device)
     for numbers, vectors in parts:
         for start in range(0, len(numbers), BLOCK):
-            some = torch.from_numpy(vectors[start : start + BLOCK].astype(np.float32)).to(model.device)
+            block = torch.from_numpy(vectors[start : start + BLOCK].astype(np.float32)).to(model.device)
             new = torch.from_numpy(numbers[start : start + BLOCK]).to(rows).expand(len(queries), -1)
-            scores, places = torch.cat([scores, model.similarity(sought, some)], dim=1).topk(k)
+            scores, places = torch.cat([scores, model.similarity(sought, block)], dim=1).topk(k)
             rows = torch.cat([rows, new], dim=1).gather(1, places)
     kept = rows.cpu().numpy().astype(np.int32)
     return Ranking(kept, np.where(kept < 0, 0, scores.cpu().numpy()).astype(np.float32), ids)

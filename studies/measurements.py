@@ -83,33 +83,33 @@ def measurement(needs: str) -> Callable[[Function], Callable[..., Column]]:
 
 @measurement("recipe")
 def recipe_key(run: Run, on: None, values: Sequence[str], *, otherwise: float) -> Values:
-    """Numbers of the recipe, under dotted keys."""
+    """Return numbers of the recipe, by dotted keys."""
     assert run.recipe is not None
-    found: Values = {}
+    numbers: Values = {}
     for key in values:
         part: Any = run.recipe.model_dump()
         for name in key.split("."):
             part = None if part is None else part[name]
-        found[key] = otherwise if part is None else part
-    return found
+        numbers[key] = otherwise if part is None else part
+    return numbers
 
 
 @measurement("adapted")
 def head(run: Run, on: None, values: Sequence[str]) -> Values:
-    """Row norms and anisotropy of the output matrix with which training begins, and all parameters of the model."""
+    """Return row norms and anisotropy of the initial output matrix, and the number of all parameters of the model."""
     mlm = parts(load(run.adapted)).mlm
-    found = vars(head_of(mlm)) | {"parameters": mlm.num_parameters()}
-    return {name: float(found[name]) for name in values}
+    figures = vars(head_of(mlm)) | {"parameters": mlm.num_parameters()}
+    return {name: float(figures[name]) for name in values}
 
 
 @measurement("adapted")
 def shared_terms(run: Run, on: None, values: Sequence[str], *, of: str) -> Values:
-    """The `share` of the output terms that those of another run have, too (Kim et al. 2026, section 3.1)."""
+    """Return the `share` of the output terms that another run also has (Kim et al. 2026, section 3.1)."""
     other = run.root / "adapted" / of
     if not other.exists():
         raise DataError(f"no adapted model: carry out the row {of} first", source=str(other))
-    own, others = (set(terms(load(place))) for place in (run.adapted, other))
-    return {"share": len(own & others) / len(own)}
+    names, others = (set(terms(load(place))) for place in (run.adapted, other))
+    return {"share": len(names & others) / len(names)}
 
 
 @measurement("adapted")
@@ -118,9 +118,9 @@ def logits(run: Run, on: OnDataset, values: Sequence[str], *, top_k: int | None 
     mlm, tokenizer, *_ = parts(load(run.adapted))
     texts = [document.full for document in on.dataset.documents[:LOGITS]]
     terms = mlm.get_output_embeddings().weight.shape[0]
-    found = vars(logit_statistics(mlm, tokenizer, texts, top_k=[] if top_k is None else [min(top_k, terms)]))
-    of = {name: value for name, value in found.items() if not isinstance(value, dict)}
-    of |= {name: next(iter(value.values())) for name, value in found.items() if isinstance(value, dict)}
+    statistics = vars(logit_statistics(mlm, tokenizer, texts, top_k=[] if top_k is None else [min(top_k, terms)]))
+    of = {name: value for name, value in statistics.items() if not isinstance(value, dict)}
+    of |= {name: next(iter(value.values())) for name, value in statistics.items() if isinstance(value, dict)}
     return {name: float(of[name]) for name in values}
 
 
@@ -166,8 +166,8 @@ def quality(
     path, pruned = on.folder / PER_QUERY, only or f"{query_max_terms} {document_max_terms}"
     known = read_record(path, PerQuery) if path.exists() else {}
     write_record(path, {**known, pruned: {**known.get(pruned, {}), **evaluation.per_query}})
-    found = {**evaluation.values, "L0_q": cost.query_terms, "L0_d": cost.document_terms, "FLOPS": cost.flops}
-    return {name: value for name, value in found.items() if name in values and value is not None}
+    figures = {**evaluation.values, "L0_q": cost.query_terms, "L0_d": cost.document_terms, "FLOPS": cost.flops}
+    return {name: value for name, value in figures.items() if name in values and value is not None}
 
 
 def _searched(run: Run, on: OnDataset, measures: Sequence[str], queries: csr_array, index: Exact) -> Evaluation:
@@ -206,15 +206,15 @@ def terms_of_a_text(
 ) -> Values:
     """The number of terms of a query or a document: mean, std, ... (Kim et al. 2026, table 9)."""
     vectors = on.query_vectors if role == "query" else on.document_vectors
-    [found] = analyze_postings(vectors, max_terms=[max_terms], longest=0)
-    return {name: found.l0[name] for name in values}
+    [statistics] = analyze_postings(vectors, max_terms=[max_terms], longest=0)
+    return {name: statistics.l0[name] for name in values}
 
 
 @measurement("model")
 def postings(run: Run, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None) -> Values:
     """The lengths of the postings lists over all terms: mean, variance, std (Kim et al. 2026, tables 3 and 9)."""
-    [found] = analyze_postings(on.document_vectors, max_terms=[max_terms], longest=0)
-    return {name: float(getattr(found.all_terms, name)) for name in values}
+    [statistics] = analyze_postings(on.document_vectors, max_terms=[max_terms], longest=0)
+    return {name: float(getattr(statistics.all_terms, name)) for name in values}
 
 
 @measurement("model")
@@ -222,8 +222,8 @@ def term_weights(
     run: Run, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None, min_count: int = 1
 ) -> Values:
     """The spread of a term's weights over documents (Kim et al. 2026, table 8)."""
-    [found] = analyze_weights(on.document_vectors, max_terms=[max_terms], min_count=[min_count])
-    return {name: float("nan") if (value := getattr(found, name)) is None else float(value) for name in values}
+    [record] = analyze_weights(on.document_vectors, max_terms=[max_terms], min_count=[min_count])
+    return {name: float("nan") if (value := getattr(record, name)) is None else float(value) for name in values}
 
 
 @measurement("model")
@@ -243,11 +243,11 @@ def wackiness(run: Run, on: OnDataset, values: Sequence[str], *, role: Role = "q
         limit=limit,
         vectors=vectors,
     )
-    found: dict[str, Any] = {**report.models[0]}
-    found["wackiest"] = [one["term"] for one in found["wackiest"]]
-    curve = found["curve"]
+    figures: dict[str, Any] = {**report.models[0]}
+    figures["wackiest"] = [term["term"] for term in figures["wackiest"]]
+    curve = figures["curve"]
     places = [place / max(1, len(curve) - 1) for place in range(len(curve))]
-    return {name: {**found, "places": places}[name] for name in values}
+    return {name: {**figures, "places": places}[name] for name in values}
 
 
 @measurement("model")
@@ -261,10 +261,10 @@ def removal(
     thresholds: Sequence[int] = THRESHOLDS,
     control: Control = "number",
 ) -> Values:
-    """Measures by the number of removed `terms`: without the wackiest ("nDCG@10 wacky"), and without random ones.
+    """Return measures by the number of removed `terms`: the wackiest terms ("nDCG@10 wacky"), or random terms.
 
-    These are the mean over draws ("nDCG@10 random") and its interval ("nDCG@10 low" and "nDCG@10 high", mean ± 2 std).
-    The wackiness of a term is that of `wackiness` on the dataset `scored`, which is measured before.
+    The random removals have the mean over draws ("nDCG@10 random") and its interval ("nDCG@10 low" and "nDCG@10 high",
+    mean ± 2 std). `wackiness` on the dataset `scored`, measured earlier, gives the wackiness of the terms.
     """
     scores = run.reports(scored) / WACKINESS.format(role="query") / "scores.parquet"
     if not scores.exists():
@@ -283,23 +283,23 @@ def removal(
         query_vectors=queries,
     )
     points = report.datasets[0].points
-    found: Values = {"terms": [float(point.threshold) for point in points]}
+    results: Values = {"terms": [float(point.threshold) for point in points]}
     for name in measures:
         each = [point.measures[name] for point in points]
-        found[f"{name} wacky"] = [one.wacky for one in each]
-        found |= {f"{name} {ours}": [one.random[key] for one in each] for ours, key in RANDOM.items()}
-    return {name: found[name] for name in values}
+        results[f"{name} wacky"] = [point.wacky for point in each]
+        results |= {f"{name} {ours}": [point.random[key] for point in each] for ours, key in RANDOM.items()}
+    return {name: results[name] for name in values}
 
 
 @measurement("model")
 def training_log(run: Run, on: None, values: Sequence[str], *, of: str) -> Values:
-    """Values that the retrieval training logged at the steps at which it logged `of`."""
+    """Return values that the retrieval training logged in the steps that logged `of`."""
     return _logged(Path(run.model) / LOG, values, of)
 
 
 @measurement("adapted")
 def pretraining_log(run: Run, on: None, values: Sequence[str], *, of: str) -> Values:
-    """Values that the pre-training logged at the steps at which it logged `of`."""
+    """Return values that the pre-training logged in the steps that logged `of`."""
     return _logged(Path(run.adapted) / KEPT_LOG, values, of)
 
 

@@ -165,12 +165,12 @@ class _Machine:
             raise self._wrong("a malformed id") from error
 
     def dictionary(self) -> None:
-        made: Pairs = {}
+        pairs: Pairs = {}
         if self._outer is None:
             if self._stack:
                 raise self._wrong("values before the dictionary")
-            self._outer = made
-        self._push(made)
+            self._outer = pairs
+        self._push(pairs)
 
     def mark(self) -> None:
         self._marks.append(len(self._stack))
@@ -207,8 +207,8 @@ class _Machine:
         self._push(value)
 
     def number(self, form: str) -> int:
-        found: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
-        return found
+        number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        return number
 
     def line_number(self) -> int:
         text = self._line()
@@ -239,7 +239,7 @@ class _Machine:
         return items
 
     def _put(self, items: list[Value]) -> None:
-        """Put keys and values into the dictionary on the stack: scores, or into that of all queries dictionaries."""
+        """Put keys and values into the dictionary on the stack: scores of a query, or dictionaries of all queries."""
         target = self._stack[-1] if self._stack else None
         if not isinstance(target, dict) or len(items) % 2 or (self._marks and self._marks[-1] >= len(self._stack)):
             raise self._wrong("no dictionary for pairs of key and value")
@@ -253,8 +253,8 @@ class _Machine:
 
     def _line(self) -> bytes:
         text = bytearray()
-        while (one := self._take(1)) != b"\n":
-            text += one
+        while (byte := self._take(1)) != b"\n":
+            text += byte
             if len(text) > 100:
                 raise self._wrong("a long line")
         return bytes(text)
@@ -267,9 +267,9 @@ class _Machine:
                 raise self._wrong("cut short")
             self._before += self._at
             self._buffer, self._at = self._buffer[self._at :] + more, 0
-        found = self._buffer[self._at : self._at + count]
+        taken = self._buffer[self._at : self._at + count]
         self._at += count
-        return found
+        return taken
 
     def _wrong(self, what: str) -> _WrongError:
         return _WrongError(f"{what}, at byte {self._before + self._at:,}")

@@ -78,9 +78,9 @@ class Exhibit:
 
     @property
     def shown(self) -> list[str]:
-        """All columns to measure, those of the figure included."""
-        one = self.figure
-        drawn = [] if one is None else [*one.x, *one.y, *one.dashed, *chain.from_iterable(one.bands)]
+        """All columns to measure, including the columns of the figure."""
+        figure = self.figure
+        drawn = [] if figure is None else [*figure.x, *figure.y, *figure.dashed, *chain.from_iterable(figure.bands)]
         return list(dict.fromkeys([*self.columns, *drawn]))
 
 
@@ -113,10 +113,12 @@ class Study:
     def on_toys(self) -> Study:
         """Return the study with up to three collections of each group, and two seeds."""
         groups = {}
-        for name, some in ((name, names.split()) for name, names in self.groups.items()):
-            groups[name] = " ".join([*some[:2], *[one for one in some[2:] if one in self.corpora][:1]])
+        for group, names in self.groups.items():
+            first, others = names.split()[:2], names.split()[2:]
+            groups[group] = " ".join([*first, *[name for name in others if name in self.corpora][:1]])
         exhibits = {
-            name: one if one.seeds is None else replace(one, seeds=one.seeds[:2]) for name, one in self.exhibits.items()
+            name: exhibit if exhibit.seeds is None else replace(exhibit, seeds=exhibit.seeds[:2])
+            for name, exhibit in self.exhibits.items()
         }
         return replace(self, groups=groups, exhibits=exhibits)
 
@@ -141,19 +143,19 @@ class Selection(NamedTuple):
                 if not any(fnmatch(known, name) for known in [*labels, *rows]):
                     exhibits = f"exhibits {', '.join(labels)}; rows {', '.join(rows)}"
                     raise ArgumentError(f"{option}: no {name!r} here: choose from the {exhibits}")
-        only_exhibits, only_rows = ([one for one in self.only if _fits(some, [one])] for some in (labels, rows))
-        found = {
+        only_exhibits, only_rows = ([name for name in self.only if _fits(names, [name])] for names in (labels, rows))
+        chosen = {
             name: [
                 label
-                for label in some
+                for label in exhibit_rows
                 if (not only_rows or _fits([label], only_rows)) and not _fits([label], self.skip)
             ]
-            for name, some in labels.items()
+            for name, exhibit_rows in labels.items()
             if (not only_exhibits or _fits([name], only_exhibits)) and not _fits([name], self.skip)
         }
-        if not any(found.values()):
+        if not any(chosen.values()):
             raise ArgumentError("only and skip leave no row of any exhibit")
-        return {name: some for name, some in found.items() if some}
+        return {name: labels for name, labels in chosen.items() if labels}
 
 
 def _fits(names: Iterable[str], patterns: Sequence[str]) -> bool:
@@ -183,7 +185,7 @@ class Plan(Tabled):
 
     def costs(self) -> dict[str, Cost]:
         """Return the cost of each run; what runs share is counted at the first of them."""
-        found, adapted, prepared = {}, set[str](), set[str]()
+        costs, adapted, prepared = {}, set[str](), set[str]()
         for name, run in self.runs.items():
             corpora = {self.places[request.on].corpus for request in run.wanted if request.on and run.needs == "model"}
             texts = 0 if run.model in LEXICAL else sum(self.study.sizes.get(corpus, 0) for corpus in corpora)
@@ -191,9 +193,9 @@ class Plan(Tabled):
             done = 0 if run.continues is None or run.continues.shares_with not in adapted else run.continues.steps
             trains = run.needs == "model"
             cost = Cost.of(run.start, run.recipe, texts, adapts=adapts, trains=trains, done=done)
-            found[name] = cost._replace(seconds=self._seconds(run, texts, prepared))
+            costs[name] = cost._replace(seconds=self._seconds(run, texts, prepared))
             adapted |= {run.shares_with} if adapts else set()
-        return found
+        return costs
 
     def _seconds(self, run: Run, texts: int, prepared: set[str]) -> float:
         """Return the seconds of one core that a run takes, which has `texts` documents to index."""
@@ -202,9 +204,9 @@ class Plan(Tabled):
             if request.on is not None:
                 measures[request.on].append(request.measure.__name__)
         seconds = processor.indexing(texts)
-        for dataset, some in measures.items():
+        for dataset, names in measures.items():
             documents = sizes.get(self.places[dataset].corpus, 0)
-            seconds += processor.measuring(some, documents, self.study.queries.get(dataset, processor.QUERIES))
+            seconds += processor.measuring(names, documents, self.study.queries.get(dataset, processor.QUERIES))
         if run.recipe is not None and run.needs == "model":
             seconds += processor.preparing(run.recipe, sizes, prepared) + processor.sampling(run.recipe)
         return seconds
@@ -212,8 +214,8 @@ class Plan(Tabled):
     def table(self) -> list[Table | str]:
         """Return the exhibits, the runs with their costs, and what is missing."""
         shown = [
-            [f"{name}: {one.about}", str(len(self.rows[name])), str(len(runs_of(self.rows[name])))]
-            for name, one in self.exhibits.items()
+            [f"{name}: {exhibit.about}", str(len(self.rows[name])), str(len(runs_of(self.rows[name])))]
+            for name, exhibit in self.exhibits.items()
         ]
         costs = self.costs()
         rows = [[name, *cost.cells(self.tflops)] for name, cost in costs.items()]
@@ -233,14 +235,14 @@ class Plan(Tabled):
             f"them, and {memory:,.0f} GB of memory: its texts, and {index}. A sample tells the terms before all are "
             "encoded; a run that does not fit is refused."
         )
-        found: list[Table | str] = [Table(self.study.about, ["exhibit", "rows", "runs"], shown)]
-        found += [Table("", header, rows), note]
-        found += [f"{name} is not reproduced: {why}" for name, why in self.study.not_here.items()]
-        found += [f"needed: {one}" for one in dict.fromkeys(chain(*(run.needed for run in self.runs.values())))]
+        tables: list[Table | str] = [Table(self.study.about, ["exhibit", "rows", "runs"], shown)]
+        tables += [Table("", header, rows), note]
+        tables += [f"{name} is not reproduced: {why}" for name, why in self.study.not_here.items()]
+        tables += [f"needed: {need}" for need in dict.fromkeys(chain(*(run.needed for run in self.runs.values())))]
         places: dict[str, list[str]] = defaultdict(list)
         for place, instructions in self.missing.items():
             places[instructions].append(place)
-        return found + [f"missing: {', '.join(some)}: {instructions}" for instructions, some in places.items()]
+        return tables + [f"missing: {', '.join(listed)}: {instructions}" for instructions, listed in places.items()]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -359,33 +361,33 @@ def _rows_of_models(study: Study, exhibit: Exhibit, others: Mapping[str, str]) -
         yield _Planned(label, model.published, model=model)
 
 
-def _row(one: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, known: dict[str, Run]) -> Row:
-    """The row with its runs; a run with the settings of a known one is that run."""
-    if one.model is not None:
-        name = one.model.model
+def _row(planned: _Planned, exhibit: Exhibit, root: Path, toys: Toys | None, known: dict[str, Run]) -> Row:
+    """Return the row with its runs; a run with the settings of a known run is the known run."""
+    if planned.model is not None:
+        name = planned.model.model
         kind = kind_of(name)
         if toys is not None and name not in LEXICAL:
             name = kind + toys.model(name.removeprefix(kind))
-        run = Run(one.label, root, model=name, change=one.model.change)
-        run.needed = [one.model.needs] if one.model.needs else []
-        return Row(one.label, [known.setdefault(run.settings(), run)], one.published)
-    assert one.recipe is not None
+        run = Run(planned.label, root, model=name, change=planned.model.change)
+        run.needed = [planned.model.needs] if planned.model.needs else []
+        return Row(planned.label, [known.setdefault(run.settings(), run)], planned.published)
+    assert planned.recipe is not None
     runs = []
-    for seed in exhibit.seeds or [one.recipe.seed]:
-        name = one.label + (f"-seed-{seed}" if seed != one.recipe.seed else "")
+    for seed in exhibit.seeds or [planned.recipe.seed]:
+        name = planned.label + (f"-seed-{seed}" if seed != planned.recipe.seed else "")
         if any(run.name == name for run in known.values()):  # a variant of another recipe, or this very run
-            name = f"{one.file}-{name}"
-        chooses = one.recipe.evaluation is not None and one.recipe.evaluation.best  # the checkpoint to measure
+            name = f"{planned.file}-{name}"
+        chooses = planned.recipe.evaluation is not None and planned.recipe.evaluation.best  # the checkpoint to measure
         others = {} if chooses else {"evaluation": None}
-        seeded = one.recipe.model_copy(update={"seed": seed, "needs": [], **others})
+        seeded = planned.recipe.model_copy(update={"seed": seed, "needs": [], **others})
         run = Run(name, root, recipe=seeded if toys is None else toys.recipe(seeded))
-        run.needed = one.recipe.needs
+        run.needed = planned.recipe.needs
         runs.append(known.setdefault(run.settings(), run))
-    return Row(one.label, runs, one.published)
+    return Row(planned.label, runs, planned.published)
 
 
 def _place(study: Study, name: str, folder: str, toys: Toys | None) -> Place:
-    """The first source of a dataset that exists, or the last one; on toys, a collection of its own."""
+    """Return the first source of a dataset that exists, or else its last source; toys have a separate collection."""
     corpus = study.corpora.get(name, name)
     convention: Convention | None = "trec_eval" if name in study.trec_eval else None
     if toys is not None:
@@ -425,12 +427,12 @@ def _missing(study: Study, runs: Iterable[Run], places: Mapping[str, Place]) -> 
 
 
 def _sources(run: Run) -> Iterator[str]:
-    """The sources that a recipe reads before its evaluation; those of the training only where it is trained."""
+    """Yield the sources that a recipe reads before its evaluation; sources of the training only if it is trained."""
     recipe = run.recipe
     assert recipe is not None
-    for one, settings in recipe.planned():
-        if run.needs == "model" or one.name not in ("calibrate", "queries"):
-            yield from one.texts(settings)
+    for stage, settings in recipe.planned():
+        if run.needs == "model" or stage.name not in ("calibrate", "queries"):
+            yield from stage.texts(settings)
     if recipe.expand is not None and recipe.expand.words is not None:
         yield recipe.expand.words
     if recipe.evaluation is not None and run.needs == "model":

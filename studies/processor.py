@@ -1,9 +1,9 @@
 """Seconds of one core for the parts of a run that need no GPU: reading, preparing, sampling, indexing, search, removal.
 
-Each constant was measured on one core of an AMD EPYC, as processor time beside busy neighbours, in November 2026:
-random vectors of 250 terms as in benchmarks/search.py, texts of 170 characters, negatives as the Hub's. Of a pass over
-queries, the terms that a query shares with a document are assumed, not measured. The cutting of texts for pre-training
-is left out; so is what a library fetches.
+Each constant is processor time on a core of an AMD EPYC with busy neighbours, measured in November 2026: random vectors
+of 250 terms as in benchmarks/search.py, texts of 170 characters, and negatives as on the Hub. The number of terms that
+a query shares with a document is assumed, not measured. Cutting texts for pre-training is left out, and so are
+downloads by libraries.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def indexing(documents: float) -> float:
 
 
 def measuring(measures: Iterable[str], documents: float, queries: float) -> float:
-    """Seconds of the named measurements on a dataset, beside the encoding and `indexing` of its collection.
+    """Return the seconds of the named measurements on a dataset, without encoding and `indexing` its collection.
 
-    Each of `removal` and `wackiness` reads the dataset itself, indexes its vectors again and cuts its texts.
+    `removal` and `wackiness` each read the dataset, index its vectors again and cut its texts.
     """
     again = documents * (READ + CUT + TERMS * (READ_VECTOR + INDEX))
     seconds = documents * READ

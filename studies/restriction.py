@@ -1,6 +1,6 @@
-"""Vectors restricted to some terms: those of the text itself, stop words, or a random half of all.
+"""Vectors restricted to some terms: terms of the text itself, stop words, or a random half of all terms.
 
-Mackenzie et al. 2023, whom Polyakov et al. 2026 quote in section 2, train models on such vocabularies; here the vectors
+Mackenzie et al. 2023, whom Polyakov et al. 2026 quote in section 2, train models on such vocabularies. Here the vectors
 of a trained model lose the other terms.
 """
 

@@ -1,4 +1,4 @@
-"""Results of a study: cells beside the published figures, as tables, a page with figures, and JSON."""
+"""Results of a study: our cells next to the published figures, as tables, a page with figures, and JSON."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Reproduction(Tabled):
 def side_by_side(
     header: Sequence[str], rows: Mapping[str, Sequence[str]], beside: Mapping[str, tuple[str, str]]
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Return a header and lines in which rows stand beside each other, under the headings that `beside` gives them.
+    """Return a header and lines that put rows side by side, with the headings of the last argument.
 
     >>> rows = {"mean-direct": ["49.7"], "mean-adapted": ["51.8"]}
     >>> side_by_side(["BEIR"], rows, {"mean-direct": ("mean", "Direct"), "mean-adapted": ("mean", "Adapted")})
@@ -220,12 +220,12 @@ def reproduction(
 
 def cells_of(row: Row, plan: Plan, exhibit: str, values: Mapping[str, Mapping[str, Values]]) -> dict[str, Cell]:
     """Return the cells of a row, each with the values of the runs that have them."""
-    found = {}
+    cells = {}
     for name in plan.exhibits[exhibit].shown:
         each = [_value(plan.study.columns[name], plan.study, values.get(run.name, {})) for run in row.runs]
         p = _p(row, plan, exhibit, plan.study.columns[name])
-        found[name] = Cell([value for value in each if value is not None], row.published.get(name), p)
-    return found
+        cells[name] = Cell([value for value in each if value is not None], row.published.get(name), p)
+    return cells
 
 
 def _p(row: Row, plan: Plan, exhibit: str, column: Column) -> float | None:
@@ -241,18 +241,18 @@ def _p(row: Row, plan: Plan, exhibit: str, column: Column) -> float | None:
 
 
 def _value(column: Column, study: Study, values: Mapping[str, Values]) -> Value | None:
-    """A column's value of a run: the mean over its datasets, of lists place by place, in the paper's unit.
+    """Return a run's value of a column: the mean over its datasets, in the paper's unit; lists by position.
 
     None if a dataset has not been measured.
     """
     keys = [Request.of(column, dataset).key for dataset in study.datasets_of(column)]
     if not all(column.value in values.get(key, {}) for key in keys):
         return None
-    found = [values[key][column.value] for key in keys]
-    if isinstance(found[0], list) and found[0] and isinstance(found[0][0], str):
-        return found[0]
-    mean = [column.times * one for one in _mean(found)]
-    return mean if isinstance(found[0], list) else mean[0]
+    measured = [values[key][column.value] for key in keys]
+    if isinstance(measured[0], list) and measured[0] and isinstance(measured[0][0], str):
+        return measured[0]
+    mean = [column.times * value for value in _mean(measured)]
+    return mean if isinstance(measured[0], list) else mean[0]
 
 
 def _finite(value: float | str) -> float | str | None:

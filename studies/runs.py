@@ -4,10 +4,10 @@ Below the output folder:
 
     models/NAME      the trained models
     adapted/NAME     models before calibration and training, which several runs may share
-    prepared/...     examples of which runs sample negatives, read once for all
-    checkpoints/NAME the last checkpoint of a pre-training that a longer one continues
+    prepared/...     examples whose negatives runs sample, read once for all runs
+    checkpoints/NAME the last checkpoint of a pre-training that a longer pre-training continues
     measured/NAME    measurements by dataset, and the reports
-    vectors/NAME     vectors and indexes of one collection, removed when it has been measured
+    vectors/NAME     vectors and indexes of a collection, removed when it has been measured
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class RunError(VocableError):
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Raise `RunError` in place of errors of libraries that end a run, but say nothing about the next one."""
+    """Raise `RunError` for library errors that end a run, but say nothing about the next run."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:  # PyTorch's error of memory is a RuntimeError
@@ -177,10 +177,10 @@ class Run:
         return self.root / "measured" / f"{self.name}.json"
 
     def measured(self) -> dict[str, Values]:
-        """Return the values that have been measured, by `Request.key`; none of those that other code has measured.
+        """Return the measured values by `Request.key`, without values that other code measured.
 
         Raises:
-            RecipeError: they are of another recipe.
+            RecipeError: the values belong to another recipe.
         """
         if not self.kept.exists():
             return {}
@@ -261,7 +261,7 @@ class Run:
         return self.root / "checkpoints" / self.shares_with
 
     def _adapt(self, recipe: Recipe) -> None:
-        """Make the model before calibration, with the log of its pre-training, which may continue that of another."""
+        """Make the model before calibration, with the log of its pre-training, which may continue another run's."""
         output, settings = Path(self.adapted), {"adapts": self.settings(BEFORE_TRAINING)}
         if distributed.by_first(partial(finished, output, settings)):
             return
@@ -275,13 +275,13 @@ class Run:
                     with replacing_folder(work / PRETRAIN) as begun:
                         shutil.copytree(earlier.checkpoints, begun, dirs_exist_ok=True)
             adapting = recipe.model_copy(update={"calibrate": None, "queries": None, "activation": None})
-            made = Path(carry_out_stages(adapting, work))
+            adapted = Path(carry_out_stages(adapting, work))
             if distributed.is_first():
                 if (log := work / PRETRAIN / LOG).exists():
-                    shutil.copy(log, made / KEPT_LOG)
+                    shutil.copy(log, adapted / KEPT_LOG)
                 if self.is_continued and not self.checkpoints.exists():  # an interrupted call may have kept it
                     self._keep_checkpoint(work)
-                finish(work, output, made)
+                finish(work, output, adapted)
             distributed.wait()
 
     def _keep_checkpoint(self, work: Path) -> None:

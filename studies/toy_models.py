@@ -116,9 +116,13 @@ POSITIONS = 80
 
 
 def _modernbert(vocab_size: int, bos_token_id: int, eos_token_id: int, **others: int) -> PreTrainedConfig:
-    own = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
-    own |= {"cls_token_id": bos_token_id, "sep_token_id": eos_token_id, "vocab_size": vocab_size + PADDED_COLUMNS}
-    return ModernBertConfig(**SIZES, **SPREAD, **own, **others)
+    vocabulary = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
+    vocabulary |= {
+        "cls_token_id": bos_token_id,
+        "sep_token_id": eos_token_id,
+        "vocab_size": vocab_size + PADDED_COLUMNS,
+    }
+    return ModernBertConfig(**SIZES, **SPREAD, **vocabulary, **others)
 
 
 CONFIGURATIONS: dict[str, Callable[..., PreTrainedConfig]] = {

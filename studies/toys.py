@@ -52,10 +52,10 @@ class Toys:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        found = (entry for entry in pydocs.documents() if len(entry.text.split()) > 8)
+        entries = (entry for entry in pydocs.documents() if len(entry.text.split()) > 8)
         self._documents = [
             Document(f"d{i}", " ".join(entry.text.split()[:24]), entry.id)
-            for i, entry in enumerate(islice(found, TEXTS))
+            for i, entry in enumerate(islice(entries, TEXTS))
         ]
         self._texts = [document.full for document in self._documents]
 
@@ -77,11 +77,13 @@ class Toys:
         return self._file(f"{_slug(name)}.texts.jsonl", ({"text": text} for text in self._texts))
 
     def examples(self, name: str) -> str:
-        """A file of queries, positives and two negatives, all with scores."""
+        """Write a file of queries, positives and two negatives, all with scores; return its place."""
         rows = []
-        for i, one in enumerate(self._documents[:PAIRS]):
+        for i, document in enumerate(self._documents[:PAIRS]):
             others = [self._documents[(i + step) % PAIRS].full for step in (7, 19)]
-            rows.append({"query": one.title, "positive": one.full, "negatives": others, "scores": [9.0, 4.0, 2.0]})
+            rows.append(
+                {"query": document.title, "positive": document.full, "negatives": others, "scores": [9.0, 4.0, 2.0]}
+            )
         return self._file(f"{_slug(name)}.examples.jsonl", rows)
 
     def collection(self, name: str) -> str:
@@ -90,9 +92,9 @@ class Toys:
         return self._beir_folder(name, self._documents[start : start + DOCUMENTS])
 
     def large_collection(self, name: str) -> str:
-        """A BEIR folder with documents in several parts and shards; its first ones are those of small collections.
+        """Write a BEIR folder with documents in several parts and shards; the first are the documents of small ones.
 
-        The queries are of documents from its beginning, its middle and its end.
+        The queries ask for documents from its beginning, its middle and its end.
         """
         entries = [entry for entry in pydocs.documents() if entry.text]
         documents = list(self._documents)
@@ -102,17 +104,17 @@ class Toys:
             documents.append(Document(f"e{number}", " ".join(words[turn : turn + 12]), f"{entry.id} {number}"))
         return self._beir_folder(name, documents, [*range(0, LARGE, LARGE // (QUERIES - 1)), LARGE - 1])
 
-    def _beir_folder(self, name: str, some: list[Document], asked: Sequence[int] = range(QUERIES)) -> str:
-        """Write documents, and a query of each of those that are `asked` for, unless the folder exists."""
+    def _beir_folder(self, name: str, documents: list[Document], asked: Sequence[int] = range(QUERIES)) -> str:
+        """Write documents, and a query for each row that is `asked` for, unless the folder exists."""
         folder = self.folder / "data" / _slug(name)
         if not folder.exists():
-            targets = [some[row] for row in asked]
+            targets = [documents[row] for row in asked]
             with replacing_folder(folder) as work:
-                corpus = ({"_id": one.id, "title": one.title, "text": one.text} for one in some)
-                queries = ({"_id": f"q{i}", "text": f"{one.title} {one.text[:20]}"} for i, one in enumerate(targets))
+                corpus = ({"_id": each.id, "title": each.title, "text": each.text} for each in documents)
+                queries = ({"_id": f"q{i}", "text": f"{each.title} {each.text[:20]}"} for i, each in enumerate(targets))
                 (work / "corpus.jsonl").write_text(_lines(corpus), encoding="utf-8")
                 (work / "queries.jsonl").write_text(_lines(queries), encoding="utf-8")
-                judged = [f"q{i}\t{one.id}\t2" for i, one in enumerate(targets)]
+                judged = [f"q{i}\t{target.id}\t2" for i, target in enumerate(targets)]
                 header = "query-id\tcorpus-id\tscore"
                 (work / "qrels.tsv").write_text("\n".join([header, *judged]) + "\n", encoding="utf-8")
         return f"beir:{folder}"

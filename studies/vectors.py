@@ -69,7 +69,7 @@ class Encoders:
         return load_retriever(self.run.model)
 
     def open(self, name: str) -> OnDataset:
-        """Return the dataset of this name, after the one whose documents it shares."""
+        """Return the dataset of this name; open the dataset whose documents it shares first."""
         if name not in self._opened:
             place = self._places[name]
             first = None if place.corpus == name else self.open(place.corpus)
@@ -78,8 +78,8 @@ class Encoders:
 
     def let_go(self) -> None:
         """Forget the texts of the datasets, for a verb that reads them itself."""
-        for one in self._opened.values():
-            vars(one).pop("dataset", None)
+        for opened in self._opened.values():
+            vars(opened).pop("dataset", None)
 
     def close(self) -> None:
         """Forget the datasets of a collection, and remove its vectors."""
@@ -110,8 +110,8 @@ class Encoders:
         if not place.exists():
             prompt = self.retriever.prompts.get(role)
             embed(texts, self.retriever, place, "auto", unit=False, prompt=prompt)
-        found: np.ndarray = np.load(place, mmap_mode="r")
-        return found
+        vectors: np.ndarray = np.load(place, mmap_mode="r")
+        return vectors
 
 
 class OnDataset:
@@ -148,8 +148,8 @@ class OnDataset:
     @cached_property
     def document_vectors(self) -> list[str]:
         """The folders of the documents' vectors."""
-        own, shared = self._own(), [] if self._first is None else self._first.document_vectors
-        here = [str(self._encoders.encode(self.name, "document", own))] if own or not shared else []
+        documents, shared = self._own(), [] if self._first is None else self._first.document_vectors
+        here = [str(self._encoders.encode(self.name, "document", documents))] if documents or not shared else []
         return [*here, *shared]
 
     def _own(self) -> list[Document]:
@@ -161,11 +161,11 @@ class OnDataset:
 
     @cached_property
     def dense_documents(self) -> list[tuple[list[str], np.ndarray]]:
-        """The ids of documents and their dense vectors [n, d], own ones first."""
-        own = self._own()
-        vectors = self._encoders.embed(self.name, "document", [document.full for document in own])
+        """The ids of documents and their dense vectors [n, d]; documents that no other dataset shares come first."""
+        documents = self._own()
+        vectors = self._encoders.embed(self.name, "document", [document.full for document in documents])
         shared = [] if self._first is None else self._first.dense_documents
-        return [([document.id for document in own], vectors), *shared]
+        return [([document.id for document in documents], vectors), *shared]
 
     def rank_densely(self, k: int) -> Ranking:
         """Return the k best documents of each judged query by the dense vectors of the run's model."""
@@ -188,7 +188,7 @@ class OnDataset:
         return encoder.weighed(vectors)
 
     def index(self, max_terms: int = 0, only: Restriction | None = None) -> Exact:
-        """An exact index of the documents with so many terms of each, 0 for all, or with some terms only."""
+        """Return an exact index of the documents with `max_terms` terms each (0: all), or `only` with some terms."""
         key = only or str(max_terms)
         if key not in self._indexes:
             place = self._encoders.vectors / f"{self.name}-index-{key.replace(' ', '-')}"

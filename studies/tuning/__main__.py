@@ -1,15 +1,15 @@
-"""The study of `vocable tune`: people's queries before and after a tuning that sees the documents alone.
+"""The study of `vocable tune`: people's queries before and after a tuning that sees only the documents.
 
     python -m studies.tuning DATA --dry-run
     python -m studies.tuning DATA --only perl --minutes 30 -o OUT
 
-DATA has collections as folders in BEIR's layout, such as those of `python -m studies.tuning.collections`. Each is tuned
-on its corpus.jsonl; queries and judgments are read afterwards. The model that the training made is measured even where
-`tune` keeps the one before: the recipe of the tuning makes it again. A repeated call reads the finished collections and
-goes on with the others. Below the output folder:
+DATA has collections as folders in BEIR's layout, for example from `python -m studies.tuning.collections`. Each is tuned
+on its corpus.jsonl; queries and judgments are read afterwards. The trained model is measured even where `tune` keeps
+the initial model: the recipe of the tuning makes it again. A repeated call reads the finished collections and goes on
+with the others. Below the output folder:
 
-    tuned/NAME       what `tune` gives back, with its report
-    trained/NAME     the trained model, where it is another one
+    tuned/NAME       the result of `tune`, with its report
+    trained/NAME     the trained model, where `tune` keeps the initial model
     measured/NAME    the measurements
 """
 
@@ -89,13 +89,13 @@ def study(
 
 def collections_in(data: Path, only: Sequence[str] = ()) -> list[Path]:
     """Return the folders of the collections in the order of their names; errors as in `study`."""
-    found = {place.parent.name: place.parent for place in sorted(data.glob(f"*/{FILES[0]}"))}
-    if not found:
+    folders = {place.parent.name: place.parent for place in sorted(data.glob(f"*/{FILES[0]}"))}
+    if not folders:
         raise DataError(f"no collections, which are folders with {', '.join(FILES)}", source=str(data))
     for name in only:
-        if name not in found:
-            raise ArgumentError(f"only: no {name!r} in {data}: choose from {', '.join(found)}")
-    return [folder for name, folder in found.items() if not only or name in only]
+        if name not in folders:
+            raise ArgumentError(f"only: no {name!r} in {data}: choose from {', '.join(folders)}")
+    return [folder for name, folder in folders.items() if not only or name in only]
 
 
 def measure(folder: Path, output: Path, *, minutes: float, model: str) -> Measured:
@@ -110,12 +110,12 @@ def measure(folder: Path, output: Path, *, minutes: float, model: str) -> Measur
     dataset = load_dataset(f"beir:{folder}")  # not before: the tuning knows nothing of it
     lexical = retrieve_lexically(dataset, k=EXAM_DEPTH)
     models = {"before": load_sparse_encoder(model), "after": after}
-    answers = [_answer(one, title, dataset, lexical) for title, one in models.items()]
+    answers = [_answer(measured_model, title, dataset, lexical) for title, measured_model in models.items()]
     bm25 = evaluate_run("bm25", lexical, dataset, [EXAM_MEASURE]).values[EXAM_MEASURE]
-    found = _measured(folder.name, report, bm25, answers)
+    measured = _measured(folder.name, report, bm25, answers)
     with replacing_folder(kept, settings) as work:
-        write_record(work / MEASURED, asdict(found))
-    return found
+        write_record(work / MEASURED, asdict(measured))
+    return measured
 
 
 def _trained(report: TuningReport, place: Path) -> SparseEncoder:
@@ -136,19 +136,19 @@ def _answer(model: SparseEncoder, title: str, dataset: Dataset, lexical: Retriev
 
 
 def _measured(name: str, report: TuningReport, bm25: float, answers: Sequence[ExamAnswers]) -> Measured:
-    before, after = answers
-    queries = list(before.alone.per_query[EXAM_MEASURE])
+    start, end = answers
+    queries = list(start.alone.per_query[EXAM_MEASURE])
     return Measured(
         collection=name,
         documents=report.plan.reading.documents,
         verdict=report.verdict,
         exam_alone=report.alone[ALL_QUESTIONS],
         exam_hybrid=report.hybrid[ALL_QUESTIONS],
-        exam_kinds={kind: one.difference for kind, one in report.alone.items() if kind != ALL_QUESTIONS},
+        exam_kinds={kind: change.difference for kind, change in report.alone.items() if kind != ALL_QUESTIONS},
         bm25=bm25,
-        alone=change(before.alone, after.alone, queries),
-        hybrid=change(before.hybrid, after.hybrid, queries),
-        recall=change(before.alone, after.alone, queries, EXAM_RECALL),
+        alone=change(start.alone, end.alone, queries),
+        hybrid=change(start.hybrid, end.hybrid, queries),
+        recall=change(start.alone, end.alone, queries, EXAM_RECALL),
         steps=report.steps,
         minutes=report.minutes,
     )
@@ -174,17 +174,19 @@ def plans(data: Path, only: Sequence[str], minutes: float, model: str = MODEL) -
 def make_toys(folder: Path) -> tuple[Path, str]:
     """Make a collection of Python's documentation and a random model of its words; return their places."""
     fewest, most = TOY_WORDS
-    long = [one for one in pydocs.documents() if len(one.text.split()) >= fewest][:TOY_DOCUMENTS]
-    documents = [Document(f"d{row}", " ".join(one.text.split()[:most]), one.title) for row, one in enumerate(long)]
+    long = [entry for entry in pydocs.documents() if len(entry.text.split()) >= fewest][:TOY_DOCUMENTS]
+    documents = [
+        Document(f"d{row}", " ".join(entry.text.split()[:most]), entry.title) for row, entry in enumerate(long)
+    ]
     data, model = folder / "data", folder / "model"
     if not data.exists():
-        gathered = Gathered({one.id: (one.title, one.text) for one in documents})
-        for row, one in enumerate(documents[:TOY_QUERIES]):
-            gathered.queries[f"q{row}"] = " ".join(one.full.split()[:fewest])
-            gathered.relevant[f"q{row}"] = {one.id}
+        gathered = Gathered({document.id: (document.title, document.text) for document in documents})
+        for row, document in enumerate(documents[:TOY_QUERIES]):
+            gathered.queries[f"q{row}"] = " ".join(document.full.split()[:fewest])
+            gathered.relevant[f"q{row}"] = {document.id}
         write(gathered, data / "toy")
     if not model.exists():
-        texts = [one.full for one in documents]
+        texts = [document.full for document in documents]
         with replacing_folder(model) as work:
             tokenizer = make_tokenizer("wordpiece", texts)
             tokenizer.model_max_length = DOCUMENT_LENGTH
@@ -219,9 +221,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.output is None and not options.dry_run:
         raise ArgumentError("--output: name a folder, or only plan with --dry-run")
     if options.dry_run:
-        found = dict(plans(options.data, options.only, options.minutes))
-        shown = {name: plan.to_json() for name, plan in found.items()}
-        lines = [f"{name}\n{plan}\n" for name, plan in found.items()]
+        planned = dict(plans(options.data, options.only, options.minutes))
+        shown = {name: plan.to_json() for name, plan in planned.items()}
+        lines = [f"{name}\n{plan}\n" for name, plan in planned.items()]
         print(json.dumps(shown, indent=2) if options.json else "\n".join(lines))
         return 0
     data, model = make_toys(options.output / "toys") if options.toy else (options.data, MODEL)

@@ -111,8 +111,8 @@ def package_path(downloads: Path, name: str) -> Path | None:
     """Return the file of a package, the newest by name of several, or None."""
     base = name.replace("-", "_")
     patterns = (f"{name}_*.deb", f"{base}-*.whl", f"{base}-*.tar.gz", f"{name}-*.tar.gz")
-    found = sorted(path for pattern in patterns for path in downloads.glob(pattern))
-    return found[-1] if found else None
+    paths = sorted(path for pattern in patterns for path in downloads.glob(pattern))
+    return paths[-1] if paths else None
 
 
 def fetching(names: Sequence[str]) -> list[str]:
@@ -135,20 +135,26 @@ def build(downloads: Path, output: Path, only: Sequence[str] | None = None) -> T
     for name in only or ():
         if name not in COLLECTIONS:
             raise ArgumentError(f"only: no {name!r} here: choose from {', '.join(COLLECTIONS)}")
-    chosen = {name: one for name, one in COLLECTIONS.items() if not only or name in only}
-    paths = {name: package_path(downloads, name) for one in chosen.values() for name in one.packages}
+    chosen = {name: chosen_collection for name, chosen_collection in COLLECTIONS.items() if not only or name in only}
+    paths = {
+        name: package_path(downloads, name)
+        for chosen_collection in chosen.values()
+        for name in chosen_collection.packages
+    }
     if missing := sorted(name for name, path in paths.items() if path is None):
         raise DataError(f"packages are missing: {'; '.join(fetching(missing))}", source=str(downloads))
-    there = {name: path for name, path in paths.items() if path is not None}
+    available = {name: path for name, path in paths.items() if path is not None}
     for name in chosen:
         refuse_taken(output / name)  # before the work
     rows = []
-    for name, one in chosen.items():
-        collection = finished(one.gather({package: there[package] for package in one.packages}))
+    for name, chosen_collection in chosen.items():
+        collection = finished(
+            chosen_collection.gather({package: available[package] for package in chosen_collection.packages})
+        )
         if not collection.queries:
             raise DataError(f"no queries for {name}: are its packages of other versions?", source=str(downloads))
         write(collection, output / name)
-        rows.append([name, *_sizes(collection), one.queries, one.judgments])
+        rows.append([name, *_sizes(collection), chosen_collection.queries, chosen_collection.judgments])
     header = ["collection", "documents", "queries", "judgments", "words a document", "queries are", "judged"]
     return Table("", header, rows)
 

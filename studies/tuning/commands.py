@@ -37,17 +37,17 @@ FEWEST, MOST = 3, 25  # words of a task
 
 def commands(packages: Mapping[str, Path]) -> Gathered:
     """Comments such as "# To extract a .gz archive:" above a command, and the manual page of that command."""
-    found = Gathered()
+    collection = Gathered()
     for name in sorted(packages.keys() - {"cheat"}):
         for path, source in members(packages[name], "usr/share/man/man[1578]/*.gz"):
             page, text = manual_page(source)
-            found.add(Path(path).name.removesuffix(".gz"), text, page)
+            collection.add(Path(path).name.removesuffix(".gz"), text, page)
     for _, sheet in members(packages["cheat"], "cheat-*/cheat/cheatsheets/*"):
         for task, command in tasks(sheet):
             numbers = (f"{name}.{section}" for name in _names(command) for section in (1, 8))
-            if number := next((number for number in numbers if number in found.documents), None):
-                found.ask(task, [number])
-    return found
+            if number := next((number for number in numbers if number in collection.documents), None):
+                collection.ask(task, [number])
+    return collection
 
 
 def tasks(sheet: str) -> Iterator[tuple[str, str]]:
@@ -59,7 +59,7 @@ def tasks(sheet: str) -> Iterator[tuple[str, str]]:
 
 
 def _names(command: str) -> Iterator[str]:
-    """The names under which a command may have a page, the most particular first: git-commit, git."""
+    """Yield the names that a command's page may have, the most particular first: git-commit, git."""
     first, *rest = re.sub(r"^(?:sudo|time|\w+=\S*)\s+", "", command).split() or [""]
     yield from (f"{first}-{word}" for word in rest[:1] if word.isalpha())
     if first != "git":  # what has no page of its own is an alias

@@ -40,36 +40,36 @@ SOFTWARE = (
 
 def perl(packages: Mapping[str, Path]) -> Gathered:
     """Questions of the Perl FAQ, its answers, and the sections of Perl's other documentation."""
-    found = Gathered()
+    collection = Gathered()
     for path, pod in members(packages["perl-doc"], "*/pod/*.pod"):
         if DELTA.search(path):
             continue
         name = Path(path).stem
         is_faq = re.fullmatch(r"perlfaq\d|perlunifaq", name) is not None
-        _add_sections(found, name, pod_sections(pod), is_faq)
-    return found
+        _add_sections(collection, name, pod_sections(pod), is_faq)
+    return collection
 
 
 def software(packages: Mapping[str, Path]) -> Gathered:
     """Questions of the FAQs of some programs, the answers, and the sections of their manuals."""
-    found = Gathered()
+    collection = Gathered()
     for manual in SOFTWARE:
         for path, page in members(packages[manual.package], manual.pages):
             name = f"{manual.package}/{Path(path).stem}"
-            _add_sections(found, name, sections(page), re.search(manual.faq, path) is not None)
-    return found
+            _add_sections(collection, name, sections(page), re.search(manual.faq, path) is not None)
+    return collection
 
 
-def _add_sections(found: Gathered, name: str, parts: Iterable[Section], is_faq: bool) -> None:
-    """Add sections: those of a FAQ whose heading asks stand without it, the others under it."""
-    for place, part in enumerate(parts):
-        number = f"{name}#{place}"
+def _add_sections(collection: Gathered, name: str, parts: Iterable[Section], is_faq: bool) -> None:
+    """Add sections under their headings; a section of a FAQ whose heading is a question loses the heading."""
+    for position, part in enumerate(parts):
+        number = f"{name}#{position}"
         heading = NUMBER.sub("", part.heading).strip("¶ ")
         if is_faq and _is_question(heading):
-            found.add(number, part.text)
-            found.ask(heading, [number])
+            collection.add(number, part.text)
+            collection.ask(heading, [number])
         else:
-            found.add(number, part.text, heading)
+            collection.add(number, part.text, heading)
 
 
 def _is_question(heading: str) -> bool:
@@ -78,18 +78,18 @@ def _is_question(heading: str) -> bool:
 
 
 def anarchism(packages: Mapping[str, Path]) -> Gathered:
-    """Questions of the Anarchist FAQ, and the passages of its long answers, all of which are relevant."""
-    found = Gathered()
+    """Questions of the Anarchist FAQ, and the passages of its long answers, which are all relevant."""
+    collection = Gathered()
     for path, page in members(packages["anarchism"], "*/html/*.html"):
         for place, part in enumerate(sections(page)):
             passages = list(_passages(part.text))
             numbers = [f"{Path(path).stem}#{place}.{number}" for number in range(len(passages))]
             for number, passage in zip(numbers, passages, strict=True):
-                found.add(number, passage)
+                collection.add(number, passage)
             heading = NUMBER.sub("", part.heading)
             if _is_question(heading) and Path(path).name.startswith("sec"):
-                found.ask(heading, numbers)
-    return found
+                collection.ask(heading, numbers)
+    return collection
 
 
 def _passages(text: str) -> Iterator[str]:
@@ -106,17 +106,17 @@ def _passages(text: str) -> Iterator[str]:
 
 def office(packages: Mapping[str, Path]) -> Gathered:
     """Entries of the index of LibreOffice's help, "calculating annuities", and its pages."""
-    found = Gathered()
+    collection = Gathered()
     for path, page in members(packages["libreoffice-help-en-us"], "*/en-US/text/*.html"):
         parts = [part for part in sections(page) if part.level]
         if parts:
             text = " ".join(f"{part.heading} {part.text}" for part in parts[1:])
-            found.add(_page(path), one_line(f"{parts[0].text} {text}"), parts[0].heading)
+            collection.add(_page(path), one_line(f"{parts[0].text} {text}"), parts[0].heading)
     for _, script in members(packages["libreoffice-help-en-us"], "*/en-US/bookmarks.js"):
         for url, entry in re.findall(r'\{url:"([^"?]*)[^"]*", app:"\w*", text:("(?:[^"\\]|\\.)*")\}', script):
             head, _, rest = json.loads(entry).partition(" -- ")
-            found.ask(one_line(f"{head} {rest}"), [_page(url)])
-    return found
+            collection.ask(one_line(f"{head} {rest}"), [_page(url)])
+    return collection
 
 
 def _page(path: str) -> str:
@@ -125,7 +125,7 @@ def _page(path: str) -> str:
 
 def music(packages: Mapping[str, Path]) -> Gathered:
     """Titles of LilyPond snippets, "Adding bar lines to ChordNames context", the snippets, and sections of manuals."""
-    found = Gathered()
+    collection = Gathered()
     for folder in ("snippets", "notation", "learning", "usage", "extending"):
         for path, page in members(packages["lilypond-doc-html"], f"*/Documentation/{folder}/*.html"):
             if Path(path).stem.count(".") or Path(path).stem in {"index", "index_toc"}:  # other languages, contents
@@ -133,25 +133,25 @@ def music(packages: Mapping[str, Path]) -> Gathered:
             for place, part in enumerate(sections(page)):
                 number = f"{folder}/{Path(path).stem}#{place}"
                 if folder == "snippets" and part.level > 1:
-                    found.add(number, part.text)
-                    found.ask(part.heading, [number])
+                    collection.add(number, part.text)
+                    collection.ask(part.heading, [number])
                 else:  # the manuals repeat snippets
                     text = re.split(r"^Selected Snippets$", part.text, flags=re.MULTILINE)[0]
-                    found.add(number, text, NUMBER.sub("", part.heading))
-    return found
+                    collection.add(number, text, NUMBER.sub("", part.heading))
+    return collection
 
 
 def desktop(packages: Mapping[str, Path]) -> Gathered:
-    """Titles of GNOME's help, "Why won't my computer turn back on?", its pages, and those of LibreOffice and GIMP."""
-    found = Gathered()
+    """Titles of GNOME's help, "Why won't my computer turn back on?", and pages of GNOME, LibreOffice and GIMP."""
+    collection = Gathered()
     for path, page in members(packages["gnome-user-docs"], "*/C/*/*.page"):
         body = re.sub(r"<info>.*?</info>|<comment>.*?</comment>", "", page, flags=re.DOTALL)
         title = re.search(r"<title>(.*?)</title>", body, re.DOTALL)
         if title and len(body.split()) >= SHORTEST_PAGE:  # not a list of others
-            found.add(Path(path).stem, html_text(body.replace(title[0], "", 1)))
-            found.ask(html_text(title[1]), [Path(path).stem])
-    found.documents |= office(packages).documents
+            collection.add(Path(path).stem, html_text(body.replace(title[0], "", 1)))
+            collection.ask(html_text(title[1]), [Path(path).stem])
+    collection.documents |= office(packages).documents
     for path, page in members(packages["gimp-help-en"], "*/help/en/*.html"):
         for place, part in enumerate(sections(page)):
-            found.add(f"gimp/{Path(path).stem}#{place}", part.text, NUMBER.sub("", part.heading))
-    return found
+            collection.add(f"gimp/{Path(path).stem}#{place}", part.text, NUMBER.sub("", part.heading))
+    return collection

@@ -76,7 +76,7 @@ def finished(gathered: Gathered) -> Gathered:
 
 
 def _distinct(documents: dict[str, tuple[str, str]]) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """The documents cut to `WORDS`, each text once, and for the id of each the id of the one kept."""
+    """Return the documents cut to `WORDS`, each text once, and for each id the id of the document that was kept."""
     first, same = dict[str, str](), dict[str, str]()
     kept = dict[str, tuple[str, str]]()
     for number, (title, text) in documents.items():
@@ -89,7 +89,7 @@ def _distinct(documents: dict[str, tuple[str, str]]) -> tuple[dict[str, tuple[st
 
 
 def _run(text: str) -> str:
-    """The words of a text with spaces between and around, in which those of another stand only as whole words."""
+    """Return the words of a text with spaces between and around them, so that a search finds only whole words."""
     return f" {' '.join(words(text))} "
 
 

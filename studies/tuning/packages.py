@@ -45,11 +45,11 @@ def members(package: Path, pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def only_member(package: Path, pattern: str) -> bytes:
-    """Return the one file of a package whose path matches; raises `DataError` where there is none, or another."""
-    found = list(raw_members(package, pattern))
-    if len(found) != 1:
-        raise DataError(f"{len(found)} files {pattern}, not one: is it another version?", source=str(package))
-    return found[0][1]
+    """Return the only file of a package whose path matches; raise `DataError` unless exactly one file matches."""
+    matches = list(raw_members(package, pattern))
+    if len(matches) != 1:
+        raise DataError(f"{len(matches)} files {pattern}, not one: is it another version?", source=str(package))
+    return matches[0][1]
 
 
 def raw_members(package: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
@@ -143,20 +143,20 @@ def html_text(page: str) -> str:
 
 
 def pod_sections(pod: str) -> list[Section]:
-    """Return the sections of Perl documentation: those of =head1 to =head4, and =item with a text as level 5."""
-    found = [(0, "", list[str]())]
+    """Return the sections of Perl documentation: =head1 to =head4, and =item with a text as level 5."""
+    parts = [(0, "", list[str]())]
     skipping = False
     for paragraph in re.split(r"\n\s*\n", pod):
         command = re.match(r"=(\w+)\s*(.*)", paragraph.strip(), re.DOTALL)
         if command is None:
-            found[-1][2].extend([] if skipping else [pod_text(paragraph)])
+            parts[-1][2].extend([] if skipping else [pod_text(paragraph)])
         elif command[1] in {"begin", "end", "cut", "pod"}:
             skipping = command[1] in {"begin", "cut"}
         elif command[1].startswith("head"):
-            found.append((int(command[1][4:] or 1), pod_text(command[2]), []))
+            parts.append((int(command[1][4:] or 1), pod_text(command[2]), []))
         elif command[1] == "item" and len(command[2]) > 1:
-            found.append((5, pod_text(command[2]), []))
-    return [Section(level, heading, "\n".join(filter(None, text))) for level, heading, text in found]
+            parts.append((5, pod_text(command[2]), []))
+    return [Section(level, heading, "\n".join(filter(None, text))) for level, heading, text in parts]
 
 
 def pod_text(text: str) -> str:

@@ -32,7 +32,7 @@ VARIANTS = {  # of the ablation
 
 
 class Contrast(NamedTuple):
-    """A variant of the ablation against another one, each with its share of the weights before."""
+    """A variant of the ablation against another variant, each with its share of the initial weights."""
 
     about: str
     variant: str
@@ -111,29 +111,29 @@ def ablation_table() -> Table:
     """Return the means of each variant of the ablation over its collections."""
     rows = [
         [
-            VARIANTS[one.variant],
-            f"{one.share:g}",
-            str(len(one.alone)),
-            *(str(mean_of(one.side(side))) for side in SIDES),
+            VARIANTS[tried.variant],
+            f"{tried.share:g}",
+            str(len(tried.alone)),
+            *(str(mean_of(tried.side(side))) for side in SIDES),
         ]
-        for one in published().ablation
+        for tried in published().ablation
     ]
     return Table("ablation", ["training", "share before", "collections", "alone, 95 %", "hybrid, 95 %"], rows)
 
 
-def contrast(one: Contrast, side: str) -> Mean:
+def contrast(compared: Contrast, side: str) -> Mean:
     """Return the mean difference between two variants over the collections that both were tried on."""
     variants = {(tried.variant, tried.share): tried.side(side) for tried in published().ablation}
-    variant, other = variants[one.variant, one.share], variants[one.other, one.other_share]
+    variant, other = variants[compared.variant, compared.share], variants[compared.other, compared.other_share]
     return mean_of({name: variant[name] - other[name] for name in variant if name in other})
 
 
 def contrast_table() -> Table:
     """Return the contrasts of the ablation: the means of the paired differences over collections."""
     rows = []
-    for one in CONTRASTS:
-        alone, hybrid = (contrast(one, side) for side in SIDES)
-        rows.append([one.name, str(alone.n), str(alone), str(hybrid)])
+    for compared in CONTRASTS:
+        alone, hybrid = (contrast(compared, side) for side in SIDES)
+        rows.append([compared.name, str(alone.n), str(alone), str(hybrid)])
     return Table("contrasts", ["contrast", "collections", "alone, 95 %", "hybrid, 95 %"], rows)
 
 

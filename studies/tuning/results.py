@@ -49,8 +49,8 @@ class Measured:
     def cells(self) -> list[str]:
         """Return the cells of the table."""
         shown = [self.collection, f"{self.documents:,}", str(self.alone.queries), f"{self.bm25:.3f}"]
-        for one in (self.alone, self.hybrid):
-            shown += [f"{one.before:.3f}", f"{one.after:.3f}", interval(one)]
+        for change in (self.alone, self.hybrid):
+            shown += [f"{change.before:.3f}", f"{change.after:.3f}", interval(change)]
         return [*shown, self.verdict, "yes" if self.right else "no", f"{self.minutes:.1f}"]
 
 
@@ -88,9 +88,10 @@ class StudyResults(Tabled):
         return {one.collection: one.side(side).difference for one in self.collections}
 
     def delivered(self, side: str) -> dict[str, float]:
-        """Return the differences of the models that `tune` gives back: 0 where it keeps the model before."""
+        """Return the differences of the models that `tune` gives back: 0 where it keeps the initial model."""
         return {
-            one.collection: one.side(side).difference if one.verdict == "better" else 0.0 for one in self.collections
+            result.collection: result.side(side).difference if result.verdict == "better" else 0.0
+            for result in self.collections
         }
 
     def table(self) -> list[Table | str]:
@@ -98,14 +99,14 @@ class StudyResults(Tabled):
         header = ["collection", "documents", "queries", "BM25"]
         header += ["before", "after", "difference, 95 %", "hybrid before", "after", "difference, 95 %"]
         header += ["verdict", "right", "minutes"]
-        rows = [one.cells() for one in self.collections]
+        rows = [result.cells() for result in self.collections]
         rows += [[name, *[NONE] * (len(header) - 4), "failed", NONE, NONE] for name in self.failed]
         if self.collections:
             rows += self._means()
-        found: list[Table | str] = [
+        tables: list[Table | str] = [
             Table(f"{EXAM_MEASURE} of {self.model} on queries of people", header, rows, (3, 3, 3, 3))
         ]
-        return found + [f"{name}: {message}" for name, message in self.failed.items()]
+        return tables + [f"{name}: {message}" for name, message in self.failed.items()]
 
     def _means(self) -> list[list[str]]:
         bm25 = f"{fmean(one.bm25 for one in self.collections):.3f}"
@@ -137,12 +138,12 @@ def draw(results: StudyResults) -> Figure:
 
 def _draw_side(axes: Axes, side: str, ordered: Sequence[Measured], mean: Mean) -> None:
     """Draw a side: a row for each collection, and the mean over collections below them."""
-    for row, one in enumerate(ordered, start=1):
-        change = one.side(side)
-        _whisker(axes, row, (change.difference, change.low, change.high), "C0", filled=one.verdict == "better")
+    for row, result in enumerate(ordered, start=1):
+        change = result.side(side)
+        _whisker(axes, row, (change.difference, change.low, change.high), "C0", filled=result.verdict == "better")
     _whisker(axes, 0, mean[1:], "C1", filled=True)
     axes.axvline(0, color="grey", linewidth=0.8)
-    axes.set_yticks(range(len(ordered) + 1), ["mean", *(one.collection for one in ordered)])
+    axes.set_yticks(range(len(ordered) + 1), ["mean", *(result.collection for result in ordered)])
     axes.set_xlabel(f"difference of {EXAM_MEASURE}, after - before")
     axes.set_title("alone" if side == "alone" else "with BM25")
     axes.grid(alpha=0.3, axis="x")

@@ -20,7 +20,7 @@ VERSE = re.compile(r"(\w+)\.(\d+)\.(\d+)")
 
 def topics(packages: Mapping[str, Path]) -> Gathered:
     """Topics such as "Ambition: parable of the thistle", and passages of five verses."""
-    found = Gathered()
+    collection = Gathered()
     asked = list(_topics(packages["sword-dict-naves"]))
     books = {book for _, verses in asked for book, _, _ in verses}
     passages: dict[str, list[str]] = {}
@@ -28,12 +28,12 @@ def topics(packages: Mapping[str, Path]) -> Gathered:
         if book in books:  # not the Apocrypha
             passages.setdefault(_passage(book, chapter, verse), []).append(text)
     for number, texts in passages.items():
-        found.add(number, " ".join(texts))
+        collection.add(number, " ".join(texts))
     for topic, verses in asked:
         relevant = {_passage(*verse) for verse in verses}
         if len(relevant) <= MOST_PASSAGES:
-            found.ask(topic, relevant)
-    return found
+            collection.ask(topic, relevant)
+    return collection
 
 
 def _passage(book: str, chapter: int, verse: int) -> str:

@@ -1,4 +1,4 @@
-"""Collections whose queries are tasks that people wrote beside examples, and whose documents are the manuals."""
+"""Collections whose queries are tasks that people wrote for examples, and whose documents are the manuals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AWS_NAMES = {"s3api": "s3", "deploy": "codedeploy", "configservice": "config"}  
 
 def ansible(packages: Mapping[str, Path]) -> Gathered:
     """Tasks of playbook examples, "Add the user 'johnd' with a specific uid", and the modules that carry them out."""
-    found = Gathered()
+    collection = Gathered()
     for package, kept in (("ansible-core", re.compile("")), ("ansible", COMMUNITY)):
         for path, source in members(packages[package], "*/modules/*.py"):
             if kept.match(path) is None or path.endswith("/__init__.py") or "DOCUMENTATION" not in source:
@@ -34,11 +34,11 @@ def ansible(packages: Mapping[str, Path]) -> Gathered:
             manual = _yaml(texts.get("DOCUMENTATION", ""))
             if not isinstance(manual, dict) or "module" not in manual:
                 continue
-            found.add(path, " ".join(_module_text(manual)), str(manual.get("short_description", "")))
+            collection.add(path, " ".join(_module_text(manual)), str(manual.get("short_description", "")))
             for task in _tasks(_yaml(texts.get("EXAMPLES", ""))):
                 if any(str(key).rpartition(".")[2] == manual["module"] for key in task):
-                    found.ask(str(task["name"]), [path])
-    return found
+                    collection.ask(str(task["name"]), [path])
+    return collection
 
 
 def _strings(source: str, names: set[str]) -> dict[str, str]:
@@ -78,15 +78,15 @@ def _plain(text: Any) -> Iterator[str]:
 
 def _tasks(examples: Any) -> Iterator[dict[str, Any]]:
     """The tasks with a name in a list of plays or tasks."""
-    for one in examples if isinstance(examples, list) else ():
-        if isinstance(one, dict):
-            yield from [one] * ("name" in one)
-            yield from (task for key in ("tasks", "block") for task in _tasks(one.get(key)))
+    for entry in examples if isinstance(examples, list) else ():
+        if isinstance(entry, dict):
+            yield from [entry] * ("name" in entry)
+            yield from (task for key in ("tasks", "block") for task in _tasks(entry.get(key)))
 
 
 def aws(packages: Mapping[str, Path]) -> Gathered:
     """Titles of command examples, "To attach an internet gateway to your VPC", and the operations' descriptions."""
-    found = Gathered()
+    collection = Gathered()
     asked = [
         (service, command, title)
         for path, text in members(packages["awscli"], "awscli/examples/*/*.rst")
@@ -96,41 +96,41 @@ def aws(packages: Mapping[str, Path]) -> Gathered:
     services = {service for service, _, _ in asked}
     operations = _operations(packages["botocore"], {AWS_NAMES.get(service, service) for service in services})
     for service, command in operations:
-        found.add(f"{service}/{command}", operations[service, command], f"{service} {command}")
+        collection.add(f"{service}/{command}", operations[service, command], f"{service} {command}")
     for service, command, title in asked:
         number = f"{AWS_NAMES.get(service, service)}/{command}"
-        if number in found.documents:
-            found.ask(title.strip(), [number])
-    return found
+        if number in collection.documents:
+            collection.ask(title.strip(), [number])
+    return collection
 
 
 def _operations(package: Path, services: Iterable[str]) -> dict[tuple[str, str], str]:
-    """The descriptions of the operations of services, of the newest definitions of each."""
-    found = {}
+    """Return the descriptions of the operations of services, by the newest definitions of each."""
+    descriptions = {}
     for path, text in members(package, "botocore/data/*/service-2.json*"):
         service = path.split("/")[2]
         if service in services:
             for name, operation in json.loads(text)["operations"].items():
                 command = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
-                found[service, command] = html_text(operation.get("documentation", ""))
-    return found
+                descriptions[service, command] = html_text(operation.get("documentation", ""))
+    return descriptions
 
 
 def gallery(packages: Mapping[str, Path]) -> Gathered:
     """Titles of programs in a gallery, "Lasso path using LARS", the programs, and pages of the libraries' reference."""
-    found = Gathered()
+    collection = Gathered()
     for package in sorted(packages):
         for path, source in members(packages[package], "*/_downloads/*.py"):
             title, code = _program(source)
             if title:
-                found.add(path, code)
-                found.ask(title, [path])
+                collection.add(path, code)
+                collection.ask(title, [path])
         for pages in ("*/html/modules/generated/*.html", "*/html/api/*.html"):
             for path, page in members(packages[package], pages):
-                for place, part in enumerate(sections(page)):
+                for position, part in enumerate(sections(page)):
                     if part.level and not part.heading.startswith("Examples using"):  # lists of titles
-                        found.add(f"{path}#{place}", part.text, part.heading.strip("¶ "))
-    return found
+                        collection.add(f"{path}#{position}", part.text, part.heading.strip("¶ "))
+    return collection
 
 
 def _program(source: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
     python -m studies.vocabulary_transfer --dry-run
     python -m studies.vocabulary_transfer --only table-2 --override data_folder=DATA -o OUT
 
-The rows are variants of the recipes beside this script, which have the published figures.
+The rows are variants of the recipes in the folder of this script, which have the published figures.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def test_impossible_transfers_are_refused_in_one_line(backbones: dict[str, Path]
             transfer(model, tokenizer, onto, **options)
         assert "\n" not in str(caught.value)
 
-    refuse(ModelError, "a tokenizer alone: use 'subtoken'", bias="keep")
+    refuse(ModelError, "only a tokenizer: use 'subtoken'", bias="keep")
     refuse(ArgumentError, "prior' needs a target model with an output bias, or texts", init="mean")
     refuse(ArgumentError, "output bias.*no token", init="mean", texts=["", ""])
     refuse(ArgumentError, "init must be one of semantic, subtoken, .* not 'magic'", init="magic")

@@ -133,7 +133,7 @@ def test_settings_of_pretraining_are_checked_by_name(backbones: dict[str, Path])
     for settings, message in (
         ({"held_out": -1}, "held_out must be .* not -1"),
         ({"maskings": "uniform"}, "maskings: .* masking$"),
-        ({"train_bias": True}, "train_bias goes with"),
+        ({"train_bias": True}, "train_bias needs trainable"),
     ):
         with pytest.raises(ArgumentError, match=message):
             vo.pretrain(model, ["a text"], steps=1, **settings)

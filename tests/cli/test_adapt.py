@@ -148,7 +148,7 @@ def test_a_target_without_embeddings_is_one_line(
     AutoTokenizer.from_pretrained(backbones["albert"]).save_pretrained(tmp_path / "alone")
     given = [str(backbones["bert"]), "--target", str(tmp_path / "alone"), "-o", str(tmp_path / "moved")]
     assert main(["transfer", *given]) == 2
-    told = "vocable: init='semantic' needs the target's embeddings, and it is a tokenizer alone: use 'subtoken'"
+    told = "vocable: init='semantic' needs the target's embeddings, and the target is only a tokenizer: use 'subtoken'"
     assert capsys.readouterr().err.splitlines()[-1] == told
     assert not (tmp_path / "moved").exists()
 
@@ -369,7 +369,7 @@ def test_a_transferred_model_stays_one(
     ("options", "line"),
     [
         (["--masking", "overlap-aware"], "overlap-aware masking needs"),
-        (["--train-bias"], "--train-bias goes with trainable: embeddings"),
+        (["--train-bias"], "--train-bias needs trainable: embeddings"),
         (["--steps", 0], "--steps must be at least 1, not 0"),
         (["--new-token-weight", 0], "--new-token-weight must be above 0, not 0.0"),
     ],

@@ -61,7 +61,7 @@ def test_mistakes_are_one_line(command: tuple[object, ...], tmp_path: Path, caps
         ((tmp_path / "no-model", pages), "no such model folder"),
         ((model, pages, "--minutes", "0"), "minutes"),
         ((model, pages, "--minutes", "0.00001"), "at least"),
-        ((model, pages, "--judgments", few), "--judgments goes with --queries"),
+        ((model, pages, "--judgments", few), "--judgments needs --queries"),
         ((model, pages, "--queries", tmp_path / "none.tsv"), "none.tsv"),
         ((model, pages, "--generator", tmp_path / "no-writer"), "no-writer"),
         ((model, pages, "--teacher", tmp_path / "no-teacher"), "no-teacher"),

@@ -66,7 +66,7 @@ def flat(values: Any, path: str = "") -> dict[str, Any]:
 def card_of(term: str, data: Any, queries: list[str], model: Any) -> dict[str, Any]:
     """Return the card of a term, by brute force over all inputs, documents and rows."""
     column = list(data.terms).index(term)
-    vectors, own, counts = (matrix.toarray() for matrix in (data.vectors, data.own, data.counts))
+    vectors, own, counts = (matrix.toarray() for matrix in (data.vectors, data.input_counts, data.counts))
     added = [(-vectors[i, column], i) for i in range(len(queries)) if vectors[i, column] > 0 and own[i, column] == 0]
     nearest = []
     if model is not None:

@@ -76,7 +76,7 @@ def test_feedback_is_measured() -> None:
     assert measured.name == "RM3"
     assert measured.rows.shape == (4, 3)
     assert (measured.vectors != RM3(BM25Index(DOCUMENTS), DOCUMENTS).expand(QUERIES)).nnz == 0
-    found = wackiness(measured.vectors, measured.own, measured.rows, measured.counts)
+    found = wackiness(measured.vectors, measured.input_counts, measured.rows, measured.counts)
     scores = {name: score for name, score in zip(measured.terms, found.scores, strict=True) if not np.isnan(score)}
     assert scores == pytest.approx(reference(expander, QUERIES, DOCUMENTS, 3))
     # "sleep" is the first query's own; every other word of what the two find expands one of them.
@@ -89,7 +89,7 @@ def test_a_written_passage_is_measured_also_in_words_that_no_document_has(causal
     expander = Query2Doc(BM25Index(documents), load_generator(causal, "causal"), new_tokens=60)
     queries = ["old fox", "zebra books", *toy_texts[:4]]
     measured = expansion_data(expander, queries, documents, 5)
-    found = wackiness(measured.vectors, measured.own, measured.rows, measured.counts)
+    found = wackiness(measured.vectors, measured.input_counts, measured.rows, measured.counts)
     scores = {name: score for name, score in zip(measured.terms, found.scores, strict=True) if not np.isnan(score)}
     assert scores == pytest.approx(reference(expander, queries, documents, 5))
     unheard_of = set(scores) - set(expander.index.vocabulary)
@@ -111,8 +111,8 @@ def test_documents_that_are_expanded_do_not_retrieve_themselves(seq2seq: Path, t
         assert others.tolist() == [other for other in found if other != row][:3]
     # Words are counted in the documents as they were, not in the queries that were guessed for them.
     assert measured.counts.sum() == sum(map(len, expander.index.words(documents)))
-    assert measured.own.sum() == sum(map(len, expander.index.words(texts)))
-    assert measured.vectors.sum() > measured.own.sum()
+    assert measured.input_counts.sum() == sum(map(len, expander.index.words(texts)))
+    assert measured.vectors.sum() > measured.input_counts.sum()
 
 
 def test_by_name(causal: Path, seq2seq: Path) -> None:

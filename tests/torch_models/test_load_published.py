@@ -146,7 +146,7 @@ def test_efficient_splade_has_two_encoders(backbones: dict[str, Path], tmp_path:
     shutil.copytree(backbones["bert"], folder / query[0])
     shutil.copy(folder / "sentence_bert_config.json", folder / query[0])
     check(folder, splade(backbones["bert"]), splade(backbones["distilbert"]))
-    assert inspect(folder, texts=TEXTS).kind.endswith("queries by a BertForMaskedLM of their own")
+    assert inspect(folder, texts=TEXTS).kind.endswith("queries encoded by a separate BertForMaskedLM")
 
 
 def test_splade_lexical_has_only_the_own_tokens_of_a_query(backbones: dict[str, Path], tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_splade_lexical_has_only_the_own_tokens_of_a_query(backbones: dict[str, 
     ones = torch.ones(len(AutoTokenizer.from_pretrained(folder)))
     save_file({"weight": ones}, folder / query[2] / "model.safetensors")
     check(folder, splade(backbone) * looked_up(folder, ones), splade(backbone))
-    assert inspect(folder, texts=TEXTS).kind.endswith("queries have the terms of their own tokens alone")
+    assert inspect(folder, texts=TEXTS).kind.endswith("queries keep only the terms of their own tokens")
     with pytest.raises(ModelError, match=r"query goes through SparseStaticEmbedding after its pooling"):
         export_model(load(folder, device="cpu"), tmp_path / "graph")
 
@@ -235,7 +235,7 @@ def test_splade_code_is_a_decoder_whose_tokens_may_see_the_whole_text(
     vectors = encode(model, ["", TEXTS[0], " "], dtype="float32")
     assert (vectors.count_nonzero(axis=1) > 0).tolist() == [False, True, False]
     assert encode(model, [""], dtype="float32").nnz == 0
-    kind = "Qwen3ForCausalLM", f"a token sees {'those before it' if causal else 'the whole text'}"
+    kind = "Qwen3ForCausalLM", f"a token sees {'only earlier tokens' if causal else 'the whole text'}"
     found = inspect(folder, texts=TEXTS)
     assert (found.architecture, found.kind) == (kind[0], f"max pooling of log(1 + ReLU(x)), {kind[1]}")
     model.save_pretrained(str(tmp_path / "again"))

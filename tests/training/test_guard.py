@@ -99,7 +99,7 @@ def test_a_head_eight_times_too_large_is_stopped(
     said = stopped(recipe(broken, examples), tmp_path / "model")
     figures = re.match(
         r"stopped at step 10, dense collapse: (\d+) of (\d+) terms active in a document, loss ([\d.]+), "
-        r"that of chance is 2.08; this was so from the start: ",
+        r"the loss of chance is 2.08; this was so from the start: ",
         said,
     )
     assert figures is not None, said

@@ -19,7 +19,7 @@ from vocable.training import micro_batches
 from vocable.training.callbacks import set_dropout
 from vocable.training.micro_batches import by_length, embedded, in_threads, part_size, threads_pay
 from vocable.training.pretraining.masking import IGNORED
-from vocable.training.pretraining.mlm import hidden_tokens
+from vocable.training.pretraining.mlm import masked_states
 
 THREADS = (1, 2, 3, 7)
 
@@ -101,7 +101,7 @@ def test_threads_in_bfloat16_give_the_bits_of_one_part_after_the_other(
         torch.testing.assert_close(found[name], gradient, rtol=0, atol=near, msg=name)
 
 
-def test_hidden_tokens_of_any_number_of_threads(
+def test_masked_states_of_any_number_of_threads(
     toy_model: SparseEncoder, toy_texts: list[str], with_threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PART_TOKENS", "MIN_PART_TOKENS"):
@@ -115,7 +115,7 @@ def test_hidden_tokens_of_any_number_of_threads(
         expected = mlm(**batch).logits[hidden]
         for threads in THREADS:
             with_threads(threads)
-            states, found, _ = hidden_tokens(mlm, batch | {"labels": labels})
+            states, found, _ = masked_states(mlm, batch | {"labels": labels})
             # In another order, in which labels and states stand alike.
             rows = [
                 tuple(row) for row in torch.cat([found[:, None], states.detach().round(decimals=4)], dim=1).tolist()

@@ -90,10 +90,10 @@ def test_no_batch_repeats_a_text_and_rows_come_once(texts: list[tuple[int, int]]
 
 def test_each_row_learns_from_the_newest_index_that_can_be_ready() -> None:
     steps = MiningSteps(Path("mined"), 8, 3, 1)
-    found = [steps.before(row) for row in range(0, 80, 8)]  # of the steps 1 to 10; a batch is read ahead
+    found = [steps.step_of(row) for row in range(0, 80, 8)]  # of the steps 1 to 10; a batch is read ahead
     assert found == [0, 0, 0, 0, 3, 3, 3, 6, 6, 6]
     for step in (0, 3, 6):
-        assert next(row for row in range(80) if steps.before(row) == step) == steps.first_row(step)
+        assert next(row for row in range(80) if steps.step_of(row) == step) == steps.first_row(step)
 
 
 def test_negatives_are_drawn_from_the_models_own_best_documents(

@@ -325,7 +325,7 @@ def test_a_semantic_transfer_onto_a_tokenizer_alone_is_refused(
 ) -> None:
     tokenizers["wordpiece"].save_pretrained(tmp_path / "alone")
     run = recipe(backbones["roberta"], transfer={"target": str(tmp_path / "alone")})
-    with pytest.raises(ModelError, match="tokenizer alone: use 'subtoken'"):
+    with pytest.raises(ModelError, match="only a tokenizer: use 'subtoken'"):
         carry_out_stages(run, tmp_path / "work")
 
 

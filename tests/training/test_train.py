@@ -502,12 +502,12 @@ def test_a_killed_run_goes_on_with_the_same_queries_and_pooling(
     [
         ({}, "queries have either weights or a model"),
         ({"weights": "ones", "model": "x"}, "queries have either weights or a model"),
-        ({"weights": "idf"}, "a corpus goes with weights: idf"),
-        ({"weights": "ones", "corpus": "x"}, "a corpus goes with weights: idf"),
+        ({"weights": "idf"}, "weights: idf needs a corpus"),
+        ({"weights": "ones", "corpus": "x"}, "weights: idf needs a corpus"),
         ({"model": "x", "trainable": True}, "trainable is for weights"),
         ({"weights": "ones", "learning_rate": 0.1}, "weights that are not trainable have no learning_rate"),
         ({"weights": "ones", "freeze_documents": True}, "nothing would learn"),
-        ({"weights": "mean", "corpus": "x"}, "a corpus goes with weights: idf"),
+        ({"weights": "mean", "corpus": "x"}, "weights: idf needs a corpus"),
         ({"weights": "tf"}, "weights"),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
     asked, stored = encode(toy_model, queries, role="query"), encode(toy_model, documents)
     np.testing.assert_array_equal(found.rows, ExactIndex(stored).search(asked, 5).rows)
     assert (found.vectors != asked).nnz == 0
-    assert (found.own != input_terms(toy_model, queries)).nnz == 0
+    assert (found.input_counts != input_terms(toy_model, queries)).nnz == 0
     assert (found.counts != input_terms(toy_model, documents)).nnz == 0
     assert list(found.terms) == terms(toy_model)
     np.testing.assert_array_equal(found.special, special_terms(toy_model))
@@ -61,7 +61,7 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
 def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
     settings = WackinessSettings(k=5, bins=10, bootstrap=8, seed=2)
     found = wackiness_of(measured, settings, sensitivity=True)
-    arrays = measured.vectors, measured.own, measured.rows[:, :5], measured.counts
+    arrays = measured.vectors, measured.input_counts, measured.rows[:, :5], measured.counts
     scores, _, inputs = wackiness(*arrays)
     np.testing.assert_array_equal(found.wackiness.scores, scores)
     record = found.record
@@ -71,7 +71,7 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
     assert std is not None
     assert std > 0
     assert record["scored_terms"] == (inputs > 0).sum()
-    added = np.asarray(measured.vectors.toarray() > 0) & np.asarray(measured.own.toarray() == 0)
+    added = np.asarray(measured.vectors.toarray() > 0) & np.asarray(measured.input_counts.toarray() == 0)
     assert record["expansions"] == added.sum(axis=1).mean()
     assert record["active_terms"] == (measured.vectors.toarray() > 0).sum(axis=1).mean()
     assert {one["setting"]: one["w_auc"] for one in record["sensitivity"]} == {
@@ -88,7 +88,7 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
 
 
 def test_the_bootstrap_is_its_standard_deviation(measured: ExpansionData) -> None:
-    importance = lexical_importance(expansions(measured.vectors, measured.own), measured.rows, measured.counts)
+    importance = lexical_importance(expansions(measured.vectors, measured.input_counts), measured.rows, measured.counts)
     settings = WackinessSettings(k=50, bootstrap=8, seed=2)
     std = wackiness_of(measured, settings).record["std"]
     assert std == pytest.approx(bootstrap_areas(importance, settings).std(ddof=1))
@@ -110,11 +110,11 @@ def test_differences_are_paired_draw_by_draw(measured: ExpansionData) -> None:
 
 def test_as_many_expansions_of_each_input(measured: ExpansionData) -> None:
     limited = wackiness_of(measured, WackinessSettings(k=5, expansions=3, bootstrap=0))
-    vectors, own = measured.vectors.toarray(), measured.own.toarray()
+    vectors, own = measured.vectors.toarray(), measured.input_counts.toarray()
     heaviest = np.where(own > 0, 0, vectors)
     for row in heaviest:
         row[np.argsort(-row, kind="stable")[3:]] = 0
-    scores = wackiness(csr_array(heaviest), measured.own, measured.rows[:, :5], measured.counts).scores
+    scores = wackiness(csr_array(heaviest), measured.input_counts, measured.rows[:, :5], measured.counts).scores
     np.testing.assert_array_equal(limited.wackiness.scores, scores)
     assert limited.record["expansions"] == 3
 

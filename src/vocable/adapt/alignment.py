@@ -1,9 +1,9 @@
-"""Align two vocabularies: find the tokens that are the same unit, and cut the tokens of one by the other tokenizer.
+"""Align two vocabularies: find the tokens that are the same unit, and cut the tokens of one with the other tokenizer.
 
 Two tokens are the same unit if their surfaces (`encoding/tokens.py`) have the same text (with case) and both or neither
-begin a word; special tokens if they have the same role ([CLS] is <s>, [SEP] is </s>). The overlap does not count
-special tokens, which reproduces the overlaps with bert-base-uncased of Geng and Yang 2026 (§5.2 and §6.4: 56.4, 59.6
-and 60.9 %).
+begin a word. Two special tokens are the same unit if they have the same role ([CLS] is <s>, [SEP] is </s>). The overlap
+does not count special tokens. It reproduces the overlaps with bert-base-uncased that Geng and Yang 2026 print (§5.2 and
+§6.4: 56.4, 59.6 and 60.9 %).
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from vocable.encoding.tokens import CLASSES, Surface, bare_marks, family_of, tok
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> list[list[int]]:
-    """Return the tokens of `tokenizer` that spell each unit; none for special tokens, bytes and unknown characters.
+    """Return the tokens of `tokenizer` that spell each unit; no tokens for special units, bytes and unknown characters.
 
-    Each unit is cut as a word. A tokenizer marks the first piece of a word as its beginning; for a unit that continues
-    a word, the continuation with the same text takes its place, if there is one.
+    Each unit is cut as a word, so that the tokenizer marks its first piece as the beginning of a word. For a unit that
+    continues a word, the continuation with the same text replaces that piece, if the vocabulary has it.
     """
     plain = [unit if unit and unit.kind not in ("special", "bytes") else None for unit in units]
     texts = [f" {unit.text}" if unit and unit.initial else unit.text if unit else "" for unit in plain]
     encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"] if texts else []
-    pieces, found = token_surfaces(tokenizer), []
+    pieces, cut_units = token_surfaces(tokenizer), []
     continuations = {piece.text: i for i, piece in enumerate(pieces) if piece and not piece.initial}
     for unit, encoded_ids in zip(plain, encoded, strict=True):
         ids = [i for i in encoded_ids if i != tokenizer.unk_token_id]
         first = pieces[ids[0]] if ids else None
         if unit and not unit.initial and first and first.initial:
             ids[:1] = [continuations.get(first.text, ids[0])] if first.text else []
-        found.append(ids)
-    return found
+        cut_units.append(ids)
+    return cut_units
 
 
 def cut_words(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[list[int]]:
-    """Return the tokens that spell each word after a space; none for a word that `tokenizer` cannot spell."""
+    """Return the tokens that spell each word after a space; no tokens for a word that `tokenizer` cannot spell."""
     left_out = bare_marks(tokenizer).union(tokenizer.all_special_ids)
     pieces = cut(tokenizer, [Surface(word, True, "word") for word in words])
     return [[i for i in ids if i not in left_out] for ids in pieces]
@@ -50,7 +50,7 @@ ROLES = {"pad": None, "unk": None, "cls": "bos", "sep": "eos", "mask": None}
 
 
 class Matched(NamedTuple):
-    """Number of target tokens of a class, and of the ones that the source also has."""
+    """The target tokens of a class, and how many of them the source also has."""
 
     matched: int
     total: int
@@ -104,7 +104,7 @@ def align(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> A
         if unit and unit.kind != "special":
             keys = [_key(unit)]
             # WordPiece splits at punctuation, so its `,` may follow a space or not. In another family it matches the
-            # unmarked `,`, and `Ġ,` only if there is no unmarked one.
+            # unmarked `,`, and `Ġ,` only if the family has no unmarked `,`.
             if crossing and unit.initial == bare and unit.kind == "punctuation" and len(unit.text) == 1:
                 keys.insert(0, _key(unit._replace(initial=not bare)))
             source_of[i] = next((ids[key] for key in keys if key in ids), -1)
@@ -118,9 +118,9 @@ def align(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> A
 def role_id(tokenizer: PreTrainedTokenizerBase, role: str) -> int | None:
     """Return the id of the token with this role ("pad", "unk", "cls", "sep", "mask") or of its substitute, or None."""
     for name in (role, ROLES[role]):
-        found: int | None = getattr(tokenizer, f"{name}_token_id", None)
-        if found is not None:
-            return found
+        token_id: int | None = getattr(tokenizer, f"{name}_token_id", None)
+        if token_id is not None:
+            return token_id
     return None
 
 

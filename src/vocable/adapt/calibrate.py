@@ -1,7 +1,7 @@
 """Shift the output bias so that a chosen share of the vocabulary is active.
 
-A masked-language-model head is trained for a softmax, to which a constant added to every logit makes no difference. In
-SPLADE every logit above zero is a term. Lowering the bias by c, b' = b - c, chooses where zero lies (activation
+A masked-language-model head is trained for a softmax, which does not change if a constant is added to every logit. In
+SPLADE every logit above zero is an active term. Lowering the bias by c, b' = b - c, chooses where zero lies (activation
 potential calibration of Geng and Yang 2026, who print c = 5).
 """
 
@@ -36,7 +36,7 @@ from vocable.torch_models.special_terms import has_bias
 Level = Literal["pooled", "token"]
 
 TOKENS, TERMS = 4096, 1024  # size of a block of logits
-HALF = 1 << 16  # number of values of 16 bits, one half of a float32
+HALF = 1 << 16  # number of values of 16 bits, half of a float32
 
 
 class CalibrateSettings(Settings):
@@ -44,7 +44,7 @@ class CalibrateSettings(Settings):
 
     texts: str = Field(description="source of the probe texts")
     activation_rate: float | None = Field(default=None, gt=0, lt=1, description="share of the terms to be active")
-    shift: float | None = Field(default=None, description="in place of a rate: logits to lower the output bias by")
+    shift: float | None = Field(default=None, description="instead of a rate: logits to lower the output bias by")
     level: Level = Field(default="pooled", description="count the active terms of a text, or of each token")
     max_length: PositiveInt = Field(default=128, description="tokens per probe text")
     count: PositiveInt = Field(default=256, description="number of probe texts")
@@ -70,13 +70,13 @@ def calibrate(
     """Lower the output bias by `shift`, or by the shift that leaves `activation_rate` of the vocabulary active.
 
     Args:
-        model: from `vocable.load`, with an output bias; it is not changed. Its pooling counts: texts that are pooled
+        model: from `vocable.load`, with an output bias; it is not changed. Its pooling matters: texts that are pooled
             to their first token or to the mean of their tokens have far fewer active terms.
         texts: probe texts; the first `count` that are not empty are used.
-        activation_rate: share of the terms to be active. Its shift is found exactly, up to ties.
+        activation_rate: share of the terms to be active. The shift for it is exact, up to ties.
         shift: instead of a rate: the number of logits to lower the bias by.
-        level: count the active terms of each text after pooling ("pooled", our reading of the paper), or the far fewer
-            ones of each token.
+        level: count the active terms of each text after pooling ("pooled", our reading of the paper), or the active
+            terms of each token ("token"), which are far fewer.
         max_length: tokens of a probe text. Longer texts have more active terms: use the length of later inputs.
         count: probe texts. Their pooled logits, 4 bytes per term, are held in memory.
 
@@ -104,13 +104,13 @@ def calibrate(
     with torch.no_grad():
         layer.bias.sub_(lowered)
     fuse(calibrated)  # special tokens stay where no shift makes them active
-    before, after = logits.active(0.0), logits.active(lowered)
-    record(calibrated, "calibrate", shift=lowered, level=level, pooling=pooling, before=before, after=after)
+    start, end = logits.active(0.0), logits.active(lowered)
+    record(calibrated, "calibrate", shift=lowered, level=level, pooling=pooling, before=start, after=end)
     return calibrated
 
 
 class Logits(NamedTuple):
-    """Logits [n, v] of n texts or tokens, made anew in the same blocks at each pass."""
+    """Logits [n, v] of n texts or tokens, computed again in the same blocks at each pass."""
 
     rows: int
     terms: int
@@ -127,14 +127,17 @@ class Logits(NamedTuple):
     def threshold(self, share: float) -> float:
         """Return the lowest logit with at most a `share` in [0, 1) of all logits strictly above it."""
         size = self.rows * self.terms
-        rank = size - int(share * size) - 1  # counted from 0, from below
+        rank = size - int(share * size) - 1  # the lowest logit has rank 0
         upper, rank = self._half_of_rank(rank, None)
         lower, _ = self._half_of_rank(rank, upper)
         key = torch.tensor([(upper - HALF // 2) * HALF + lower], dtype=torch.int32)
         return float(_keys(key.view(torch.float32)).view(torch.float32))
 
     def _half_of_rank(self, rank: int, upper: int | None) -> tuple[int, int]:
-        """The upper half of the key with this rank, or its lower half; and the rank among keys with that half."""
+        """Return half of the key with this rank, and the rank among the keys with the same half.
+
+        The half is the upper one, or the lower one among the keys with the upper half `upper`.
+        """
         counts = torch.zeros(HALF, dtype=torch.int64)
         for _, block in self.blocks():
             keys = _keys(block.flatten())
@@ -143,12 +146,12 @@ class Logits(NamedTuple):
                 half = keys[half == upper] & (HALF - 1)
             counts += torch.bincount(half, minlength=HALF).cpu()
         below = counts.cumsum(dim=0)
-        found = int(torch.searchsorted(below, rank, right=True))
-        return found, rank - int(below[found] - counts[found])
+        wanted = int(torch.searchsorted(below, rank, right=True))
+        return wanted, rank - int(below[wanted] - counts[wanted])
 
 
 def _keys(values: Tensor) -> Tensor:
-    """Map float32 to int32 of the same order; the function is its own inverse."""
+    """Map float32 to int32 in the same order. The function is its own inverse."""
     bits = values.view(torch.int32)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
@@ -170,10 +173,10 @@ def _probe_logits(
                 hidden, offsets = rows_to_pool(hidden, offsets, pooling)
                 hidden = max_logits(hidden, decoder.weight, decoder.bias, offsets)
             rows.append(hidden)
-        found, weight = torch.cat(rows), decoder.weight.detach()
+        states, weight = torch.cat(rows), decoder.weight.detach()
         bias = decoder.bias.detach().clone()  # calibration shifts it in place
-    blocks = partial(logit_blocks, found, weight, bias) if level == "token" else lambda: [(0, found)]
-    return Logits(len(found), len(weight), blocks)
+    blocks = partial(logit_blocks, states, weight, bias) if level == "token" else lambda: [(0, states)]
+    return Logits(len(states), len(weight), blocks)
 
 
 def logit_blocks(hidden: Tensor, weight: Tensor, bias: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -186,13 +189,13 @@ def logit_blocks(hidden: Tensor, weight: Tensor, bias: Tensor) -> Iterator[tuple
 
 @describes("calibrate")
 def _describe(step: Step) -> list[str]:
-    """The shift, and the active terms before and after it."""
-    shift, before, after = step["shift"], step["before"], step["after"]
+    """Return the shift, and the active terms before and after it."""
+    shift, start, end = step["shift"], step["before"], step["after"]
     moved = f"{'raised' if shift < 0 else 'lowered'} by {abs(shift):.3f}"
-    mean = f"mean {before['mean']:,.1f} -> {after['mean']:,.1f}"
-    p99 = f"99th percentile {before['p99']:,.0f} -> {after['p99']:,.0f}"
+    mean = f"mean {start['mean']:,.1f} -> {end['mean']:,.1f}"
+    p99 = f"99th percentile {start['p99']:,.0f} -> {end['p99']:,.0f}"
     return [
-        f"bias {moved}, active {before['share']:.2%} -> {after['share']:.2%}",
+        f"bias {moved}, active {start['share']:.2%} -> {end['share']:.2%}",
         f"active terms of a {'text' if step['level'] == 'pooled' else 'token'}: {mean}, {p99}",
     ]
 

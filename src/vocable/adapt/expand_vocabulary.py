@@ -1,7 +1,7 @@
 """Whole words as output terms: Expanded-SPLADE (Kim et al. 2026, appendix B.1).
 
-The tokenizer stays, and an output layer for words replaces the decoder. Its rows are made of the decoder's rows. The
-words are the most frequent of a corpus or a list; the tokenizer must be able to spell each.
+The tokenizer stays, and an output layer for words replaces the decoder. Its rows start from the decoder's rows. The
+words are the most frequent words of a corpus, or a list. The tokenizer must be able to spell each word.
 
 Letters: v tokens, u words, d size of the decoder's input.
 """
@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 
 Init = Literal["mean", "semantic", "random"]
 
-WORDS = 10_000  # cut at a time
-FAULTS = 3  # that a message names
+WORDS = 10_000  # words cut at a time
+FAULTS = 3  # faults that a message names
 
 
 class ExpandSettings(Settings):
@@ -55,7 +55,7 @@ class ExpandSettings(Settings):
     texts: list[str] = Field(default=[], description="sources of texts with the words")
     size: PositiveInt = Field(default=100_000, description="with texts: number of the most frequent words")
     min_count: PositiveInt = Field(default=1, description="with texts: leave out words with fewer occurrences")
-    words: str | None = Field(default=None, description="in place of texts: a file with a word per line")
+    words: str | None = Field(default=None, description="instead of texts: a file with a word per line")
     splitter: Literal["words", "whitespace"] = Field(default="words", description="words of a text")
     init: Init = Field(default="mean", description="initialization of the words' rows and biases")
     target: str | None = Field(default=None, description="with init semantic: a model that has words as tokens")
@@ -63,7 +63,7 @@ class ExpandSettings(Settings):
     @model_validator(mode="after")
     def _texts_or_words(self) -> ExpandSettings:
         if bool(self.texts) == (self.words is not None):
-            raise ValueError("give either texts, to take the most frequent words of, or words, a file of them")
+            raise ValueError("give either texts, whose most frequent words are taken, or words, a file of words")
         if (self.init == "semantic") != (self.target is not None):
             raise ValueError("init semantic and target go together")
         return self
@@ -87,7 +87,7 @@ def frequent_words(
     min_count: Count = 1,
     split: Splitter | None = None,
 ) -> FrequentWords:
-    """Return at most `size` of the most frequent words of `texts`, as normalized by `tokenizer`, which must spell them.
+    """Return the `size` most frequent words of `texts` that `tokenizer` can spell, as it normalizes them.
 
     Equally frequent words are sorted by their characters, so that the order of the texts does not matter.
     """
@@ -139,9 +139,9 @@ def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize
             faults.append(f"line {number}: an empty string")
         elif not ids:
             faults.append(f"line {number}: {word!r} is empty or unknown to the tokenizer")
-        elif (before := first.setdefault(normalize(word), number)) != number:
-            same = "" if words[before - 1] == word else f" of {words[before - 1]!r} to the tokenizer,"
-            faults.append(f"line {number}: {word!r} is a duplicate{same} in line {before}")
+        elif (earlier := first.setdefault(normalize(word), number)) != number:
+            same = "" if words[earlier - 1] == word else f" of {words[earlier - 1]!r} to the tokenizer,"
+            faults.append(f"line {number}: {word!r} is a duplicate{same} in line {earlier}")
     if faults:
         more = f"; and {len(faults) - FAULTS:,} more" if len(faults) > FAULTS else ""
         raise ArgumentError(f"not every word can be a term: {'; '.join(faults[:FAULTS])}{more}")
@@ -168,17 +168,17 @@ def expand_vocabulary(
         texts: instead of words: a corpus whose most frequent words are the terms. It is read once.
         size: with `texts`: the largest number of words.
         min_count: with `texts`: least occurrences of a word.
-        splitter: splits texts into words, a name in `vocable.encoding.terms`: words are runs of letters, digits, marks
-            and _, whitespace splits at spaces only. Pre-training uses the same one.
+        splitter: splits texts into words, a name in `vocable.encoding.terms`. "words": runs of letters, digits, marks
+            and _. "whitespace": split at spaces only. Pre-training uses the same splitter.
         init: initial rows and biases of the words. "mean": the means over their sub-tokens. "semantic": as in
-            `transfer`, for words that are one token of `target` and several of the source; "mean" for all others.
+            `transfer`, for words that are a single token of `target` and several of the source; "mean" for the others.
             "random": rows from a normal with the decoder's standard deviation, and the mean of its biases.
         target: for "semantic": a model that has words as tokens. Loaded, or its name.
-        seed: of the random rows.
+        seed: seed of the random rows.
 
     Returns:
         a new model. Its provenance has the number of words and, with texts, the share of word occurrences that they
-        cover, the mean tokens per word, and the number of words that were skipped.
+        cover, the mean tokens per word, and the number of skipped words.
 
     Raises:
         ArgumentError: neither or both of words and texts, or words that cannot be terms.
@@ -187,7 +187,7 @@ def expand_vocabulary(
             of the words.
     """
     if (words is None) == (texts is None):
-        raise ArgumentError("expand_vocabulary takes either words, or texts to take the most frequent words of")
+        raise ArgumentError("expand_vocabulary takes either words, or texts whose most frequent words it takes")
     (mlm, tokenizer, *_), figures = parts(model), dict[str, Any]()
     old, split = vocabulary_of(mlm), splitter_of(tokenizer, splitter)
     if texts is not None:
@@ -208,13 +208,13 @@ def expand_vocabulary(
             weights = _semantic(weights, pieces, tokenizer, listed, None if target is None else load_target(target))
         rows = mix(weights, old.decoder).to(old.decoder)
         bias = None if old.bias is None else mix(weights, old.bias[:, None])[:, 0].to(old.bias)
-    made = copy_with(model, with_output_vocabulary(mlm, OutputVocabulary(listed, rows, bias)))
-    record(made, "expand-vocabulary", words=len(listed), init=init, splitter=splitter, **figures)
-    return made
+    expanded = copy_with(model, with_output_vocabulary(mlm, OutputVocabulary(listed, rows, bias)))
+    record(expanded, "expand-vocabulary", words=len(listed), init=init, splitter=splitter, **figures)
+    return expanded
 
 
 def _mean_bias(bias: Tensor, tokenizer: PreTrainedTokenizerBase) -> Tensor:
-    """The mean output bias of all but special tokens, a scalar; `bias` is [v]."""
+    """Return the mean output bias of all tokens except special ones, a scalar; `bias` is [v]."""
     ordinary = np.setdiff1d(np.arange(len(bias)), special_tokens(tokenizer, len(bias)))
     return bias[torch.from_numpy(ordinary).to(bias.device)].float().mean().to(bias)
 
@@ -226,7 +226,7 @@ def _semantic(
     words: Sequence[str],
     target: Target | None,
 ) -> csr_array:
-    """The weights [u, v], with barycentres for words that are one token of the target and several of the source."""
+    """Return the weights [u, v], with barycentres for words of several source tokens that are one target token."""
     if target is None or target.model is None:
         raise ModelError("init='semantic' needs a target with embeddings that has words as tokens: use 'mean'")
     known = cut_words(target.tokenizer, words)
@@ -238,17 +238,17 @@ def _semantic(
         raise ModelError("the model and the target have no token in common")
     embeddings = target.model.get_input_embeddings().weight.detach()
     ids = np.array([known[i][0] for i in placed])
-    found = barycentres(embeddings, alignment, ids, weights.shape[1])
+    semantic = barycentres(embeddings, alignment, ids, weights.shape[1])
     message = "%d words start at their semantic neighbours, the other %d at the mean of their tokens"
     logger.info(message, len(placed), len(words) - len(placed))
     row_of = np.arange(len(words))
     row_of[placed] = len(words) + np.arange(len(placed))
-    return csr_array(vstack([weights, found], format="csr")[row_of])
+    return csr_array(vstack([weights, semantic], format="csr")[row_of])
 
 
 @describes("expand-vocabulary")
 def _describe(step: Step) -> list[str]:
-    """The covered share of the texts, and the number of words."""
+    """Return the covered share of the texts, and the number of words."""
     lines = [f"{step['words']:,} words as terms: {step['init']}", OWN_TERMS]
     if step.get("passed_over"):
         lines.insert(0, f"skipped, because the tokenizer cannot spell them: {step['passed_over']:,} words")

@@ -3,7 +3,7 @@
 Semantic and sub-token initialization make each row a weighted mean of source rows. The weights are computed once, and
 `mix` applies them to the embeddings and to an untied decoder. The output bias takes the source's scale (eq. 10).
 
-Letters: v source tokens, v' target tokens, n new tokens, a anchors, d hidden size, d' the target model's.
+Letters: v source tokens, v' target tokens, n new tokens, a anchors, d hidden size, d' hidden size of the target model.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from vocable.errors import ArgumentError, require_extra
 Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
 
 NEW_TOKENS = 512  # at a time: their cosines with 17,000 anchors take 35 MB
-SUPPORT = 128  # largest cosines that sparsemax sorts; a row with more neighbours is solved again with twice as many
+SUPPORT = 128  # largest cosines that sparsemax sorts; a row with more neighbours is solved again with twice the number
 
 
 @torch.inference_mode()
 def semantic_weights(embeddings: Tensor, anchors: NDArray[np.int64], new: NDArray[np.int64]) -> csr_array:
     """Return alpha_t, the sparsemax of the cosines of each new token t with every anchor (eq. 7, 8): [n, a] float32.
 
-    `embeddings` [v', d'] are the target model's, `anchors` [a] and `new` [n] target ids. Rows are non-negative,
-    sum to 1 and are mostly zero.
+    `embeddings` [v', d'] are the target model's; `anchors` [a] and `new` [n] are target ids. Rows are non-negative, sum
+    to 1 and are mostly zero.
     """
     sparsemax = require_extra("entmax", "train").sparsemax
     unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
@@ -48,16 +48,16 @@ def semantic_weights(embeddings: Tensor, anchors: NDArray[np.int64], new: NDArra
 
 
 def barycentres(embeddings: Tensor, alignment: Alignment, new: NDArray[np.int64], size: int) -> csr_array:
-    """Return the semantic weights of `new` tokens over source tokens: [n, v] float32, v is `size`."""
-    found = semantic_weights(embeddings, alignment.anchors, new)
-    sources = alignment.source_of[alignment.anchors][found.indices]
-    weights = csr_array((found.data, sources, found.indptr), shape=(len(new), size))
+    """Return the semantic weights of `new` tokens over v = `size` source tokens: [n, v] float32."""
+    cosines = semantic_weights(embeddings, alignment.anchors, new)
+    sources = alignment.source_of[alignment.anchors][cosines.indices]
+    weights = csr_array((cosines.data, sources, cosines.indptr), shape=(len(new), size))
     weights.sum_duplicates()
     return weights
 
 
 def subtoken_weights(pieces: Sequence[Sequence[int]], size: int) -> csr_array:
-    """Return equal weights for the pieces (source ids) of each of n new tokens: [n, v] float32, v is `size`.
+    """Return equal weights for the pieces (source ids) of each of n new tokens, out of v = `size`: [n, v] float32.
 
     >>> subtoken_weights([[0, 2], [], [1, 1]], 3).toarray()
     array([[0.5, 0. , 0.5],
@@ -87,28 +87,28 @@ def initial_rows(
     """
     if init == "random-all":
         return random_rows(rows, len(alignment.source_of), generator)
-    found = rows.new_empty(len(alignment.source_of), rows.shape[1])
-    found[alignment.shared] = rows[alignment.source_of[alignment.shared]]
+    initial = rows.new_empty(len(alignment.source_of), rows.shape[1])
+    initial[alignment.shared] = rows[alignment.source_of[alignment.shared]]
     if init == "random-new":
-        found[alignment.new] = random_rows(rows, len(alignment.new), generator)
-        return found
-    found[alignment.new] = rows[alignment.source_of[alignment.anchors]].float().mean(dim=0).to(rows)
+        initial[alignment.new] = random_rows(rows, len(alignment.new), generator)
+        return initial
+    initial[alignment.new] = rows[alignment.source_of[alignment.anchors]].float().mean(dim=0).to(rows)
     if weights is not None:
         placed = np.diff(weights.indptr) > 0
-        found[alignment.new[placed]] = mix(weights[placed], rows).to(rows)
-    return found
+        initial[alignment.new[placed]] = mix(weights[placed], rows).to(rows)
+    return initial
 
 
 def random_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draw [count, d] of the type of `rows` from a normal with mean 0 and the deviation of their entries."""
+    """Draw [count, d], of the type of `rows`, from a normal distribution with mean 0 and the deviation of `rows`."""
     return (torch.randn(count, rows.shape[1], generator=generator) * rows.float().std().cpu()).to(rows)
 
 
 def transferred_prior(source: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return b' = mean(b_src) + std(b_src) (b_tgt - mean(b_tgt)) / std(b_tgt) (Geng and Yang 2026, eq. 10).
 
-    `source` [v] is the source's output bias, `target` [v'] the target's, or log counts of its tokens. Raises
-    `ArgumentError` if all target values are equal.
+    `source` [v] is the source's output bias. `target` [v'] is the target's output bias, or the log counts of its
+    tokens. Raises `ArgumentError` if all target values are equal.
 
     >>> transferred_prior(np.array([-1.0, 1.0]), np.array([10.0, 20.0, 30.0])).round(3)
     array([-1.225,  0.   ,  1.225])

@@ -1,6 +1,6 @@
 """Inspect a backbone before training: head (Jang et al. 2026), vocabulary (Geng and Yang 2026), start, and repairs.
 
-The thresholds are in `vocable.adapt.statistics`; the training's guard uses the same ones.
+The thresholds are in `vocable.adapt.statistics`; the training's guard uses the same thresholds.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Obstacle:
     text: str
     figure: float
     threshold: float
-    source: str  # of the threshold
-    command: str | None  # of the repair, if there is one
+    source: str  # where the threshold comes from
+    command: str | None  # the command that repairs it; None if nothing does
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class TokenizerFigures:
     size: int
     cased: bool
     accents: bool  # kept, not stripped
-    redundancy: float  # share of tokens that repeat the form of another one
+    redundancy: float  # share of tokens that repeat another token's form
     tokens_per_word: float  # on the probe texts, as `Coverage` counts them
     unit: str = "word"  # or character, in scripts without spaces
     foreign: str = ""  # figures of probe texts in another language
@@ -96,7 +96,7 @@ class VocabularyOverlap:
 class Inspection:
     """The figures of `inspect`; `str()` is a table with the verdict below."""
 
-    name: str  # of the model, for the next command
+    name: str  # the model's name, for the next command
     architecture: str
     parameters: int
     head: Head
@@ -106,33 +106,33 @@ class Inspection:
     factor: int  # the best rescaling by `choose_factor`; 1, without a trial, if the start is stable
     probe: str  # source of the probe texts, for the next command
     provenance: list[Step] = field(default_factory=list)  # as `vocable.provenance`
-    kind: str = ""  # what a sparse encoder computes of documents and queries
+    kind: str = ""  # how a sparse encoder makes vectors from documents and queries
 
     @cached_property
     def findings(self) -> tuple[Obstacle, ...]:
-        """The obstacles to a training, in the order of their repairs; none if the model is ready.
+        """The obstacles to a training, in the order of their repairs; empty if the model is ready.
 
-        The vocabulary comes first, because a transfer replaces the head. The start shows whether the scale is wrong,
-        the norm of the head which of two repairs it needs.
+        The vocabulary comes first, because a transfer replaces the head. The start shows whether the scale is wrong.
+        The norm of the head shows which of two repairs a wrong scale needs.
         """
-        head, rate, found = self.head, self.start.pooled_rate, dict[str, float]()
+        head, rate, figures = self.head, self.start.pooled_rate, dict[str, float]()
         if not head.own_terms:  # otherwise the tokenizer only reads
             if self.vocabulary.foreign:
-                found["foreign"] = self.vocabulary.tokens_per_word
+                figures["foreign"] = self.vocabulary.tokens_per_word
             if self.vocabulary.cased and RULES["redundant"].beyond(self.vocabulary.redundancy):
-                found["redundant"] = self.vocabulary.redundancy
+                figures["redundant"] = self.vocabulary.redundancy
             if self.overlap is not None and self.overlap.share < RULES["overlap"].threshold:
-                found["overlap"] = self.overlap.share
+                figures["overlap"] = self.overlap.share
         if self.start.stable:
             if RULES["dense"].beyond(rate):
-                found["dense"] = rate
+                figures["dense"] = rate
             if rate < RULES["too_sparse"].threshold:
-                found["too_sparse"] = rate
+                figures["too_sparse"] = rate
         elif RULES["long_rows"].beyond(head.norm_mean) and self.factor > 1:
-            found["long_rows"] = head.norm_mean
+            figures["long_rows"] = head.norm_mean
         else:  # the head is not too large, or cannot be divided: too many terms are active
-            found["unstable"] = self.start.loss
-        return tuple(self._finding(name, figure) for name, figure in found.items())
+            figures["unstable"] = self.start.loss
+        return tuple(self._finding(name, figure) for name, figure in figures.items())
 
     def _finding(self, name: str, figure: float) -> Obstacle:
         """Apply a rule; the output folder of its command is named after the model."""
@@ -203,12 +203,12 @@ def inspect(
     Args:
         model: a name (folder, Hub id, "vocable-mini", "package:NAME/FOLDER"), a SPLADE `SparseEncoder`, or a masked
             language model with its `tokenizer`.
-        tokenizer: of a masked language model; others bring their own.
-        target: a vocabulary to compare with: a folder or a Hub id. Or a tokenizer.
-        texts: probe texts, or their source; at most 128 are used, evenly spread, of at least 8 words. By default the
-            built-in corpus.
-        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
-        skip_bad: bad lines in the texts to leave out.
+        tokenizer: the tokenizer of a masked language model; other models bring their own.
+        target: a vocabulary to compare with: a folder, a Hub id or a tokenizer.
+        texts: probe texts, or their source; at most 128 texts of at least 8 words are used, evenly spread. By default
+            the built-in corpus.
+        device: device of the model, such as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: number of bad lines in the texts to leave out.
 
     Raises:
         ModelError: no such model, no masked-language-model head, or a tokenizer that cannot be read.
@@ -219,12 +219,12 @@ def inspect(
     if isinstance(model, str | Path):
         model = load_sparse_encoder(model, device=device)
     refuse_exported(model)
-    steps, kind = list[Step](), f"max pooling of {FORMULAS['relu']}"  # as `load` makes of a checkpoint
+    steps, kind = list[Step](), f"max pooling of {FORMULAS['relu']}"  # the default of `load` for a checkpoint
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):
             raise ModelError("this SparseEncoder has no masked-language-model head to inspect: it is no SPLADE model")
-        mlm, own, steps, kind = pairs[0][0].auto_model, pairs[0][0].tokenizer, provenance(model), _kind(model)
-        tokenizer = tokenizer or own
+        transformer, steps, kind = pairs[0][0], provenance(model), _kind(model)
+        mlm, tokenizer = transformer.auto_model, tokenizer or transformer.tokenizer
     else:
         mlm = model
     if tokenizer is None:
@@ -261,20 +261,20 @@ def inspect(
 
 
 def _kind(model: SparseEncoder) -> str:
-    """Say what a sparse encoder computes of documents, and of queries."""
+    """Describe how a sparse encoder makes vectors from documents, and from queries."""
     transformer, pooling = splade_modules(model)[-1]  # queries come first
     mlm, queries = transformer.auto_model, route(model, "query")
-    said = [f"{pooling.pooling_strategy} pooling of {FORMULAS[pooling.activation_function]}"]
+    phrases = [f"{pooling.pooling_strategy} pooling of {FORMULAS[pooling.activation_function]}"]
     if is_decoder(mlm):
         causal = getattr(mlm.config, "is_causal", True)
-        said.append("a token sees those before it" if causal else "a token sees the whole text")
+        phrases.append("a token sees only earlier tokens" if causal else "a token sees the whole text")
     if static_embedding(model, "query") is not None:
-        said.append("queries looked up in token weights")
+        phrases.append("queries looked up in token weights")
     elif queries[0] is not route(model, "document")[0]:
-        said.append(f"queries by a {type(queries[0].auto_model).__name__} of their own")
+        phrases.append(f"queries encoded by a separate {type(queries[0].auto_model).__name__}")
     elif len(queries) > 2:
-        said.append("queries have the terms of their own tokens alone")
-    return ", ".join(said)
+        phrases.append("queries keep only the terms of their own tokens")
+    return ", ".join(phrases)
 
 
 def head_of(mlm: PreTrainedModel) -> Head:
@@ -295,28 +295,28 @@ def head_of(mlm: PreTrainedModel) -> Head:
     )
 
 
-def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
+def _lines(inspection: Inspection) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line of the table."""
-    head, vocabulary, start = found.head, found.vocabulary, found.start
+    head, vocabulary, start = inspection.head, inspection.vocabulary, inspection.start
     ties = "own terms" if head.own_terms else "tied to the input embeddings" if head.tied else "not tied"
-    for i, step in enumerate(found.provenance):
+    for i, step in enumerate(inspection.provenance):
         shown = {k: f"{value:.4g}" if isinstance(value, float) else value for k, value in step.items() if k != "verb"}
         figures = [f"{k} {value}" for k, value in shown.items() if isinstance(value, str | int)]
         yield ("" if i else "provenance"), ", ".join([step["verb"], *figures])
-    yield "kind", found.kind
-    yield "parameters", f"{found.parameters:,}"
+    yield "kind", inspection.kind
+    yield "parameters", f"{inspection.parameters:,}"
     yield "head", f"{head.terms:,} x {head.dimensions}, {ties}, {'with' if head.biased else 'without'} bias"
     yield "row norms", f"mean {head.norm_mean:.3f}, max {head.norm_max:.3f}, std {head.norm_std:.3f}"
     yield "anisotropy", f"{head.anisotropy:.3f}"
     case, accents = "cased" if vocabulary.cased else "uncased", "kept" if vocabulary.accents else "stripped"
     yield "vocabulary", f"{vocabulary.size:,} tokens, {case}, accents {accents}"
-    yield "", f"{vocabulary.redundancy:.1%} of them repeat the form of another one"
+    yield "", f"{vocabulary.redundancy:.1%} of them repeat another token's form"
     yield "", f"{vocabulary.tokens_per_word:.2f} tokens per {vocabulary.unit} on the probe texts"
-    if found.overlap is not None:
-        yield "overlap", f"{found.overlap.share:.1%} of {found.overlap.target}"
-        shares = [f"{kind} {c.matched / c.total:.0%}" for kind, c in found.overlap.classes.items() if c.total]
+    if inspection.overlap is not None:
+        yield "overlap", f"{inspection.overlap.share:.1%} of {inspection.overlap.target}"
+        shares = [f"{kind} {c.matched / c.total:.0%}" for kind, c in inspection.overlap.classes.items() if c.total]
         yield "", ", ".join(shares)
-    yield "probe", f"{start.pairs} pairs of half texts from {found.probe}, {start.batch} per batch"
+    yield "probe", f"{start.pairs} pairs of half texts from {inspection.probe}, {start.batch} per batch"
     yield "active", f"{start.pooled_rate:.2%} of the terms in a text, {start.token_rate:.2%} in a token"
     yield "", f"{start.terms_mean:,.0f} terms per text, 99th percentile {start.terms_p99:,.0f}"
     any_score = f"{short(start.score_mean)} ± {short(start.score_std)}"

@@ -31,7 +31,7 @@ from vocable.torch_models.output_vocabulary import output_layer
 from vocable.torch_models.provenance import Step, describes, record
 
 FACTORS = (1, 2, 4, 8, 16, 32)
-PROBE_TEXTS = 1000  # texts read of a recipe's source of probe texts
+PROBE_TEXTS = 1000  # texts read from a recipe's source of probe texts
 
 
 class RescaleSettings(Settings):
@@ -56,12 +56,12 @@ def rescale(
 
     Args:
         model: from `vocable.load`; it is not changed.
-        factor: k; below 1 it undoes an earlier rescaling. "auto" is the result of `choose_factor` on the probe texts,
-            with the model's pooling and activation.
+        factor: k; a factor below 1 undoes an earlier rescaling. "auto" is the result of `choose_factor` on the probe
+            texts, with the model's pooling and activation.
         texts: probe texts for "auto", as in `vocable.adapt.statistics.probe_texts`.
 
     Returns:
-        a new model. Its provenance has the factor and, for "auto", the start at every factor that was tried.
+        a new model. Its provenance has the factor and, for "auto", the start at each factor that was tried.
 
     Raises:
         ArgumentError: a factor that is not finite and above 0, weights that become all zero or infinite, or "auto"
@@ -102,8 +102,8 @@ def choose_factor(
 
     1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
        document first is at most 10 points below the share at k = 1. k = 1 always counts as alive.
-    2. k is stable if the starting loss is at most 2.5 log(batch): a dead start has a loss of exactly log(batch).
-    3. The smallest k that is alive and stable is taken; without a stable one, the alive k with the smallest loss.
+    2. k is stable if the starting loss is at most 2.5 log(batch). A dead start has a loss of exactly log(batch).
+    3. The choice is the smallest k that is alive and stable, or else the alive k with the smallest loss.
     """
     measure = partial(measure_start, temperature=temperature, pooling=pooling, activation=activation)
     scaled, starts = copy.deepcopy(mlm), dict[int, Start]()
@@ -115,17 +115,17 @@ def choose_factor(
 
 
 def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, probe: Sequence[str], first: Start) -> int:
-    """Return the factor of `choose_factor` after as few measurements as possible; `first` is the start at k = 1.
+    """Return the factor of `choose_factor` with the fewest measurements; `first` is the start at k = 1.
 
     The first batch shows whether a factor is far from stable, since no batch has a loss below 0. Such a factor is
-    measured on all batches only if no other one is stable.
+    measured on all batches only if no other factor is stable.
     """
     if first.stable:
         return 1
     scaled, starts, postponed = copy.deepcopy(mlm), {1: first}, list[int]()
     for factor in FACTORS[1:]:
         _divide(scaled, 2)
-        # Stability grows with the factor: after the first one that passes, the check is superfluous.
+        # Stability grows with the factor: after the first factor that passes, the check is superfluous.
         if len(starts) == 1:
             batch = measure_start(scaled, tokenizer, probe[:PAIRS])
             if RULES["unstable"].beyond(batch.loss * batch.pairs, first.chance * first.pairs):
@@ -142,7 +142,7 @@ def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, probe:
 
 
 def best_of(starts: Mapping[int, Start]) -> int:
-    """Apply the rule of `choose_factor` to the starts of factors in rising order."""
+    """Return the factor that the rule of `choose_factor` takes; the factors of `starts` rise."""
     alive = {factor: start for factor, start in starts.items() if factor == 1 or start.alive(starts[1])}
     stable = (factor for factor, start in alive.items() if start.stable)
     return next(stable, min(alive, key=lambda factor: alive[factor].loss))
@@ -155,7 +155,7 @@ def _divide(mlm: PreTrainedModel, factor: float) -> None:
 
 @describes("rescale")
 def _describe(step: Step) -> list[Table | str]:
-    """One row per factor that was tried, the chosen one marked, and the result."""
+    """Return a table with a row for each factor that was tried and a mark at the chosen factor, and the result."""
     rows = [
         [
             f"{'> ' if trial['factor'] == step['factor'] else ''}{trial['factor']}",

@@ -1,9 +1,9 @@
 """Registry of the stages: steps that adapt a model before its retrieval training.
 
-A stage is registered by the module that defines its settings, which also carries it out, except for pre-training, for
-which all processes of a training work together. Recipes have one key per stage; `inspect`, the guard and the studies
-read the same registry. The two stages without a verb stand here: lower-cased input ("+ lowercase input" of Geng and
-Yang 2026, tables 2, 7 and 8), and a separate encoder for queries.
+The module that defines the settings of a stage registers it and carries it out. Pre-training is the exception: all
+processes of a training carry it out together. Recipes have one key per stage; `inspect`, the guard and the studies
+read the same registry. The two stages without a verb are defined here: lower-cased input ("+ lowercase input" of Geng
+and Yang 2026, tables 2, 7 and 8), and a separate encoder for queries.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Inputs(NamedTuple):
 class Repair(NamedTuple):
     """A stage as a repair that `inspect` and the guard advise."""
 
-    arguments: tuple[str, ...]  # of the command, after the model
-    key: str  # of a recipe, with its value
+    arguments: tuple[str, ...]  # the command's arguments after the model
+    key: str  # the recipe's key, with its value
     outcome: str  # suffix of the output folder
 
 
@@ -93,23 +93,23 @@ def register(stage: Stage) -> None:
 
 
 def stages() -> list[Stage]:
-    """Return all stages in the order in which a recipe carries them out."""
+    """Return all stages, in the order that a recipe carries them out."""
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
-    return sorted(_stages.values(), key=lambda one: one.order)
+    return sorted(_stages.values(), key=lambda stage: stage.order)
 
 
 def stage(name: str) -> Stage:
     """Return the stage of this name."""
-    return next(one for one in stages() if one.name == name)
+    return next(stage for stage in stages() if stage.name == name)
 
 
 def lowercased(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """Return a copy of `tokenizer` that lower-cases a text before any other normalization."""
     backend = copy.deepcopy(backend_of(tokenizer))
-    before = [] if backend.normalizer is None else [backend.normalizer]
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
-    # Not the tokenizer's own class: when it is loaded, a BertTokenizer makes its normalizer anew.
+    normalizer = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
+    # Not the tokenizer's own class: a BertTokenizer builds a new normalizer when it is loaded.
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=tokenizer.model_max_length,
@@ -129,12 +129,12 @@ class QuerySettings(Settings):
     """The query encoder, if it differs from the document encoder."""
 
     weights: Literal["idf", "mean", "ones"] | None = Field(
-        default=None, description="weights of the tokens of a query, in place of an encoder; mean: from the examples"
+        default=None, description="weights of the tokens of a query, instead of an encoder; mean: from the examples"
     )
     corpus: str | None = Field(default=None, description="source of the texts of the IDF")
     trainable: bool = Field(default=False, description="train the weights, too")
     model: str | None = Field(default=None, description="query encoder with the same terms: folder or Hub id")
-    learning_rate: float | None = Field(default=None, gt=0, description="of the query encoder or the weights")
+    learning_rate: float | None = Field(default=None, gt=0, description="rate of the query encoder or the weights")
     freeze_documents: bool = Field(default=False, description="do not train the document encoder")
 
     @model_validator(mode="after")
@@ -142,14 +142,14 @@ class QuerySettings(Settings):
         if (self.weights is None) == (self.model is None):
             raise ValueError("queries have either weights or a model")
         if (self.weights == "idf") != (self.corpus is not None):
-            raise ValueError("a corpus goes with weights: idf, and idf with a corpus")
+            raise ValueError("weights: idf needs a corpus, and a corpus is for weights: idf alone")
         if self.model is not None and self.trainable:
-            raise ValueError("trainable is for weights: a model of its own learns in any case")
+            raise ValueError("trainable is for weights: a separate model learns in any case")
         if self.weights is not None and not self.trainable:
             if self.learning_rate is not None:
                 raise ValueError("weights that are not trainable have no learning_rate")
             if self.freeze_documents:
-                raise ValueError("nothing would learn: freeze_documents goes with trainable weights, or with a model")
+                raise ValueError("nothing would learn: freeze_documents needs trainable weights, or a model")
         return self
 
 

@@ -1,10 +1,10 @@
 """Statistics of a backbone before and during training, and the thresholds that judge them.
 
-The start of a training is measured without labels: each probe text is cut in two, and its first half is the query for
-the second half among the second halves of its batch. A loss near log(batch) is the loss of random scores; a loss far
+The start of a training is measured without labels. Each probe text is cut in two: its first half is a query, whose
+document is its second half among the second halves of the batch. Random scores have a loss near log(batch). A loss far
 above it is the scale mismatch of Jang et al. 2026, section 3.2 and figure 4.
 
-Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
+Letters: b pairs in a batch, n tokens of all texts in a batch, d size of the decoder's input, v output terms.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Rule:
     """A threshold of a statistic; a value beyond it hinders training."""
 
     threshold: float
-    source: str  # of the threshold
-    message: str = ""  # of `inspect`: a format string of the statistics and `threshold`
+    source: str  # where the threshold comes from
+    message: str = ""  # what `inspect` says: a format string with the statistics and `threshold`
     repair: str | None = None  # the name of a stage
     patience: int = 1  # consecutive steps beyond the threshold before the guard acts
 
@@ -71,8 +71,8 @@ RULES = {
     ),
     "long_rows": Rule(
         2.0,
-        "Jang et al. 2026, tables 1 and 2: heads of mean norm up to 1.66 train as they are, those from 2.55 on gain "
-        "from k = 2 to 16",
+        "Jang et al. 2026, tables 1 and 2: heads of mean norm up to 1.66 train as they are, heads of 2.55 and more "
+        "gain from k = 2 to 16",
         "the head's rows have a mean norm of {norm_mean:.2f} (threshold {threshold:g}), and the loss starts at "
         "{loss:,.1f}",
         "rescale",
@@ -121,7 +121,7 @@ def row_norms(weight: Tensor) -> Tensor:
 def anisotropy(weight: Tensor) -> float:
     """Return the mean cosine of two different rows of `weight` [v, d], without rows of zeros; 0 below two rows.
 
-    The squared length of the sum of the unit vectors is the sum over all pairs, v of them pairs of a row with itself.
+    The squared length of the sum of the unit vectors is the sum over all pairs, including v pairs of a row with itself.
 
     >>> anisotropy(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 5.0]]))  # cosines 0, 0 and 1
     0.3333333333333333
@@ -135,14 +135,14 @@ def anisotropy(weight: Tensor) -> float:
     return (float(total.double().square().sum()) - rows) / (rows * (rows - 1))
 
 
-PAIR_WORDS = 8  # of a text at least: halves of shorter texts hardly share their topic
-PAIRS = 32  # of a batch
+PAIR_WORDS = 8  # fewest words of a probe text: halves of shorter texts hardly share their topic
+PAIRS = 32  # pairs in a batch
 SIMILAR_TEXTS = 8  # texts of similar length to encode together, since most are far shorter than the longest
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLoss:
-    """The loss of batches before or while a model is trained."""
+    """The loss of batches before or during a training."""
 
     loss: float  # InfoNCE
     chance: float  # the loss of guessing: log of the number of documents in a batch
@@ -157,7 +157,7 @@ class BatchLoss:
 class Start(BatchLoss):
     """The start of a training on `pairs` pairs in batches of `batch`.
 
-    Rates and terms are of the documents, scores of every query with every document of its batch.
+    Rates and terms describe the documents. Scores are the scores of every query with every document of its batch.
     """
 
     pairs: int
@@ -173,7 +173,7 @@ class Start(BatchLoss):
     accuracy: float  # share of queries whose own document has the highest score
 
     def alive(self, first: Start) -> bool:
-        """Return whether texts have enough terms, and are distinguished about as well as at the `first` start."""
+        """Return whether texts have enough terms, and are told apart about as well as at the `first` start."""
         enough = self.pooled_rate >= RULES["too_sparse"].threshold
         return enough and self.accuracy >= first.accuracy - RULES["lost_accuracy"].threshold
 
@@ -195,9 +195,9 @@ def measure_start(
 
     Args:
         texts: probe texts; duplicates and texts of fewer than 8 words are skipped.
-        temperature: of InfoNCE.
+        temperature: temperature of InfoNCE.
         max_length: tokens of a half text, at most the positions of the model.
-        batch_size: pairs of a batch. Fewer pairs are one batch; a last, smaller batch is left out.
+        batch_size: pairs in a batch. Fewer pairs make a single batch; a last, smaller batch is left out.
 
     Raises:
         ArgumentError: fewer than two pairs, or an argument out of its range.
@@ -223,9 +223,9 @@ def measure_start(
                 above, logits = above + documents.above, logits + documents.logits
     finally:
         mlm.train(training)
-    every, counts = torch.stack(scores).double().cpu(), torch.cat(terms).double().cpu()
-    batches, b, _ = every.shape
-    own = torch.arange(b).expand(batches, b)
+    score, counts = torch.stack(scores).double().cpu(), torch.cat(terms).double().cpu()
+    batches, b, _ = score.shape
+    positives = torch.arange(b).expand(batches, b)
     return Start(
         pairs=batches * b,
         batch=b,
@@ -233,12 +233,12 @@ def measure_start(
         pooled_rate=float(counts.mean()) / len(decoder.weight),
         terms_mean=float(counts.mean()),
         terms_p99=float(counts.quantile(0.99)),
-        positive_mean=float(every.diagonal(dim1=1, dim2=2).mean()),
-        score_mean=float(every.mean()),
-        score_std=float(every.std(correction=0)),
-        score_max=float(every.max()),
-        accuracy=float((every.argmax(dim=2) == own).double().mean()),
-        loss=float(nn.functional.cross_entropy((every / temperature).flatten(0, 1), own.flatten())),
+        positive_mean=float(score.diagonal(dim1=1, dim2=2).mean()),
+        score_mean=float(score.mean()),
+        score_std=float(score.std(correction=0)),
+        score_max=float(score.max()),
+        accuracy=float((score.argmax(dim=2) == positives).double().mean()),
+        loss=float(nn.functional.cross_entropy((score / temperature).flatten(0, 1), positives.flatten())),
         chance=math.log(b),
     )
 
@@ -249,8 +249,8 @@ def halves(texts: Sequence[str]) -> list[tuple[str, str]]:
     >>> halves(["a text of too few words", "one two three four five six seven eight nine"])
     [('one two three four', 'five six seven eight nine')]
     """
-    words = [spaced_pieces(text) for text in dict.fromkeys(texts)]  # a duplicate would be its own negative
-    pairs = [(some[: len(some) // 2], some[len(some) // 2 :]) for some in words if len(some) >= PAIR_WORDS]
+    cut = [spaced_pieces(text) for text in dict.fromkeys(texts)]  # a duplicate would be its own negative
+    pairs = [(words[: len(words) // 2], words[len(words) // 2 :]) for words in cut if len(words) >= PAIR_WORDS]
     return [("".join(query).strip(), "".join(document).strip()) for query, document in pairs]
 
 
@@ -259,8 +259,8 @@ def token_states(
 ) -> Iterator[tuple[Tensor, list[int]]]:
     """Yield the decoder's inputs [n, d] and the b + 1 offsets of each batch of texts, within `without_logits`."""
     waiting = iter(texts)
-    while some := list(islice(waiting, batch)):
-        inputs = tokenizer(some, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+    while chunk := list(islice(waiting, batch)):
+        inputs = tokenizer(chunk, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
         inputs = inputs.to(mlm.device)
         yield pack({"token_embeddings": mlm(**inputs).logits, **inputs})
 
@@ -282,9 +282,9 @@ class _Weights(NamedTuple):
 
 
 def _weights(decoder: nn.Linear, states: list[Tensor], pooling: str, activation: Activation) -> _Weights:
-    """Return the sparse vectors of texts and counts of their logits.
+    """Return the sparse vectors of texts, and counts of their logits.
 
-    `vocable.torch_models.head` adds the bias to the maximum only; the count needs it at every token.
+    `vocable.torch_models.head` adds the bias to the maximum only; the count needs the bias at every token.
     """
     hidden, offsets = rows_to_pool(torch.cat(states), [0, *accumulate(map(len, states))], pooling)
     reduction = REDUCTIONS[POOLINGS[pooling].reduction]
@@ -306,7 +306,7 @@ def _weights(decoder: nn.Linear, states: list[Tensor], pooling: str, activation:
 
 
 MAX_PROBE_TEXTS = 128  # texts of a probe; each makes a query and a document: four batches of 32
-READ = 4096  # texts of a source that the probe is taken from
+READ = 4096  # texts of a source from which the probe is taken
 
 
 def probe_texts(texts: str | Path | Sequence[str]) -> list[str]:

@@ -1,10 +1,10 @@
 """Train normalized vocabularies on a corpus, and measure the redundancy and fragmentation of vocabularies.
 
-In vocabularies with upper case and accents one word is several terms ("Token", "token", "Ġtoken"), which do not match
+In vocabularies with upper case and accents, a word is several terms ("Token", "token", "Ġtoken"), which do not match
 each other (Geng and Yang 2026, §1). The paper trains byte-pair encodings of 10k to 50k tokens on lower-cased text
-without accents, for `transfer` to move a model onto (§6.6).
+without accents. `transfer` moves a model onto such a vocabulary (§6.6).
 
-A corpus is texts, read once, or counted texts (`count_words`) where it is used several times.
+A corpus is texts, which are read once. Where a corpus is used several times, it is counted texts (`count_words`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ACCENTS = [("café", "cafe"), ("naïve", "naive"), ("über", "uber"), ("é", "e"
 
 
 def tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether the tokens of any pair of words differ."""
+    """Return whether the two words of any pair have different tokens."""
     ids = [tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs, strict=True)]
     return bool(ids[0] != ids[1])
 
@@ -46,7 +46,8 @@ def tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, s
 def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
     """Return the share of tokens whose text, in lower case and without accents, repeats; 0 for an empty vocabulary.
 
-    Beginnings of words are not told apart; special tokens and bytes that are no text do not count.
+    A token that begins a word and the same text inside a word count as a repetition. Special tokens and bytes that are
+    no text do not count.
     """
     kept = [unit.text for unit in token_surfaces(tokenizer) if unit and unit.kind not in ("special", "bytes")]
     return 1 - len({without_accents(text.lower()) for text in kept}) / len(kept) if kept else 0.0
@@ -58,18 +59,18 @@ Corpus = Iterable[str] | Mapping[str, int]
 SPECIAL_TOKENS = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 NORMALIZER = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True)
 PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()  # cuts at punctuation, and between Chinese characters
-ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as in BERT; words with others are [UNK]
-MIN_FREQUENCY = 2  # of a piece that becomes a token
-RARE = 100  # occurrences: a token with fewer is guessed less than 30 times at a masking rate of 0.3
-REPEATED = 1000  # repetitions of a word in one training text
+ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as in BERT; words with other characters are [UNK]
+MIN_FREQUENCY = 2  # occurrences of a piece that becomes a token
+RARE = 100  # a token with fewer occurrences is guessed less than 30 times at a masking rate of 0.3
+REPEATED = 1000  # repetitions of a word in a training text
 
 
 class Fragmentation(NamedTuple):
     """Statistics of a corpus cut by a vocabulary."""
 
-    size: int  # tokens of the vocabulary, special ones included
-    words: int  # of the corpus: runs of characters without white space
-    tokens: int  # of these words, without special ones
+    size: int  # tokens of the vocabulary, including special ones
+    words: int  # words of the corpus: runs of characters without white space
+    tokens: int  # tokens of these words, without special ones
     tokens_per_word: float
     rare: float  # share of the ordinary tokens that occur fewer than RARE times
 
@@ -82,12 +83,12 @@ class Vocabularies(Tabular):
 
     def table(self) -> Table:
         """Return a row for each size."""
-        rows = [[f"{one.size:,}", f"{one.tokens_per_word:.3f}", f"{one.rare:.1%}"] for one in self.cuts]
+        rows = [[f"{cut.size:,}", f"{cut.tokens_per_word:.3f}", f"{cut.rare:.1%}"] for cut in self.cuts]
         return Table("", ["size", "tokens/word", "rare tokens"], rows)
 
     def to_json(self) -> object:
         """Return the statistics as JSON values: an object for one vocabulary, a list for several."""
-        values = [one._asdict() for one in self.cuts]
+        values = [cut._asdict() for cut in self.cuts]
         return values if len(values) > 1 else values[0]
 
 
@@ -103,9 +104,9 @@ def train_vocabulary(
 
     Args:
         texts: the corpus, read once; its distinct words are held in memory.
-        size: number of tokens, special ones included; each of several is trained.
+        size: number of tokens, including special ones. Several sizes train a vocabulary each.
         algorithm: as in `train_tokenizer`.
-        output: folder for the tokenizer (written atomically); with one size only.
+        output: folder for the tokenizer (written atomically); with a single size only.
 
     Raises:
         ArgumentError: several sizes with an output, an existing output, or as in `train_tokenizer`.
@@ -120,12 +121,12 @@ def train_vocabulary(
     words = count_words(track(stream, "texts", total))
     made_from = {"sizes": sizes, "algorithm": algorithm, "words": zlib.crc32(repr(sorted(words.items())).encode())}
     done = output is not None and finished(output, made_from)
-    tokenizers = [train_tokenizer(words, one, algorithm=algorithm) for one in sizes]
-    found = Vocabularies(tuple(fragmentation(tokenizer, words) for tokenizer in tokenizers))
+    tokenizers = [train_tokenizer(words, count, algorithm=algorithm) for count in sizes]
+    vocabularies = Vocabularies(tuple(fragmentation(tokenizer, words) for tokenizer in tokenizers))
     if output is not None and not done:
         with replacing_folder(output, made_from) as unfinished:
             tokenizers[0].save_pretrained(unfinished)
-    return found
+    return vocabularies
 
 
 @checked
@@ -136,10 +137,10 @@ def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordp
 
     Args:
         texts: the corpus: texts, or texts with their counts.
-        size: number of tokens, special ones included.
+        size: number of tokens, including special ones.
         algorithm: "wordpiece" marks tokens that continue a word with ##, and knows only the 1,000 most frequent
-            characters. "bpe" works on bytes, so that nothing is unknown, and marks every beginning of a word with Ġ,
-            also at the start of a text and after punctuation, so that a word has one spelling.
+            characters. "bpe" works on bytes, so that nothing is unknown. It marks every beginning of a word with Ġ,
+            even at the start of a text and after punctuation, so that a word has a single spelling.
 
     Raises:
         ArgumentError: a size below the number of characters and special tokens.
@@ -150,9 +151,9 @@ def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordp
         raise DataError("the corpus has no text to train a vocabulary on")
     tokenizer = _wordpiece(words, size) if algorithm == "wordpiece" else _byte_pairs(words, size)
     tokenizer.normalizer = NORMALIZER
-    found = tokenizer.get_vocab_size()
-    if found < size:
-        raise DataError(f"the corpus gives a vocabulary of {found:,} tokens, not {size:,}: add texts or ask for fewer")
+    count = tokenizer.get_vocab_size()
+    if count < size:
+        raise DataError(f"the corpus gives a vocabulary of {count:,} tokens, not {size:,}: add texts or ask for fewer")
     cls, sep = SPECIAL_TOKENS["cls_token"], SPECIAL_TOKENS["sep_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{cls} $A {sep}",
@@ -166,8 +167,8 @@ def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordp
 def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragmentation:
     """Measure the tokens per word of a corpus (Geng and Yang 2026, table 9), and the share of rare tokens.
 
-    A word is a run of characters without white space, which is our reading. Counted words are enough for tokenizers of
-    `train_tokenizer`, which cut at white space; other tokenizers need whole texts.
+    A word is a run of characters without white space; this is our reading of the paper. Counted words are enough for
+    the tokenizers of `train_tokenizer`, which cut at white space; other tokenizers need whole texts.
     """
     size, words = len(tokenizer), 0
     counts: NDArray[np.float64] = np.zeros(size)
@@ -191,7 +192,7 @@ def _counted(texts: Corpus) -> Iterator[tuple[str, int]]:
 
 
 def _counts(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
-    """The sum of the counts of each string."""
+    """Sum the counts of each string."""
     counts: Counter[str] = Counter()
     for item, times in pairs:
         counts[item] += times
@@ -199,12 +200,12 @@ def _counts(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
 
 
 def _cut(word: str) -> list[str]:
-    """The pieces of a word, normalized and pre-tokenized."""
+    """Return the pieces of a word, normalized and pre-tokenized."""
     return [piece for piece, _ in PRE_TOKENIZER.pre_tokenize_str(NORMALIZER.normalize_str(word))]
 
 
 def _repeated(words: Mapping[str, int]) -> Iterator[str]:
-    """Texts that repeat each word as often as it was counted: the library's trainers take texts only."""
+    """Yield texts that repeat each word as often as it was counted, because the library's trainers only take texts."""
     for word, times in sorted(words.items()):
         for start in range(0, times, REPEATED):
             yield " ".join([word] * min(REPEATED, times - start))
@@ -213,8 +214,8 @@ def _repeated(words: Mapping[str, int]) -> Iterator[str]:
 def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     """Train WordPiece, with the same result in every process.
 
-    The library's trainer breaks ties by token ids, and assigns the ids of one-character continuations in the order of a
-    hash table. Passed as special tokens, they have fixed ids.
+    The library's trainer breaks ties by token ids. It assigns the ids of one-character continuations in the order of a
+    hash table, unless they are passed as special tokens.
     """
     characters = _counts((character, times) for word, times in words.items() for character in word)
     alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])

@@ -1,8 +1,8 @@
 """Transfer a model to another vocabulary (Geng and Yang 2026, §4.2.1 and §4.2.2).
 
-Shared tokens keep their rows, new tokens get initialized rows, and the output bias takes the target's order on
-the source's scale. The result has the target's tokenizer, and is then adapted by masked language modelling (§4.2.3) and
-calibrated. Head-only transfer (§6.3, table 6) replaces the output alone: the tokenizer stays, and the terms are the
+Shared tokens keep their rows, new tokens get initialized rows, and the output bias takes the target's order on the
+source's scale. The result has the target's tokenizer. It is then adapted by masked language modelling (§4.2.3) and
+calibrated. Head-only transfer (§6.3, table 6) replaces only the output: the tokenizer stays, and the terms are the
 target's tokens.
 
 Letters: v source tokens, v' target tokens, n new tokens, d size of the embeddings, p positions.
@@ -67,7 +67,7 @@ class TransferSettings(Settings):
     """Transfer to another vocabulary (Geng and Yang 2026, sections 4.2.1 and 4.2.2)."""
 
     target: str = Field(description="model or tokenizer with the new vocabulary: built-in name, folder or Hub id")
-    head_only: bool = Field(default=False, description="replace the output terms alone")
+    head_only: bool = Field(default=False, description="replace only the output terms")
     init: Init = Field(default="semantic", description="initialization of a new token's row")
     bias: Bias = Field(default="prior", description="output bias: the target's, on the model's scale, or the model's")
     norm: Norm = Field(default="keep", description="norm of the output rows: the model's, or the target's")
@@ -75,7 +75,7 @@ class TransferSettings(Settings):
 
 
 class VocabularyWeights(NamedTuple):
-    """The weights of a model that belong to its vocabulary; tied matrices are one tensor."""
+    """The weights of a model that belong to its vocabulary; tied matrices are the same tensor."""
 
     embeddings: Tensor  # [v', d]
     decoder: Tensor  # [v', d]
@@ -98,9 +98,9 @@ def _with_vocabulary(
     config = copy.deepcopy(mlm.config)
     config.vocab_size = len(vocabulary.embeddings)
     ids = {role: role_id(tokenizer, role) for role in ROLES}
-    for name, found in {**ids, "bos": ids["cls"], "eos": ids["sep"]}.items():
+    for name, token_id in {**ids, "bos": ids["cls"], "eos": ids["sep"]}.items():
         if getattr(config, f"{name}_token_id", None) is not None:
-            setattr(config, f"{name}_token_id", found)
+            setattr(config, f"{name}_token_id", token_id)
     pairs = zip(vocabulary_of(mlm), vocabulary, strict=True)
     replaced = {old.data_ptr(): new for old, new in pairs if old is not None and new is not None}
     positions = _positions_from_padding(mlm)
@@ -116,15 +116,15 @@ def _with_vocabulary(
         if new is tensor and tensor.shape == (mlm.config.vocab_size,) and vocabulary.bias is not None:
             new = vocabulary.bias  # an untied BERT keeps a second bias, which it does not use
         state[name] = copies.setdefault(new.data_ptr(), new.to(tensor.dtype, copy=True).contiguous())
-    made: PreTrainedModel = type(mlm).from_pretrained(None, config=config, state_dict=state, dtype=mlm.dtype)
-    return made.to(mlm.device).eval()
+    copied: PreTrainedModel = type(mlm).from_pretrained(None, config=config, state_dict=state, dtype=mlm.dtype)
+    return copied.to(mlm.device).eval()
 
 
 def with_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> PreTrainedModel:
     """Copy `mlm` with the output terms of `layer`; its input stays."""
-    made = copy.deepcopy(mlm).eval()
-    give_output_vocabulary(made, layer)
-    return made
+    copied = copy.deepcopy(mlm).eval()
+    give_output_vocabulary(copied, layer)
+    return copied
 
 
 def _check_frame(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> None:
@@ -134,12 +134,13 @@ def _check_frame(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBas
         raise ModelError(f"the target tokenizer has no {', '.join(lacking)} token, which the model needs: add it first")
     frames = [_frame(tokenizer) for tokenizer in (source, target)]
     if frames[0] != frames[1]:
-        had, found = (" ".join(name or "other" for name in frame) for frame in frames)
-        raise ModelError(f"the target tokenizer encodes a text as {found}, the model's as {had}: set the same template")
+        model, other = (" ".join(name or "other" for name in frame) for frame in frames)
+        message = f"the target tokenizer encodes a text as {other}, the model's as {model}: set the same template"
+        raise ModelError(message)
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
-    """The roles of the tokens in the encoding of the text "a", whose own tokens are "text"."""
+    """Return the roles of the tokens in the encoding of the text "a"; the text's own tokens have the role "text"."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     framed = tokenizer("a")["input_ids"]
     roles = {role_id(tokenizer, role): role for role in ROLES}
@@ -148,7 +149,7 @@ def _frame(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
 
 
 def _positions_from_padding(mlm: PreTrainedModel) -> Tensor | None:
-    """The position embeddings [p, d] of a model that counts positions from its padding id, as RoBERTa does."""
+    """Return the position embeddings [p, d] of a model that counts positions from its padding id, as RoBERTa does."""
     if mlm.config.model_type in FIXED_PADDING:
         return None
     for module in mlm.modules():
@@ -174,27 +175,29 @@ def transfer(
 
     Args:
         model: from `vocable.load`; it is not changed.
-        target: a model or tokenizer: a folder or Hub id, or loaded. The result has a copy of the tokenizer, with the
+        target: a model or tokenizer: loaded, a folder or a Hub id. The result has a copy of the tokenizer, with the
             source's maximum length and model inputs.
         head_only: replace the output terms only. The new rows make a separate output layer: see
             `vocable.torch_models.output_vocabulary`.
         init: initial rows of new tokens. "semantic": the mean of shared tokens that are near in the target's embeddings
-            (eq. 7 to 9). "subtoken": the mean of the token's pieces by the source's tokenizer. "mean": the centroid of
-            the shared tokens, which the other two use for tokens that they cannot place. "random-new": a normal with
-            the standard deviation of the source's entries; "random-all" draws shared tokens, too.
-        bias: the output bias. "prior": the target's, moved to the mean and standard deviation of the source's (eq. 10),
-            or with `texts` the log counts of the tokens. "keep": the source's for shared tokens, its mean for new ones.
+            (eq. 7 to 9). "subtoken": the mean of the token's pieces, as the source's tokenizer cuts it. "mean": the
+            centroid of the shared tokens, which the first two use for tokens that they cannot place.
+            "random-new": a normal distribution with the standard deviation of the source's entries. "random-all"
+            draws shared tokens, too.
+        bias: the output bias. "prior": the target's bias, or with `texts` the log counts of the tokens, moved to the
+            mean and standard deviation of the source's bias (eq. 10). "keep": the source's bias for shared tokens, and
+            its mean for new tokens.
         norm: "target" divides output matrix and bias so that shared tokens have their mean norm in the target's output
             matrix: a `rescale` without a factor to choose (in the code of the paper's authors, not in the paper).
-        texts: a corpus to count the target's tokens in.
-        seed: of the random rows.
+        texts: a corpus whose tokens are counted.
+        seed: seed of the random rows.
 
     Returns:
         a new model that knows its new tokens (`vocable.new_tokens`). Its provenance has the share of the target's
         vocabulary that was carried over, in total (overlap) and by class of token.
 
     Raises:
-        ArgumentError: a prior or norm for which the target has no weights.
+        ArgumentError: a prior or norm that needs weights, and the target has none.
         ModelError: `model` has its own output terms already; `target` does not exist, lacks a special token that the
             model needs, or has another template (allowed with head_only); a semantic initialization without
             embeddings; no token in common.
@@ -234,8 +237,8 @@ def transfer(
         adopted.model_max_length = tokenizer.model_max_length
         adopted.model_input_names = list(tokenizer.model_input_names)
         adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # saved from there only
-        made = _with_vocabulary(mlm, VocabularyWeights(embeddings, decoder, new_bias), adopted)
-        moved = copy_with(model, made, adopted)
+        resized = _with_vocabulary(mlm, VocabularyWeights(embeddings, decoder, new_bias), adopted)
+        moved = copy_with(model, resized, adopted)
     classes = {kind: count._asdict() for kind, count in alignment.classes.items()}
     figures = {"overlap": alignment.overlap, "classes": classes, "new_tokens": len(alignment.new)}
     if norm == "target":
@@ -257,7 +260,7 @@ class Move(NamedTuple):
         model = self.target.model
         if model is None and init == "semantic":
             raise ModelError(
-                "init='semantic' needs the target's embeddings, and it is a tokenizer alone: use 'subtoken'"
+                "init='semantic' needs the target's embeddings, and the target is only a tokenizer: use 'subtoken'"
             )
         if model is not None and model.get_input_embeddings().num_embeddings < len(self.alignment.source_of):
             raise ModelError("the target model has fewer embeddings than its tokenizer has tokens")
@@ -276,22 +279,22 @@ class Move(NamedTuple):
         return None
 
     def bias(self, old: Tensor, bias: Bias, texts: Iterable[str] | None) -> Tensor:
-        """Return the output bias [v'] in place of `old` [v], computed without special tokens and unused ids."""
-        every, shared = old.double().cpu().numpy(), self.alignment.shared
-        own = np.delete(every, special_tokens(self.source, len(every)))
+        """Return the output bias [v'] that replaces `old` [v], computed without special tokens and unused ids."""
+        everything, shared = old.double().cpu().numpy(), self.alignment.shared
+        ordinary = np.delete(everything, special_tokens(self.source, len(everything)))
         size = len(self.alignment.source_of)
         tokens = np.setdiff1d(np.arange(size), special_tokens(self.target.tokenizer, size))
-        moved = np.full(size, own.mean())
+        moved = np.full(size, ordinary.mean())
         if bias == "keep":
-            moved[shared] = every[self.alignment.source_of[shared]]
+            moved[shared] = everything[self.alignment.source_of[shared]]
         elif texts is not None:
-            moved[tokens] = transferred_prior(own, log_counts(self.target.tokenizer, texts)[tokens])
+            moved[tokens] = transferred_prior(ordinary, log_counts(self.target.tokenizer, texts)[tokens])
         elif self.output is None or self.output.bias is None:
             raise ArgumentError(
                 "bias='prior' needs a target model with an output bias, or texts to count; or use 'keep'"
             )
         else:
-            moved[tokens] = transferred_prior(own, self.output.bias.detach().double().cpu().numpy()[tokens])
+            moved[tokens] = transferred_prior(ordinary, self.output.bias.detach().double().cpu().numpy()[tokens])
         return torch.from_numpy(moved).to(old)
 
     def norm_factor(self, decoder: Tensor) -> float:
@@ -299,8 +302,8 @@ class Move(NamedTuple):
         if self.output is None:
             raise ArgumentError("norm='target' needs a target model with an output matrix: use 'keep'")
         shared = self.alignment.shared
-        own = row_norms(decoder[self.alignment.source_of[shared]]).mean()
-        return float(own / row_norms(self.output.weight.detach()[shared]).mean())
+        norm = row_norms(decoder[self.alignment.source_of[shared]]).mean()
+        return float(norm / row_norms(self.output.weight.detach()[shared]).mean())
 
     @property
     def output(self) -> nn.Linear | None:
@@ -313,7 +316,7 @@ class Neighbours(NamedTuple):
 
     token: str
     subtokens: list[str]  # its pieces by the source's tokenizer
-    made_of: list[tuple[str, float]]  # source tokens and their weights, heaviest first; the token itself if shared
+    made_of: list[tuple[str, float]]  # source tokens and their weights, heaviest first; a shared token is itself
 
     def __str__(self) -> str:
         lines = [f"  {weight:.3f}  {token}" for token, weight in self.made_of]
@@ -345,7 +348,7 @@ def neighbours(
             continue
         row = move.weights(init, mlm.config.vocab_size, np.array([i]))
         if row is None:
-            raise ArgumentError("init must be semantic or subtoken: others make no new token of source tokens")
+            raise ArgumentError("init must be semantic or subtoken: only these mix source tokens into a new token")
         heaviest = np.argsort(-row.data, kind="stable")[:k]
         names = tokenizer.convert_ids_to_tokens(row.indices[heaviest].tolist())
         shown.append(Neighbours(word, subtokens, list(zip(names, row.data[heaviest].tolist(), strict=True))))
@@ -354,7 +357,7 @@ def neighbours(
 
 @describes("transfer")
 def _describe(step: Step) -> list[Table | str]:
-    """One row per class of tokens, and the share of the target vocabulary that was carried over."""
+    """Return a table with a row per class of tokens, and the share of the target vocabulary that was carried over."""
     rows = [
         [name, f"{count['matched']:,}", f"{count['total']:,}", f"{count['matched'] / count['total']:.1%}"]
         for name, count in step["classes"].items()

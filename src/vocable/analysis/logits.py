@@ -1,5 +1,5 @@
 """Logits of a masked language model before retrieval training: their distribution, and the clusters of texts that they
-recover (Kim et al. 2026, sections 4.1.1, appendices E and I, tables 3, 8 and 9).
+recover (Kim et al. 2026, section 4.1.1, appendices E and I, tables 3, 8 and 9).
 
 Letters: n tokens of all texts, b texts of a batch, m clustered texts, d size of the decoder's input, v output terms.
 """
@@ -40,14 +40,14 @@ LOGITS_AT_ONCE = 1 << 24  # 64 MiB
 class Recoverability:
     """Agreement of the clusters of logits with the clusters of an embedding model (Kim et al. 2026, appendix I).
 
-    Of two models that recover clusters equally well, the one with more variance within them has more left to learn.
+    If two models recover the clusters equally well, the model with more variance within them has more left to learn.
     """
 
     texts: int
     clusters: int
     recoverability: float  # adjusted Rand index: 1 for the same clusters, 0 for chance
     inner_variance: float  # variance of a term's logit within the true clusters, mean over the terms
-    inner_share: float  # its share of the variance over all texts, which does not depend on the logits' scale
+    inner_share: float  # share of `inner_variance` in the variance over all texts, independent of the logits' scale
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LogitStatistics(Tabled):
     tokens: int
     terms: int
     logit_score_std: float  # standard deviation of a term's logit over all tokens, averaged over the terms
-    # By k ("all" is k = v), of a token's k largest logits, averaged within each text and then over the texts:
+    # Figures of a token's k largest logits, by k ("all" is k = v), averaged within each text and then over the texts:
     doc_score_avg: dict[str, float]
     doc_score_std: dict[str, float]
     non_neg_terms_avg: float  # number of non-negative logits of a token, mean and standard deviation
@@ -76,10 +76,10 @@ class LogitStatistics(Tabled):
         rows += [[f"doc-score-std@{k}", f"{value:.4f}"] for k, value in self.doc_score_std.items()]
         rows += [["non-neg-terms-avg", f"{self.non_neg_terms_avg:,.1f}"]]
         rows += [["non-neg-terms-std", f"{self.non_neg_terms_std:,.1f}"]]
-        if (found := self.clusters) is not None:
-            rows += [[f"recoverability of {found.clusters} clusters", f"{found.recoverability:.4f}"]]
-            rows += [["variance within clusters", f"{found.inner_variance:.4f}"]]
-            rows += [["its share of all variance", f"{found.inner_share:.4f}"]]
+        if (groups := self.clusters) is not None:
+            rows += [[f"recoverability of {groups.clusters} clusters", f"{groups.recoverability:.4f}"]]
+            rows += [["variance within clusters", f"{groups.inner_variance:.4f}"]]
+            rows += [["its share of all variance", f"{groups.inner_share:.4f}"]]
         title = f"{self.texts:,} texts, {self.tokens:,} tokens, {self.terms:,} terms"
         return Table(title, ["statistic", "value"], rows)
 
@@ -96,18 +96,18 @@ def analyze_logits(
     embedding: str = LEXICAL,
     device: str | None = None,
 ) -> LogitStatistics:
-    """Measure the logits of a masked language model: variation, largest values, and number of non-negative ones.
+    """Measure the logits of a masked language model: variation, largest values, and number of non-negative logits.
 
     Args:
         model: a folder, a Hub id, or a model from `vocable.load`.
         texts: texts, read once.
-        top_k: the k of the averages over a token's k largest logits.
-        limit: number of texts, at most; None for all.
-        max_length: tokens per text, at most.
+        top_k: each k of the averages over a token's k largest logits.
+        limit: largest number of texts; None for all.
+        max_length: largest number of tokens per text.
         clusters: also measure the recovery of this number of clusters of texts. See `recoverability`.
-        embedding: dense model that defines the clusters, or lexical, as in
+        embedding: dense model that defines the clusters, or "lexical", as in
             `vocable.evaluation.clusters.text_embeddings`.
-        device: where models run, as cpu, cuda or cuda:1; by default the best available.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
 
     Raises:
         ArgumentError: a number out of its range.
@@ -118,11 +118,11 @@ def analyze_logits(
     if isinstance(model, str | Path):
         model = load_sparse_encoder(model, device=device)
     mlm, tokenizer, *_ = parts(model)
-    found = logit_statistics(mlm, tokenizer, sample, top_k=top_k, max_length=max_length)
+    statistics = logit_statistics(mlm, tokenizer, sample, top_k=top_k, max_length=max_length)
     if clusters is None:
-        return found
+        return statistics
     groups = recoverability(mlm, tokenizer, sample, clusters, embedding=embedding, max_length=max_length)
-    return replace(found, clusters=groups)
+    return replace(statistics, clusters=groups)
 
 
 def logit_statistics(
@@ -136,9 +136,9 @@ def logit_statistics(
     """Measure the logits of a masked language model over its output terms, on unmasked texts.
 
     `mlm` is in evaluation mode. Logits are computed for a block of tokens at a time, and only sums are kept. All
-    standard deviations are population ones. Special tokens around a text count, since SPLADE pools over them,
-    too; special output terms, such as [CLS], do not, since they are never active. The paper leaves all of this open, as
-    well as the averaging over tokens. Blank texts are skipped.
+    standard deviations are population standard deviations. Special tokens around a text count, because SPLADE pools
+    over them, too. Special output terms, such as [CLS], do not count, because they are never active. The paper leaves
+    all this open, and also how to average over tokens. Blank texts are skipped.
     """
     stream = iter_texts(texts)
     total = len(texts) if isinstance(texts, Sized) else None
@@ -152,8 +152,8 @@ def logit_statistics(
         filled = (text for text in track(stream, "logits", total) if text.strip())
         for hidden, offsets in token_states(mlm, tokenizer, filled, min(max_length, tokenizer.model_max_length)):
             of_tokens = []
-            for some in hidden.split(max(1, LOGITS_AT_ONCE // v)):
-                block = nn.functional.linear(some, weight, bias).float()
+            for states in hidden.split(max(1, LOGITS_AT_ONCE // v)):
+                block = nn.functional.linear(states, weight, bias).float()
                 variance, mean = torch.var_mean(block, dim=0, correction=0)
                 terms.add(len(block), mean.cpu().numpy(), variance.double().cpu().numpy() * len(block))
                 numbers = (block >= 0).sum(dim=1).tolist()
@@ -189,12 +189,12 @@ def _ordinary(
 
 
 def _token_scores(block: Tensor, top: Sequence[int]) -> NDArray[np.float64]:
-    """Return mean and deviation of each token's k largest logits, for every k and for all, [tokens, 2 k + 2]."""
+    """Return mean and deviation of each token's k largest logits, for each k and for all: [tokens, 2 len(top) + 2]."""
     largest = block.topk(max(top, default=1), dim=1).values  # sorted
-    figures = [torch.var_mean(some, dim=1, correction=0) for some in (*(largest[:, :k] for k in top), block)]
+    figures = [torch.var_mean(logits, dim=1, correction=0) for logits in (*(largest[:, :k] for k in top), block)]
     columns = [column for variance, mean in figures for column in (mean, variance.sqrt())]
-    found: NDArray[np.float64] = torch.stack(columns, dim=1).double().cpu().numpy()
-    return found
+    scores: NDArray[np.float64] = torch.stack(columns, dim=1).double().cpu().numpy()
+    return scores
 
 
 def recoverability(
@@ -208,13 +208,13 @@ def recoverability(
 ) -> Recoverability:
     """Compare the clusters of a model's pooled logits with the clusters of an embedding model.
 
-    The paper sketches the measure in two footnotes. Our reading: a text's vector has the largest logit of every term,
-    before any activation, since pre-trained models may have hardly any logit above 0, minus the term's mean over the
-    texts, since a common offset carries no information. k-means runs over these vectors scaled to length 1, and over
-    the embeddings, whose clusters are the truth. The vectors are held in memory, m x v numbers of 4 bytes: a thousand
-    texts of 100,000 terms take 0.4 GB, twice.
+    The paper sketches the measure in two footnotes. Our reading: a text's vector has the largest logit of every term.
+    No activation is applied, because pre-trained models may have hardly any logit above 0. The term's mean over the
+    texts is subtracted, because a common offset carries no information. k-means clusters these vectors, scaled to
+    length 1, and the embeddings, whose clusters are the truth. The vectors are held in memory, m x v numbers of 4
+    bytes: a thousand texts with 100,000 terms take 0.4 GB, twice.
 
-    Repeated and blank texts are left out. Other arguments and errors are described in `analyze_logits`.
+    Repeated and blank texts are left out. `analyze_logits` describes the other arguments and the errors.
     """
     usable = [text for text in dict.fromkeys(as_texts(texts)) if text.strip()]
     true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
@@ -236,9 +236,10 @@ def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64]) -> Re
     values, directions = np.linalg.eigh((rows @ rows.T).astype(np.float64))
     points = directions * np.sqrt(np.maximum(values, 0))
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
-    found = cluster(points / np.maximum(lengths, 1e-300), count)
-    inner = sum(np.square(points[true == one] - points[true == one].mean(axis=0)).sum() for one in np.unique(true))
+    recovered = cluster(points / np.maximum(lengths, 1e-300), count)
+    members = [points[true == number] for number in np.unique(true)]
+    inner = sum(np.square(group - group.mean(axis=0)).sum() for group in members)
     whole = np.square(points).sum()
-    agreement = float(adjusted_rand_score(true, found))
+    agreement = float(adjusted_rand_score(true, recovered))
     share = float(inner / whole) if whole else 0.0
     return Recoverability(len(logits), count, agreement, float(inner / logits.size), share)

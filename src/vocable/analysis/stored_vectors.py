@@ -43,8 +43,8 @@ Gathered = TypeVar("Gathered", bound="Moments | _Counts")
 def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | None]:
     """Return the parts [n, v] of vectors, read one at a time, and their metadata (None for a matrix).
 
-    They are folders of `vocable encode` or `vocable index`, a saved index, or a matrix. Raises `VectorsError` if there
-    are none, or they are damaged.
+    The vectors are folders of `vocable encode` or `vocable index`, a saved index, or a matrix. Raises `VectorsError` if
+    they are missing or damaged.
     """
     sources = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
     if not sources:
@@ -69,9 +69,9 @@ class Moments:
     """Count, mean and squared deviations of the values of each of v terms, float64 [v], by Chan et al. 1979.
 
     >>> moments = Moments(1)
-    >>> moments.add(2, [3.0], [2.0])  # 2 and 4
-    >>> moments.add(1, [9.0], [0.0])
-    >>> float(moments.mean[0]), round(float(moments.std()[0]) ** 2, 6)  # of 2, 4 and 9
+    >>> moments.add(2, [3.0], [2.0])  # the values 2 and 4
+    >>> moments.add(1, [9.0], [0.0])  # the value 9
+    >>> float(moments.mean[0]), round(float(moments.std()[0]) ** 2, 6)
     (5.0, 8.666667)
     """
 
@@ -96,8 +96,8 @@ class Moments:
 
     def std(self) -> Floats:
         """Return the population standard deviation of all values, [v]; 0 for a term without values."""
-        found: Floats = np.sqrt(self._squares / np.maximum(self.counts, 1))
-        return found
+        deviations: Floats = np.sqrt(self._squares / np.maximum(self.counts, 1))
+        return deviations
 
 
 class Measurements(Tabled, UserList[R]):
@@ -109,7 +109,7 @@ class Measurements(Tabled, UserList[R]):
 
     def to_json(self) -> list[dict[str, object]]:
         """Return the records as JSON values."""
-        return [one.to_json() for one in self]
+        return [record.to_json() for record in self]
 
     def table(self) -> Sequence[Table | str]:
         """Return the tables and lines."""
@@ -118,12 +118,12 @@ class Measurements(Tabled, UserList[R]):
 
 @dataclass(frozen=True)
 class TermWeights:
-    """The deviation of a term's weights between texts, with `max_terms` terms of each text (None: all)."""
+    """The deviation of a term's weights between texts that keep `max_terms` terms (None: all)."""
 
     max_terms: int | None
     min_count: int
     logit_cnt: int  # number of terms that at least `min_count` texts have
-    logit_score_std: float | None  # mean over these terms; None without one
+    logit_score_std: float | None  # mean over these terms; None if there are no such terms
 
     def to_json(self) -> dict[str, object]:
         """Return the figures as JSON values."""
@@ -136,7 +136,7 @@ def analyze_weights(
 ) -> Measurements[TermWeights]:
     """Measure the variation of a term's weights between the texts that have the term (Kim et al. 2026, appendix G).
 
-    Standard deviations are population ones; texts in which a term is not active do not count.
+    Standard deviations are population standard deviations. Texts without the term do not count.
 
     Args:
         vectors: output of `vocable encode` or `vocable index`, a folder or several shards; or csr_array [n, v].
@@ -144,11 +144,11 @@ def analyze_weights(
         max_terms: numbers of terms to keep per text, each measured separately; None for all.
 
     Returns:
-        for each `max_terms` in turn, its figures at each `min_count`.
+        for each `max_terms` in turn, the figures at each `min_count`.
 
     Raises:
         ArgumentError: a min_count or max_terms below 1.
-        VectorsError: no vectors, vectors of different vocabularies, or damaged ones.
+        VectorsError: vectors are missing or damaged, or have different vocabularies.
 
     >>> texts = csr_array(np.array([[1.0, 5.0], [3.0, 0.0]], dtype=np.float32))
     >>> print(*((found.logit_cnt, found.logit_score_std) for found in analyze_weights(texts, min_count=[1, 2])))
@@ -161,15 +161,15 @@ def analyze_weights(
             count = int(often.sum())
             records.append(TermWeights(k, least, count, float(moments.std()[often].mean()) if count else None))
     rows = []
-    for one in records:
-        std = NONE if one.logit_score_std is None else f"{one.logit_score_std:.4f}"
-        rows.append([_kept(one.max_terms), f"{one.min_count:,}", f"{one.logit_cnt:,}", std])
+    for record in records:
+        std = NONE if record.logit_score_std is None else f"{record.logit_score_std:.4f}"
+        rows.append([_kept(record.max_terms), f"{record.min_count:,}", f"{record.logit_cnt:,}", std])
     return Measurements(records, [Table("", ["kept", "min count", "logit-cnt", "logit-score-std"], rows)])
 
 
 PERCENTILES = (50, 90, 99, 100)
 POSTING_BYTES, OFFSET_BYTES = 6, 8  # a document and a weight; the start of a postings list
-LIST_TEXTS = 65_536  # texts per list of a term, as in `retrieval.exact_kernels`, which would import numba
+LIST_TEXTS = 65_536  # texts per list of a term, as in `indexes.exact_kernels`, which would import numba
 
 
 class PostingLengths(NamedTuple):
@@ -184,14 +184,14 @@ class PostingLengths(NamedTuple):
 
 @dataclass(frozen=True)
 class PostingStatistics:
-    """Postings of the vectors of n texts, with `max_terms` terms of each (None: all)."""
+    """Postings of the vectors of n texts that keep `max_terms` terms each (None: all)."""
 
     max_terms: int | None
     texts: int
     postings: int
     bytes: int  # 6 for a posting and 8 for a list
-    all_terms: PostingLengths  # of the v terms
-    used_terms: PostingLengths  # of the terms of at least one text
+    all_terms: PostingLengths  # lists of all v terms
+    used_terms: PostingLengths  # lists of the terms that at least one text has
     l0: dict[str, float]  # "mean", "std" and percentiles ("p50", ...) of the number of terms of a text
     longest: tuple[tuple[str | int, int], ...]  # terms, or columns of unknown terms, and their lengths
 
@@ -215,13 +215,13 @@ def analyze_postings(
     Args:
         vectors: as in `analyze_weights`.
         max_terms: as in `analyze_weights`.
-        longest: number of the longest lists to name; of equally long lists, the lower columns first.
+        longest: number of the longest lists to name; equally long lists are in the order of their columns.
         model: the model that made the vectors, if it has moved.
 
     Raises:
         ArgumentError: a number out of its range, or the model has another vocabulary than the vectors.
         ModelError: `model` cannot be loaded.
-        VectorsError: no vectors, vectors of different vocabularies, or damaged ones.
+        VectorsError: vectors are missing or damaged, or have different vocabularies.
 
     >>> texts = csr_array(np.array([[1.0, 5.0, 0.0], [3.0, 0.0, 0.0]], dtype=np.float32))
     >>> [found] = analyze_postings(texts)
@@ -231,14 +231,14 @@ def analyze_postings(
     shards, meta = stored_parts(vectors)
     names = _names(meta, model)
     gathered = zip(_gather(shards, _Counts, max_terms), max_terms, strict=True)
-    records = [one.figures(k, longest, names) for one, k in gathered]
+    records = [counts.figures(k, longest, names) for counts, k in gathered]
     lengths, sizes = [], []
-    for one in records:
-        for terms, spread in (("all", one.all_terms), ("used", one.used_terms)):
+    for record in records:
+        for terms, spread in (("all", record.all_terms), ("used", record.used_terms)):
             figures = [f"{value:,.2f}" for value in (spread.mean, spread.variance, spread.std)]
-            lengths.append([_kept(one.max_terms), terms, f"{spread.terms:,}", *figures, f"{spread.gini:.3f}"])
-        l0 = [f"{value:,.{0 if name.startswith('p') else 2}f}" for name, value in one.l0.items()]
-        sizes.append([_kept(one.max_terms), *l0, f"{one.postings:,}", f"{one.bytes / 1e6:,.2f}"])
+            lengths.append([_kept(record.max_terms), terms, f"{spread.terms:,}", *figures, f"{spread.gini:.3f}"])
+        l0 = [f"{value:,.{0 if name.startswith('p') else 2}f}" for name, value in record.l0.items()]
+        sizes.append([_kept(record.max_terms), *l0, f"{record.postings:,}", f"{record.bytes / 1e6:,.2f}"])
     header = ["kept", "L0 mean", "L0 std", *(f"p{share}" for share in PERCENTILES), "postings", "index MB"]
     named = [f"{f'<{term}>' if isinstance(term, int) else term} {length:,}" for term, length in records[0].longest]
     tables = [
@@ -251,15 +251,15 @@ def analyze_postings(
 def _gather(
     parts: Iterable[csr_array], kind: Callable[[int], Gathered], max_terms: Sequence[int | None]
 ) -> list[Gathered]:
-    """Return one `kind` for each of `max_terms`, accumulated over all parts."""
+    """Return an object of type `kind` for each of `max_terms`, accumulated over all parts."""
     gathered: list[Gathered] = []
     for part in track(parts, "shards"):
         v = part.shape[1]
         gathered = gathered or [kind(v) for _ in max_terms]
         if (known := len(gathered[0].counts)) != v:
             raise VectorsError(f"vectors of {known} terms and of {v}: their vocabularies differ")
-        for one, k in zip(gathered, max_terms, strict=True):
-            one.add_vectors(prune(part, k))
+        for total, k in zip(gathered, max_terms, strict=True):
+            total.add_vectors(prune(part, k))
     return gathered
 
 
@@ -269,8 +269,8 @@ def _kept(max_terms: int | None) -> str:
 
 def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[str] | None:
     """Return the names of the terms; None if the model that made the vectors is unknown or not available."""
-    if meta is not None and model is None and (found := _tokenizer_names(meta)) is not None:
-        return found
+    if meta is not None and model is None and (names := _tokenizer_names(meta)) is not None:
+        return names
     from vocable.encoding.load import load_encoder, model_of
     from vocable.encoding.terms import terms
 
@@ -285,9 +285,9 @@ def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[
 
 
 def _tokenizer_names(meta: VectorsMeta) -> list[str] | None:
-    """Return the names in the tokenizer's file of the vectors' model, without seconds of loading it.
+    """Return the names in the tokenizer's file of the vectors' model, without loading the model, which takes seconds.
 
-    None without such a file, or if the fingerprint of the vectors' vocabulary differs.
+    Returns None without such a file, or if the fingerprint of the vectors' vocabulary differs.
     """
     built_in = Path(str(files("vocable"))) / "builtin" / meta.model
     try:
@@ -299,7 +299,7 @@ def _tokenizer_names(meta: VectorsMeta) -> list[str] | None:
 
 
 class _Counts:
-    """Numbers of texts with each term, `counts` int64 [v], and of texts with 0, 1, 2, ... terms."""
+    """Counts of the texts with each term, `counts` int64 [v], and of the texts with 0, 1, 2, ... terms."""
 
     def __init__(self, v: int) -> None:
         self.counts, self._texts = np.zeros(v, np.int64), np.zeros(1, np.int64)
@@ -335,7 +335,7 @@ def _lengths(lengths: NDArray[np.int64]) -> PostingLengths:
 
 
 def gini(lengths: NDArray[np.int64]) -> float:
-    """Return the Gini coefficient of numbers >= 0: the mean difference of two of them over twice their mean.
+    """Return the Gini coefficient of numbers >= 0: the mean difference between two numbers over twice their mean.
 
     >>> gini(np.array([1, 1, 1])), gini(np.array([0, 0, 0, 8]))
     (0.0, 0.75)
@@ -348,10 +348,10 @@ def gini(lengths: NDArray[np.int64]) -> float:
 
 
 def _l0(texts: NDArray[np.int64]) -> dict[str, float]:
-    """Return mean, standard deviation and percentiles of the terms per text, from the numbers of texts by terms."""
+    """Return mean, standard deviation and percentiles of the terms per text; texts[i] is the number with i terms."""
     n, sizes, below = max(1, int(texts.sum())), np.arange(len(texts), dtype=np.float64), np.cumsum(texts)
     mean = float(sizes @ texts / n)
     std = float(((sizes - mean) ** 2 @ texts / n) ** 0.5)
-    # A percentile is the smallest number of terms that this share of the texts do not exceed.
+    # A percentile is the smallest number of terms that this share of the texts does not exceed.
     shares = {f"p{share}": float(np.searchsorted(below, share * below[-1] / 100)) for share in PERCENTILES}
     return {"mean": mean, "std": std} | shares

@@ -39,17 +39,17 @@ logger.setLevel(logging.INFO)
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
-LOG = "log.jsonl"  # in the folder of a run
+LOG = "log.jsonl"  # file in the folder of a run
 CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
-COMPLETE = "whole"  # an empty file in a checkpoint that is on disk with all its files
-QUEUE_FILE = "momentum.safetensors"  # in a checkpoint
+COMPLETE = "whole"  # an empty file that marks a checkpoint whose files are all on disk
+QUEUE_FILE = "momentum.safetensors"  # file in a checkpoint
 IDF_FILE = "query-idf.safetensors"
 
 
 def trainer_arguments(
     kind: type[Arguments], settings: OptimizerSettings, device: torch.device, folder: Path, seed: int, **others: Any
 ) -> Arguments:
-    """Return the arguments of a trainer that writes its checkpoints to `folder`; `others` are its own."""
+    """Return the arguments of a trainer that writes its checkpoints to `folder`; `others` are further arguments."""
     arguments: Arguments = kind(
         output_dir=str(folder),
         max_steps=settings.steps,
@@ -77,7 +77,7 @@ def trainer_arguments(
 
 def last_checkpoint(folder: Path) -> str | None:
     """Return the newest complete checkpoint in `folder`."""
-    steps = {int(found[1]): path for path in folder.glob("checkpoint-*") if (found := CHECKPOINT.fullmatch(path.name))}
+    steps = {int(match[1]): path for path in folder.glob("checkpoint-*") if (match := CHECKPOINT.fullmatch(path.name))}
     complete = [step for step, checkpoint in steps.items() if (checkpoint / COMPLETE).exists()]
     return str(steps[max(complete)]) if complete else None
 
@@ -87,7 +87,7 @@ def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
 
 
 class MarkComplete(TrainerCallback):
-    """Forces a checkpoint to disk, then marks it as complete; the last callback, since others add files."""
+    """Forces a checkpoint to disk, then marks it as complete. It must be the last callback, since others add files."""
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:
         distributed.wait()  # every process has written the state of its random numbers
@@ -98,8 +98,8 @@ class MarkComplete(TrainerCallback):
                 pass
 
 
-def log_beside_loss(trainer: Any, figures: dict[str, float], control: TrainerControl) -> None:
-    """Log figures in a step without suppressing the log of its loss, which the trainer takes for done after any log."""
+def log_extra(trainer: Any, figures: dict[str, float], control: TrainerControl) -> None:
+    """Log figures in addition to the loss of a step, which the trainer would not log after any other log."""
     loss_is_due = control.should_log
     trainer.log(figures)
     control.should_log = loss_is_due
@@ -179,7 +179,7 @@ def short_name(place: str) -> str:
 def evaluations(
     model: SparseEncoder, settings: EvaluationSettings, locate: Callable[[str], str]
 ) -> Iterator[tuple[str, Evaluation]]:
-    """Evaluate on each dataset; yield the prefix of the names of its measures, and the evaluation."""
+    """Evaluate on each dataset; yield a prefix for the names of its measures, and the evaluation."""
     for place in settings.datasets:
         prefix = f"{short_name(place)} " if len(settings.datasets) > 1 else ""
         further = query_w_auc if settings.wackiness else None
@@ -189,7 +189,7 @@ def evaluations(
 class EvaluateDuringTraining(TrainerCallback):
     """Evaluates on whole datasets every `every` steps, in the first process, and logs the measures.
 
-    With `best` it keeps the best weights in `work`, and evaluates after the last step, too.
+    With `best` it also evaluates after the last step, and keeps the best weights in `work`.
     """
 
     def __init__(self, settings: EvaluationSettings, locate: Callable[[str], str], trainer: object, work: Path) -> None:
@@ -201,14 +201,14 @@ class EvaluateDuringTraining(TrainerCallback):
         if state.global_step % (self._settings.every or state.max_steps) and not last:
             return
         if distributed.is_first():
-            model, found, firsts = kwargs["model"], dict[str, float](), list[float]()
+            model, figures, firsts = kwargs["model"], dict[str, float](), list[float]()
             for prefix, evaluation in evaluations(model, self._settings, self._locate):
-                found |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
+                figures |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
                 firsts.append(next(iter(evaluation.values.values())))
             if self._settings.best:
                 self._keep(model, state.global_step, sum(firsts) / len(firsts))
             model.train()
-            log_beside_loss(self._trainer, found, control)
+            log_extra(self._trainer, figures, control)
         distributed.wait()
 
     def _keep(self, model: nn.Module, step: int, mean: float) -> None:
@@ -228,7 +228,7 @@ class EvaluateDuringTraining(TrainerCallback):
         if self._settings.best:
             model.load_state_dict(load_file(self._weights))
             step, mean = self._best()
-            logger.info("the model is the best one, of step %d: %s %.4f", step, self._settings.measures[0], mean)
+            logger.info("the model is the best, from step %d: %s %.4f", step, self._settings.measures[0], mean)
 
 
 class ObjectiveState(TrainerCallback, ExportableState):
@@ -240,7 +240,7 @@ class ObjectiveState(TrainerCallback, ExportableState):
         self._files = {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> dict[str, object]:
-        buffers = self._objective.regularizers.state_dict()  # momentum and query IDF have files of their own
+        buffers = self._objective.regularizers.state_dict()  # momentum and query IDF have separate files
         return {"args": {}, "attributes": {name: buffer.tolist() for name, buffer in buffers.items()}}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:
@@ -274,9 +274,9 @@ class ValidWeights(TrainerCallback):
 
 
 def set_dropout(model: nn.Module, rate: float | None) -> None:
-    """Set every dropout layer of `model` to `rate`, in place; None leaves its own rates.
+    """Set every dropout layer of `model` to `rate`, in place; None keeps the model's rates.
 
-    At 0, attention takes the fused kernel.
+    At 0, attention uses the fused kernel.
     """
     for module in model.modules():
         if isinstance(module, nn.Dropout) and rate is not None:

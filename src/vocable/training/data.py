@@ -1,9 +1,9 @@
 """Training data: the examples of a run and their teachers' scores.
 
-The examples are one data set per source, drawn in the shares of the recipe: on disk or, where negatives are sampled
-for each pass, numbers of texts that are on disk once (`training.prepared`). With `topical` the examples of a
-batch are similar: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Instead of clusters by k-means, whose
-sizes differ, the examples are halved along their principal direction until each part is one batch.
+Each source is a data set, drawn in its share of the recipe. Its examples are on disk. Where negatives are sampled anew
+in each pass, the examples are numbers of texts, and the texts are on disk once (`training.prepared`). With `topical`
+the examples of a batch are similar: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Clusters of k-means
+differ in size. Instead, the examples are halved along their principal direction until each part is a single batch.
 """
 
 from __future__ import annotations
@@ -53,28 +53,32 @@ def load_examples(
     cache: Path,
     scored: bool = False,
 ) -> tuple[DatasetDict, Dataset]:
-    """Return the examples of a run, one data set per source, and held-out pairs of query and positive.
+    """Return the examples of a run, a data set per source, and held-out pairs of query and positive.
 
-    The negatives of an example are the columns negative_1, negative_2, ...: the first ones or, with random sampling,
-    others in every pass. Crops are others in every pass, too. An example is passed over if the margin, or its ids,
-    leave too few. Examples are held out of every source in proportion; their queries are not learned from.
+    The negatives of an example are the columns negative_1, negative_2, ...: its first negatives or, with random
+    sampling, different negatives in each pass. Crops differ in each pass, too. An example is passed over if the margin,
+    or ids without a text, leave too few negatives. Every source holds out the same share of its examples; their queries
+    are not learned from.
 
     Args:
-        draws: examples that the run sees; a source smaller than its share is repeated, shuffled again.
+        draws: number of examples that the run sees; a source smaller than its share is repeated, shuffled again.
         batch_size: shares are rounded to whole batches, at least one.
         cache: folder of the Arrow files, which are memory-mapped.
         scored: add the column label: the teacher's scores of the positive and of each negative.
     """
-    names = [f"{i}-{Path(one if isinstance(one, str) else one.file).name}" for i, one in enumerate(sources)]
-    by_id = settings.sampling == "random" or any(isinstance(one, str) and is_prepared(one) for one in sources)
+    names = [f"{i}-{Path(file if isinstance(file, str) else file.file).name}" for i, file in enumerate(sources)]
+    by_id = settings.sampling == "random" or any(isinstance(name, str) and is_prepared(name) for name in sources)
     if by_id and any(map(_is_cropped, sources)):
-        raise RecipeError("data.examples: crops cannot be trained on beside a folder of prepared examples")
-    prepared = [open_prepared(one, cache) for one in sources] if by_id else []
-    sampled = [Sampled(one, settings, number, seed, scored) for number, one in enumerate(prepared)]
+        raise RecipeError("data.examples: crops cannot be combined with a folder of prepared examples")
+    prepared = [open_prepared(source, cache) for source in sources] if by_id else []
+    sampled = [Sampled(examples, settings, number, seed, scored) for number, examples in enumerate(prepared)]
     texts = IdTexts(prepared)
-    first = [one.examples(0, texts) for one in sampled] or [_on_disk(one, settings, scored, cache) for one in sources]
+    if by_id:
+        first = [sample.examples(0, texts) for sample in sampled]
+    else:
+        first = [_on_disk(source, settings, scored, cache) for source in sources]
     whole = sum(map(len, first))
-    parts = [_held_out(one, -(-settings.held_out * len(one) // whole), seed) for one in first]
+    parts = [_held_out(examples, -(-settings.held_out * len(examples) // whole), seed) for examples in first]
     sizes = np.array([len(learned) for learned, _ in parts])
     if batch_size > sizes.max() and not settings.topical:
         largest = f"the largest source of data.examples has {sizes.max():,}"
@@ -90,21 +94,24 @@ def load_examples(
             drawn[name] = sampled[number].drawn(rows, len(learned), texts)
         elif _is_cropped(sources[number]):
             turns = [rows[at : at + len(learned)] for at in range(0, count, len(learned))]
-            anew = [_on_disk(sources[number], settings, scored, cache, turn) for turn in range(len(turns))]
-            drawn[name] = joined([one.select(some) for one, some in zip(anew, turns, strict=True)])
+            crops = [_on_disk(sources[number], settings, scored, cache, turn) for turn in range(len(turns))]
+            drawn[name] = joined([turn.select(taken) for turn, taken in zip(crops, turns, strict=True)])
         else:
             drawn[name] = first[number].select(rows)
-    held_out = [one.select(rows) for one, (_, rows) in zip(first, parts, strict=True)]
+    held_out = [examples.select(rows) for examples, (_, rows) in zip(first, parts, strict=True)]
     return DatasetDict(drawn), joined(held_out).select_columns(["query", "positive"])
 
 
 def _is_cropped(source: str | HardNegatives) -> bool:
-    """Return whether the examples of a source are crops, which are drawn anew in each pass."""
+    """Return whether the examples of a source are crops, which are cut again in each pass."""
     return isinstance(source, str) and parse_source(source)[0] == "crops"
 
 
 def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to learn from, and `count` of different queries that are in no other row, at most a tenth."""
+    """Return the rows to learn from, and the held-out rows: at most `count`, with different queries.
+
+    No other row has a held-out query. The rows with these queries are at most a tenth of all rows.
+    """
     queries, held = list(examples["query"]), dict[str, int]()
     times, room = Counter(queries), len(queries) // 10
     for row in np.random.default_rng((seed, len(queries))).permutation(len(queries)).tolist():
@@ -117,9 +124,9 @@ def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int6
 
 
 def _on_disk(source: str | HardNegatives, settings: DataSettings, scored: bool, cache: Path, turn: int = 0) -> Dataset:
-    """Return the examples of a source, with the first negatives, memory-mapped; a second call finds the same files.
+    """Return the examples of a source with their first negatives, memory-mapped; a second call opens the same files.
 
-    `turn` is the pass whose crops they are.
+    Examples that are crops are the crops of pass `turn`.
     """
     options = {
         "source": source if isinstance(source, str) else source.model_dump(),
@@ -174,23 +181,26 @@ def _rows(
 
 
 def _sampled(place: str, sampler: NegativeSampler, turn: int) -> Iterator[Example | None]:
-    """Yield the examples of a source with their sampled negatives; crops are those of the pass `turn`."""
+    """Yield the examples of a source with their sampled negatives; if they are crops, the crops of pass `turn`."""
     for example in crops_of(place, turn) or read_examples(place):
         if len(example.negatives) < sampler.count:
             few = f"an example has {len(example.negatives)} negatives, and data.negatives is {sampler.count}"
             raise DataError(f"{few}: {example.query[:60]!r}", source=place)
         if sampler.margin is not None and not example.scores:
             raise DataError(f"an example has no scores to compare: {example.query[:60]!r}", source=place)
-        own, *others = example.scores or [None] * (1 + len(example.negatives))
-        taken = sampler.sample([list(map(Candidate, example.negatives, others))], own)
+        positive_score, *negative_scores = example.scores or [None] * (1 + len(example.negatives))
+        taken = sampler.sample([list(map(Candidate, example.negatives, negative_scores))], positive_score)
         names = tuple(candidate.name for candidate in taken)
-        yield example._replace(negatives=names, scores=all_scores(own, taken))
+        yield example._replace(negatives=names, scores=all_scores(positive_score, taken))
 
 
 def topical_order(
     embeddings: NDArray[np.floating[Any]], batch_size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return an order of n examples by embeddings [n, d]: similar ones in a batch, batches shuffled, the rest last."""
+    """Return an order of n examples by their embeddings [n, d]: a batch has similar examples, and batches are shuffled.
+
+    The last batch may be smaller.
+    """
     batches: list[NDArray[np.int64]] = []
     parts = [np.arange(len(embeddings))]
     while parts:
@@ -200,7 +210,7 @@ def topical_order(
             continue
         vectors = embeddings[part].astype(np.float32)
         centred = vectors - vectors.mean(axis=0)
-        direction = np.linalg.eigh(centred.T @ centred)[1][:, -1]  # of the largest variance
+        direction = np.linalg.eigh(centred.T @ centred)[1][:, -1]  # the direction with the largest variance
         ranked = part[np.argsort(centred @ direction, kind="stable")]
         half = -(-len(ranked) // (2 * batch_size)) * batch_size  # whole batches
         parts += [ranked[:half], ranked[half:]]
@@ -217,11 +227,11 @@ class InOrder(DefaultBatchSampler):
 
 
 class WithoutRepeats(NoDuplicatesBatchSampler):
-    """Batches without a repeated text, as many as the examples would fill if none shared a text.
+    """Batches without a repeated text; their number is the number that the examples fill if all texts differ.
 
-    The last examples of a pass may share texts and fill no batch. sentence-transformers before 6.2 then ends the run
-    early, and from 6.2 on after two more passes. Here further shuffled passes follow, up to `PASSES` of its own; the
-    batches before them are the same.
+    The last examples of a pass may share texts and thus fill no batch. sentence-transformers before 6.2 then ends the
+    run early; from 6.2 on it makes two more passes. This sampler makes up to `PASSES` shuffled passes. The batches
+    before the further passes are the same as in sentence-transformers.
     """
 
     PASSES = 10
@@ -230,7 +240,7 @@ class WithoutRepeats(NoDuplicatesBatchSampler):
     def __iter__(self) -> Iterator[list[int]]:
         wanted, epoch = len(self), self.epoch
         for number in range(self.PASSES):
-            self.epoch = epoch + number  # the order of a pass is a function of it
+            self.epoch = epoch + number  # it determines the order of a pass
             for batch in super().__iter__():
                 yield batch
                 wanted -= 1
@@ -251,9 +261,9 @@ class TrainingData(NamedTuple):
     lookup: Teacher | None = None
     sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
     held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
-    folder: Path = Path()  # of files that a resumed run uses again
+    folder: Path = Path()  # holds files that a resumed run uses again
     seed: int = 0
-    plan: MiningPlan | None = None  # of mined negatives
+    plan: MiningPlan | None = None  # plan of the mined negatives
 
 
 def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
@@ -274,8 +284,8 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     if settings.needs_rows or recipe.data.topical:
         rows = np.split(np.arange(len(together)), np.flatnonzero(np.diff(sources)) + 1)
         for (name, source), numbers in zip(examples.items(), rows, strict=True):  # labels are rows of all sources
-            own = source.select_columns(texts.column_names)
-            examples[name] = joined([own, Dataset.from_dict({"label": numbers})], axis=1)
+            unlabelled = source.select_columns(texts.column_names)
+            examples[name] = joined([unlabelled, Dataset.from_dict({"label": numbers})], axis=1)
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
     learned_densely: Teacher | None = None
@@ -311,7 +321,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
 
 
 def _plan(recipe: Recipe, examples: DatasetDict, folder: Path) -> MiningPlan | None:
-    """Return the plan of the negatives that are mined in the training, if any are."""
+    """Return the plan of the negatives that the training mines, or None if it mines no negatives."""
     settings, mine = recipe.training, recipe.training.mine
     if mine is None:
         return None

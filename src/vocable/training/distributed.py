@@ -1,6 +1,6 @@
 """Training on several processes: `torchrun --nproc_per_node N -m vocable train ...`, one process per device.
 
-Process 0 alone writes files. In a single process, without `torchrun`, these functions do nothing.
+Only process 0 writes files. In a single process, without `torchrun`, these functions do nothing.
 
 Letters: b texts of this process, p processes.
 """
@@ -26,9 +26,9 @@ T = TypeVar("T")
 USER_ERRORS = (VocableError, OSError)  # reported by the command line in one line
 # The others wait while process 0 transfers a backbone, embeds a corpus or evaluates; if it dies, torchrun ends them.
 WAIT_FOR_FIRST = timedelta(days=30)
-# All processes exchange vectors and gradients in every step: one that does not arrive has stopped.
+# All processes exchange vectors and gradients in every step: a process that does not arrive has stopped.
 WAIT_FOR_STEP = timedelta(minutes=15)
-LOST = ("timed out", "timeout", "connection closed", "connection reset")  # in errors of the backends
+LOST = ("timed out", "timeout", "connection closed", "connection reset")  # words in errors of the backends
 
 _patient: distributed.ProcessGroup | None = None  # all processes, for waiting while process 0 works alone
 
@@ -74,7 +74,7 @@ def together() -> Iterator[None]:
 
 @contextmanager
 def first_alone() -> Iterator[None]:
-    """Run the block in process 0, then in the others, which find its files; its user errors are raised in all."""
+    """Run the block in process 0, then in the others, which find its files; all processes raise its user errors."""
     if not is_first() and (error := from_first(None)) is not None:
         raise error
     try:
@@ -90,8 +90,8 @@ def first_alone() -> Iterator[None]:
 def by_first(make: Callable[[], T]) -> T:
     """Call `make` in process 0 and return its result in all processes; errors as in `first_alone`."""
     with first_alone():
-        made = make() if is_first() else None
-    return cast(T, from_first(made))
+        result = make() if is_first() else None
+    return cast(T, from_first(result))
 
 
 def from_first(value: object) -> Any:
@@ -117,7 +117,7 @@ def common_folder() -> Iterator[Path]:
 
 
 def of_all(mean: Tensor, rows: int) -> Tensor:
-    """Weight a mean over this process's rows so that the mean over the processes is that over all rows."""
+    """Weight a mean over this process's rows so that its mean over the processes is the mean over all rows."""
     if count() == 1:
         return mean
     every = torch.tensor(float(rows), device=mean.device)

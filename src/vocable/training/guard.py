@@ -1,8 +1,8 @@
 """Guard of a retrieval training: stops a collapsed run and names the likely cause and repair.
 
 The rules are in `vocable.adapt.statistics.RULES`; docs/guard.md gives the reason for every figure. If scores are too
-large from the start, each repair is tried on a copy of the model, whose start is measured again. Otherwise the cause
-follows from the statistics of the batches.
+large from the start, each repair is tried on a copy of the model, and the start of the copy is measured. Otherwise the
+cause follows from the statistics of the batches.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 Side = Literal["query", "document"]
 PLURAL: dict[Side, str] = {"query": "queries", "document": "documents"}
 
-FALL = 0.75  # a smaller share of the active terms of the COMPARED_STEPS before is a fall
+FALL = 0.75  # a smaller share of the active terms of the previous COMPARED_STEPS steps is a fall
 COMPARED_STEPS = 20
 PROBE_SIZE = 64  # texts, two batches: the user is waiting
 CHANGE = 10  # factor by which a rate or a weight is lowered or raised
-STOPPED = "stopped.json"  # in the folder of the run
+STOPPED = "stopped.json"  # file in the folder of the run
 
 
 class CollapseKind(StrEnum):
@@ -69,7 +69,7 @@ class Collapse(NamedTuple):
     kind: CollapseKind
     step: int
     batch: BatchStatistics
-    first: BatchStatistics  # of the run
+    first: BatchStatistics  # the first batch of the run
 
 
 class CollapseDetector:
@@ -87,7 +87,7 @@ class CollapseDetector:
         self._first: BatchStatistics | None = None
 
     def state(self) -> dict[str, object]:
-        """Return the state for a checkpoint, as JSON values; none is written while a condition holds."""
+        """Return the state for a checkpoint, as JSON values; no checkpoint is written while a condition holds."""
         return {"first": None if self._first is None else asdict(self._first), "terms": [*map(list, self._terms)]}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class CollapseDetector:
 
     @property
     def suspicious(self) -> bool:
-        """True while a condition holds, even if not yet for long enough."""
+        """True while a condition holds, even if it has not held for long enough yet."""
         return bool(self._running)
 
     def see(self, step: int, batch: BatchStatistics) -> Collapse | None:
@@ -119,7 +119,7 @@ class CollapseDetector:
                 (fmean(side[:COMPARED_STEPS]), fmean(side[COMPARED_STEPS:])) for side in zip(*self._terms, strict=True)
             ]
             limit = RULES["shrinking"].threshold
-            shrinking = any(now < limit and now <= FALL * before for before, now in halves)
+            shrinking = any(now < limit and now <= FALL * earlier for earlier, now in halves)
         conditions = {
             CollapseKind.HOPELESS: RULES["hopeless"].beyond(batch.loss, batch.chance),
             CollapseKind.DENSE_COLLAPSE: unstable and RULES["dense_collapse"].beyond(max(shares)),
@@ -146,7 +146,7 @@ def describe(collapse: Collapse, recipe: Recipe) -> str:
     count = batch.query_terms if side == "query" else batch.document_terms
     if collapse.kind is CollapseKind.SHRINKING:
         return f"{count:.1f} of {batch.terms:,} terms active in a {side}, and falling"
-    loss = f"loss {short(batch.loss)}, that of chance is {short(batch.chance)}"
+    loss = f"loss {short(batch.loss)}, the loss of chance is {short(batch.chance)}"
     return f"{count:,.0f} of {batch.terms:,} terms active in a {side}, {loss}"
 
 
@@ -184,7 +184,7 @@ def _lower_rate(recipe: Recipe) -> str:
 
 
 def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
-    """Return the repairs that make the start stable; all repairs if none is enough alone or none can be tried."""
+    """Return the repairs that make the start stable; all repairs if no repair is enough alone or none can be tried."""
     try:
         tried = list(_tried(recipe, model, texts))
     except (DataError, ModelError):  # too few texts for a probe, or a head that cannot be changed
@@ -200,7 +200,7 @@ def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, 
 
 
 def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield rescaling and calibration with the start after them, the likelier repair first; nothing for a stable start.
+    """Yield rescaling and calibration with the start after each, the likelier repair first; nothing if already stable.
 
     The second value is True if the repair helps: the start is stable, and not because terms are missing.
     """
@@ -234,10 +234,10 @@ def _after(repair: str, start: Start) -> str:
 
 
 def _regularizer(recipe: Recipe, side: Side) -> tuple[str, float]:
-    """Return the key and weight of the regularizer that acts on a side: its own, or the joint one."""
+    """Return the key and weight of the regularizer that acts on a side: its own, or else the joint regularizer."""
     regularizers = recipe.training.regularizers
-    own = regularizers.query if side == "query" else regularizers.document
-    return (side, own.weight) if own.weight else ("joint", regularizers.joint.weight)
+    weight = (regularizers.query if side == "query" else regularizers.document).weight
+    return (side, weight) if weight else ("joint", regularizers.joint.weight)
 
 
 def _side(collapse: Collapse, recipe: Recipe) -> Side:
@@ -271,8 +271,8 @@ def _factor(recipe: Recipe) -> float:
 class Guard(TrainerCallback, ExportableState):
     """Judges every step and, by `training.guard`, stops the trainer or warns once; tries repairs with `texts`.
 
-    Checkpoints keep its state; none is written while a condition holds, so it comes after the callbacks of
-    transformers, which decide about checkpoints. All processes judge the batch of the first one.
+    Checkpoints keep its state. No checkpoint is written while a condition holds, so the guard comes after the callbacks
+    of transformers, which decide about checkpoints. All processes judge the batch of the first process.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Encoding of a batch in parts; on a CPU several parts at once, forward and backward, each in its own thread.
+"""Encode a batch in parts; on a CPU several parts at once, forward and backward, each in its own thread.
 
-Threads that share a matrix product wait for each other, for long if another process occupies a core. Here each thread
-encodes texts of its own.
+Threads that share a matrix product wait for each other, and wait long if another process occupies a core. Here each
+thread encodes different texts.
 
 Letters: b texts, s tokens, v terms.
 """
@@ -24,38 +24,38 @@ from vocable.training import distributed
 T = TypeVar("T")
 Tokens: TypeAlias = dict[str, Any]  # input_ids and attention_mask [b, s] of texts, and other inputs of the model
 
-# Tokens of a part on a CPU, padding included. Larger parts are fewer, and each adds to the gradients of all weights.
+# Tokens of a part on a CPU, including padding. Each part adds to the gradients of all weights, so few parts are better.
 PART_TOKENS = 2048
-MIN_PART_TOKENS = 1024  # smallest part where there is one per thread; smaller batches use no threads
+MIN_PART_TOKENS = 1024  # smallest part where each thread gets a part; smaller batches use no threads
 MEMORY = 2**31  # bytes for gradients; each thread holds a copy
 
 
 def embedded(model: Any, columns: Sequence[Tokens]) -> list[Tensor]:
     """Return the vectors [b, v] of each column of tokens.
 
-    On a CPU padding costs as much as words, so texts of similar length are encoded together. On a GPU, or with several
-    processes, which must call the model equally often, a column is encoded at once.
+    On a CPU padding costs as much as words, so texts of similar length are encoded together. On a GPU a column is
+    encoded at once; with several processes, too, because they must call the model equally often.
     """
     if not in_parts(model):
         return cast(list[Tensor], embed_columns(model, columns))
     masks = [mask for column in columns if isinstance(mask := column.get("attention_mask"), Tensor)]
     tokens = sum(mask.numel() for mask in masks)
     split = [[*by_length(column, part_size(tokens))] for column in columns]
-    parts = [part for some in split for _, part in some]
+    parts = [part for column in split for _, part in column]
 
     def encode(part: Tokens) -> Tensor:
         return cast(Tensor, model(part)["sentence_embedding"])
 
     vectors = iter(call_on_parts(model, encode, parts, tokens))
-    found = []
-    for some in split:
-        rows = torch.cat([rows for rows, _ in some])
-        found.append(torch.cat([next(vectors) for _ in some])[rows.argsort()])
-    return found
+    ordered = []
+    for column_parts in split:
+        rows = torch.cat([rows for rows, _ in column_parts])
+        ordered.append(torch.cat([next(vectors) for _ in column_parts])[rows.argsort()])
+    return ordered
 
 
 def call_on_parts(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T], tokens: int) -> list[Tensor]:
-    """Call `call` on each part of a batch with `tokens` tokens, padding included, in threads where that is faster."""
+    """Call `call` on each part of a batch with `tokens` tokens (including padding), in threads where that is faster."""
     if threads_pay(model, len(parts), tokens):
         return in_threads(model, call, parts)
     return [call(part) for part in parts]
@@ -74,7 +74,7 @@ def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:
 
 
 def part_size(tokens: int) -> int:
-    """Return the tokens of a part, padding included: fewer where each thread gets one."""
+    """Return the tokens of a part, including padding: fewer if a part per thread is large enough."""
     share = tokens // torch.get_num_threads()
     return share if MIN_PART_TOKENS <= share <= PART_TOKENS else PART_TOKENS
 
@@ -101,19 +101,19 @@ def by_length(batch: Tokens, size: int) -> Iterator[tuple[Tensor, Tokens]]:
 def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]) -> list[Tensor]:
     """Call `call` on each part, with the weights of `model` on a CPU; differentiable once.
 
-    Gradients are added in the order of the parts, so that they do not depend on the number of threads, except for
-    weights that a part uses several times under autocast (ALBERT). A model with dropout is called in this thread alone,
-    as all calls draw from one generator.
+    Gradients are added in the order of the parts, so that they do not depend on the number of threads. The exception is
+    a weight that a part uses several times under autocast (ALBERT). A model with dropout is called only in the current
+    thread, because all calls draw from the same generator.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     drops = model.training and any(_rate(module) for module in model.modules())
     if len(parts) < 2 or drops:
         return [call(part) for part in parts]
     with _pool(len(parts)) as pool:
-        made = list(pool.map(partial(_as_here(), call), parts))
-    if not (torch.is_grad_enabled() and any(one.requires_grad for one in made)):
-        return made
-    return list(_Backward.apply(torch.empty(0, requires_grad=True), weights, made))
+        results = list(pool.map(partial(_as_here(), call), parts))
+    if not (torch.is_grad_enabled() and any(result.requires_grad for result in results)):
+        return results
+    return list(_Backward.apply(torch.empty(0, requires_grad=True), weights, results))
 
 
 def _rate(module: nn.Module) -> float:
@@ -124,12 +124,12 @@ def _rate(module: nn.Module) -> float:
 @contextmanager
 def _pool(parts: int) -> Iterator[ThreadPoolExecutor]:
     """Yield a pool with a single-threaded worker per part, up to PyTorch's number of threads."""
-    before = torch.get_num_threads()
-    with ThreadPoolExecutor(min(before, parts), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(min(threads, parts), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         try:
             yield pool
         finally:
-            torch.set_num_threads(before)  # for threads that start later
+            torch.set_num_threads(threads)  # for threads that start later
 
 
 def _as_here() -> Callable[[Callable[[T], Tensor], T], Tensor]:
@@ -145,25 +145,27 @@ def _as_here() -> Callable[[Callable[[T], Tensor], T], Tensor]:
 
 
 class _Backward(torch.autograd.Function):
-    """Passes on the results of threads; its backward pass runs through their graphs in threads as well."""
+    """Returns the results of threads; its backward pass runs through their graphs in threads as well."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, weights: list[nn.Parameter], made: list[Tensor]) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, anchor: Tensor, weights: list[nn.Parameter], results: list[Tensor]) -> tuple[Tensor, ...]:
         # The results are detached; `anchor` makes them differentiable.
-        ctx.weights, ctx.made = weights, made
-        return tuple(one.detach() for one in made)
+        ctx.weights, ctx.results = weights, results
+        return tuple(result.detach() for result in results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        def back(one: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
-            found: tuple[Tensor | None, ...] = torch.autograd.grad(one, ctx.weights, gradient, allow_unused=True)
-            return found
+        def back(result: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
+            of_weights: tuple[Tensor | None, ...] = torch.autograd.grad(
+                result, ctx.weights, gradient, allow_unused=True
+            )
+            return of_weights
 
-        learning = [(one, grad) for one, grad in zip(ctx.made, gradients, strict=True) if one.requires_grad]
+        learning = [(result, grad) for result, grad in zip(ctx.results, gradients, strict=True) if result.requires_grad]
         with _pool(len(learning)) as pool:
-            for found in pool.map(back, *zip(*learning, strict=True)):  # in the order of the parts
-                for weight, grad in zip(ctx.weights, found, strict=True):
+            for of_weights in pool.map(back, *zip(*learning, strict=True)):  # in the order of the parts
+                for weight, grad in zip(ctx.weights, of_weights, strict=True):
                     if grad is not None and weight.grad is None:
                         weight.grad = grad.contiguous()
                     elif grad is not None:

@@ -38,19 +38,19 @@ from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.options import CountOrZero, NegativeOptions, checked
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
 
-CHUNK = 256  # examples processed together; an interruption loses at most one chunk
+CHUNK = 256  # examples processed together; an interruption loses at most a chunk
 LINES, DONE = "lines.jsonl", "progress.json"
 
 
 @dataclass
 class ExampleCounts:
-    """Counts of examples read and written, and of the negatives written, including interrupted runs."""
+    """Counts of examples read and written, and of negatives written, including interrupted runs."""
 
     read: int = 0
     written: int = 0
     negatives: int = 0
     size: int = 0  # bytes of the complete lines
-    checksum: int = 0  # of the examples read
+    checksum: int = 0  # checksum of the examples read
 
     def to_json(self) -> dict[str, int]:
         return {"examples": self.written, "negatives": self.negatives, "left_out": self.read - self.written}
@@ -71,8 +71,8 @@ def rewrite(
 ) -> ExampleCounts:
     """Write changed examples as JSON lines; an interrupted call resumes when repeated.
 
-    `examples` opens the stream. `prepare` takes the work folder, where it may keep files, and returns the function that
-    changes a chunk of examples; it may leave examples out.
+    `examples` opens the stream. `prepare` takes the work folder, where it may keep files. It returns a function that
+    changes a chunk of examples, and that may leave examples out.
     """
     if finished(output, settings):
         with Path(output).open("rb") as file:
@@ -114,7 +114,7 @@ def _checksum(examples: Iterable[Example], start: int) -> int:
 
 @dataclass(frozen=True)
 class NegativeRule:
-    """Rule for the hits of a query that are its negatives: the fields of `NegativeOptions`."""
+    """Rule that chooses negatives among the hits of a query: the fields of `NegativeOptions`."""
 
     negatives: int = 8
     from_rank: int = 1
@@ -129,7 +129,7 @@ class NegativeRule:
             raise ArgumentError(f"{self.negatives} negatives cannot come from ranks {self.from_rank} to {self.to_rank}")
 
     def bound(self, positive: float) -> float:
-        """Return the bound that a negative's score must be below, for the positive's score.
+        """Return the upper bound of a negative's score, exclusive, for a positive's score.
 
         >>> NegativeRule(8, 1, 100, margin=1.0, relative_margin=0.05).bound(40.0)
         38.0
@@ -158,12 +158,12 @@ def mine(
 
     Args:
         model: from `vocable.load`.
-        examples: their source.
+        examples: source of the examples.
         output: output file (written atomically).
         corpus: source of the documents; by default the positives of the examples.
-        index: a folder of `vocable index`, in place of `corpus`.
+        index: a folder of `vocable index`, instead of `corpus`.
         with_scores: write the model's scores of the positive and of each negative, too.
-        skip_bad: bad lines to skip in the examples and the corpus; one more is an error.
+        skip_bad: number of bad lines to skip in the examples and the corpus; another bad line is an error.
         options: rule for negatives, the fields of `vocable.options.NegativeOptions`.
 
     Raises:
@@ -203,7 +203,7 @@ def mine(
 
 
 class Miner:
-    """Gives examples negatives, and drops those with too few; `answers` are hashes of all queries and positives."""
+    """Gives examples negatives, and drops examples with too few; `answers` are hashes of all queries and positives."""
 
     def __init__(
         self, model: SparseEncoder, collection: Collection, rule: NegativeRule, answers: set[int], *, scored: bool
@@ -217,25 +217,26 @@ class Miner:
         ranking = self._collection.searcher.rank(
             self._queries.encode(queries), min(self._rule.to_rank, len(self._collection))
         )
-        own = np.zeros(len(examples), dtype=np.float32)
+        positive_scores = np.zeros(len(examples), dtype=np.float32)
         if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
-            own = self._scorer(queries, [example.positive for example in examples])  # perhaps not in the index
-        numbered = zip(examples, own, range(len(examples)), strict=True)
-        mined = [self._mined(example, float(score), ranking.hits(number)) for example, score, number in numbered]
+            positives = [example.positive for example in examples]  # perhaps not in the index
+            positive_scores = self._scorer(queries, positives)
+        numbered = zip(examples, positive_scores, range(len(examples)), strict=True)
+        mined = [self._with_negatives(row, float(score), ranking.hits(number)) for row, score, number in numbered]
         return [example for example in mined if len(example.negatives) == self._rule.negatives]
 
-    def _mined(self, example: Example, own: float, hits: Sequence[tuple[str, float]]) -> Example:
-        bound, taken = self._rule.bound(own), dict[str, float]()
+    def _with_negatives(self, example: Example, positive_score: float, hits: Sequence[tuple[str, float]]) -> Example:
+        bound, taken = self._rule.bound(positive_score), dict[str, float]()
         candidates = hits[self._rule.from_rank - 1 :]
-        found = self._collection.documents([identifier for identifier, _ in candidates])
-        for document, (_, score) in zip(found, candidates, strict=True):
+        documents = self._collection.documents([identifier for identifier, _ in candidates])
+        for document, (_, score) in zip(documents, candidates, strict=True):
             if len(taken) == self._rule.negatives:
                 break
             if document is None:  # deleted meanwhile
                 continue
             if score < bound and not self._is_answer(example, document):
                 taken.setdefault(document.full, float(score))
-        all_scores = (own, *taken.values()) if self._scored else ()
+        all_scores = (positive_score, *taken.values()) if self._scored else ()
         return Example(example.query, example.positive, tuple(taken), scores=all_scores)
 
     def _is_answer(self, example: Example, document: Document) -> bool:
@@ -264,16 +265,16 @@ def teacher_scores(
     Existing scores are replaced. An interrupted call resumes when repeated.
 
     Args:
-        model: a cross-encoder with one label, whose raw scores are used, or a dense or sparse bi-encoder of
-            sentence-transformers: a loaded one, its folder or Hub id.
-        examples: their source.
+        model: a cross-encoder with a single label, whose raw scores are used, or a dense or sparse bi-encoder of
+            sentence-transformers. It is loaded, a folder or a Hub id.
+        examples: source of the examples.
         output: output file (written atomically).
         kind: kind of the model, if its files do not tell.
-        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
-        skip_bad: bad lines to skip in the examples; one more is an error.
+        device: device of the model, such as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: number of bad lines to skip in the examples; another bad line is an error.
 
     Raises:
-        ArgumentError: the output is something else, or the work in progress is of another model.
+        ArgumentError: the output is something else, or another model began the work in progress.
         DataError: a source cannot be read, or there is no example.
         ModelError: a cross-encoder has several labels, or a score is not finite.
         VectorsError: the work in progress has other examples.

@@ -1,10 +1,11 @@
-"""Negatives mined during a training, from an index of the model that is made anew every some steps (ANCE).
+"""Mine negatives during a training, from an index of the model that is rebuilt every few steps (ANCE).
 
-After Xiong et al. 2021 (arXiv 2007.00808), whose index is made beside the training; here the training waits for it. The
-batches are planned before the first step, so that only the examples up to the next index are mined, and a resumed run
-has the same ones. A batch is read ahead: the negatives that are mined after step n are learned from in step n + 2.
-Documents are drawn at random among the best `depth` of the query that are no answer to it and no positive of the batch;
-where these are too few, among all.
+After Xiong et al. 2021 (arXiv 2007.00808), who build the index during the training; here the training waits for it. The
+batches are planned before the first step. So only the examples up to the next index are mined, and a resumed run mines
+the same examples. A batch is read ahead: negatives that are mined after step n are learned from in step n + 2.
+
+Documents are drawn at random among the `depth` best of the query, except its answers and the positives of the batch. If
+these are too few, documents are drawn among all.
 
 Letters: m rows of the plan, b examples of a batch, n negatives of an example.
 """
@@ -40,7 +41,7 @@ Transform: TypeAlias = Callable[[dict[str, list[Any]]], dict[str, list[Any]]]
 
 
 def batches_without_repeats(texts: Sequence[Sequence[Hashable]], b: int) -> Iterator[list[int]]:
-    """Yield batches of b row numbers in order; a row that shares a text with a batch waits for the next one.
+    """Yield batches of b row numbers in order; a row that shares a text with a batch waits for the next batch.
 
     >>> [*batches_without_repeats([("q", "a"), ("r", "a"), ("s", "b"), ("t", "c")], 2)]
     [[0, 2], [1, 3]]
@@ -63,7 +64,7 @@ def batches_without_repeats(texts: Sequence[Sequence[Hashable]], b: int) -> Iter
 
 
 def planned(sources: Sequence[Dataset], b: int, seed: int) -> Dataset:
-    """Return the examples in the order of their batches, each of one source; batches of all sources are shuffled."""
+    """Return the examples in the order of their batches, which are shuffled; a batch has examples of one source."""
     batches, start = list[NDArray[np.int64]](), 0
     for source in sources:
         texts = [*zip(map(hash, source["query"]), map(hash, source["positive"]), strict=True)]
@@ -76,15 +77,15 @@ def planned(sources: Sequence[Dataset], b: int, seed: int) -> Dataset:
 
 
 class MiningSteps(NamedTuple):
-    """The steps after which negatives are mined, the rows that learn from them, and the folder where they are."""
+    """The schedule of the mining: the steps after which it runs, its rows, and its folder."""
 
     folder: Path
-    rows: int  # of a step
-    every: int
+    rows: int  # rows that a step learns from
+    every: int  # steps from one mining to the next
     n: int
 
-    def before(self, row: int) -> int:
-        """Return the step after which the negatives of a row are mined."""
+    def step_of(self, row: int) -> int:
+        """Return the step that the negatives of a row are mined after."""
         return max(0, row // self.rows - 1) // self.every * self.every
 
     def first_row(self, step: int) -> int:
@@ -132,14 +133,17 @@ class MiningPlan(NamedTuple):
 
     def _examples(self, step: int) -> Iterator[Example]:
         """Yield the examples to mine for after a step; their negatives are the other positives of the batch."""
-        first, last = (self.steps.first_row(one) for one in (step, step + self.steps.every))
+        first, last = self.steps.first_row(step), self.steps.first_row(step + self.steps.every)
         for start in range(first, min(last, len(self.pairs)), self.b):
-            some = self.pairs[start : start + self.b]
-            for query, positive in zip(some["query"], some["positive"], strict=True):
-                yield Example(query, positive, tuple(one for one in some["positive"] if one != positive))
+            batch = self.pairs[start : start + self.b]
+            for query, positive in zip(batch["query"], batch["positive"], strict=True):
+                yield Example(query, positive, tuple(text for text in batch["positive"] if text != positive))
 
     def _miner(self, model: SparseEncoder, step: int, work: Path) -> Miner:
-        texts = self.pairs["positive"] if self.corpus is None else (one.full for one in read_corpus(self.corpus))
+        if self.corpus is None:
+            texts = self.pairs["positive"]
+        else:
+            texts = (document.full for document in read_corpus(self.corpus))
         documents = (Document(str(number), text) for number, text in enumerate(filter(IdSet().add, texts)))
         collection = build(model, documents, f"exact:{work / 'index'}", name="", source=self.corpus or "positives")
         answers = {answer(*pair) for pair in zip(self.pairs["query"], self.pairs["positive"], strict=True)}
@@ -161,14 +165,15 @@ class _DrawingMiner(Miner):
         super().__init__(model, collection, rule, answers, scored=False)
         self._key, self._size = key, len(collection)
 
-    def _mined(self, example: Example, own: float, hits: Sequence[tuple[str, float]]) -> Example:
+    def _with_negatives(self, example: Example, positive_score: float, hits: Sequence[tuple[str, float]]) -> Example:
         digest = blake2b(f"{example.query}\n{example.positive}".encode(), digest_size=8).digest()
         rng = np.random.default_rng((*self._key, int.from_bytes(digest)))
-        found, n = sorted(hits), self._rule.negatives  # by id: of scores nearly alike, rounding decides the order
-        drawn = [found[place] for place in rng.permutation(len(found))]
+        by_id, n = sorted(hits), self._rule.negatives  # by score, rounding could decide the order of similar documents
+        drawn = [by_id[position] for position in rng.permutation(len(by_id))]
         anywhere = [(str(number), 0.0) for number in rng.permutation(self._size)[: 4 * self._rule.to_rank]]
-        for some in (drawn[: 4 * n], drawn, drawn + anywhere):  # the texts of few are read where these are enough
-            mined = super()._mined(example, own, some)
+        # The texts of all candidates are read, so a short list is tried first.
+        for candidates in (drawn[: 4 * n], drawn, drawn + anywhere):
+            mined = super()._with_negatives(example, positive_score, candidates)
             if len(mined.negatives) == n:
                 return mined
         what = f"{self._size:,} documents have no {n} negatives for {example.query[:60]!r}: add documents"
@@ -179,7 +184,7 @@ class _DrawingMiner(Miner):
 
 
 class MinedTexts:
-    """A transform of a data set: numbers of rows become the texts of their negatives."""
+    """A transform of a data set: replaces numbers of rows with the texts of their negatives."""
 
     def __init__(self, steps: MiningSteps, inner: Transform | None) -> None:
         self._steps, self._inner = steps, inner
@@ -187,29 +192,29 @@ class MinedTexts:
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         others = {name: values for name, values in batch.items() if not name.startswith(COLUMN)}
-        found = self._inner(others) if self._inner is not None and others else others
+        columns = self._inner(others) if self._inner is not None and others else others
         mined = {name: int(name.removeprefix(COLUMN)) - 1 for name in batch if name not in others}
-        return found | {name: [self._text(row, number) for row in batch[name]] for name, number in mined.items()}
+        return columns | {name: [self._text(row, number) for row in batch[name]] for name, number in mined.items()}
 
     def _text(self, row: int, number: int) -> str:
-        step = self._steps.before(row)
+        step = self._steps.step_of(row)
         if self._opened is None or self._opened[0] != step:
             self._opened = step, PreparedExamples(self._steps.place(step), verify=False)
-        one = self._opened[1]
-        return one.text(int(one.candidates[(row - self._steps.first_row(step)) * self._steps.n + number]))
+        examples = self._opened[1]
+        return examples.text(int(examples.candidates[(row - self._steps.first_row(step)) * self._steps.n + number]))
 
     def __deepcopy__(self, memo: object) -> MinedTexts:
         return self
 
 
 class MineDuringTraining(TrainerCallback):
-    """Mines after every `every` steps, in the first process, once a checkpoint has the weights; the last callback."""
+    """Mines every `every` steps in the first process, after a checkpoint has the weights; must be the last callback."""
 
     def __init__(self, plan: MiningPlan) -> None:
         self._plan = plan
 
     def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: Any) -> None:
-        self._mine(state, kwargs["model"])  # of a run that was interrupted while it mined
+        self._mine(state, kwargs["model"])  # an earlier call may have been interrupted while it mined
 
     def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         control.should_save = control.should_save or self._is_due(state)

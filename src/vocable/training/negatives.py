@@ -1,4 +1,4 @@
-"""Hard negatives: ids by system, as in the msmarco-hard-negatives data set, and the sampling of some of them."""
+"""Hard negatives: read their ids by system, as in the msmarco-hard-negatives data set, and sample among them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NegativeSampler:
     """Samples up to `count` negatives of an example, evenly from the systems that retrieved them.
 
     A negative that scores above the positive's score minus `margin` is left out and counted in `dropped`. Systems and
-    negatives come in the given order; `training.prepared` samples them at random.
+    negatives are taken in the given order; `training.prepared` shuffles them first.
     """
 
     def __init__(self, count: int, margin: float | None = None) -> None:
@@ -72,10 +72,10 @@ class NegativeSampler:
 
 
 def read_hard_negatives(source: HardNegatives, sampler: NegativeSampler, cache: Path) -> Iterator[Example | None]:
-    """Yield one example for each query and positive of `source`, with sampled negatives.
+    """Yield an example for each query and positive of `source`, with sampled negatives.
 
-    It yields None if the query or positive lacks its text, or its score where the source has scores. A positive of the
-    query is never its negative. The folder `cache` keeps the texts and scores by id.
+    None stands for an example whose query or positive has no text, or whose positive has no score although the source
+    has scores. A positive of the query is never its negative. The folder `cache` keeps the texts and scores by id.
     """
     corpus = _store(cache, "corpus", source.corpus, documents_of)
     queries = _store(cache, "queries", source.queries, read_queries)
@@ -83,14 +83,14 @@ def read_hard_negatives(source: HardNegatives, sampler: NegativeSampler, cache: 
     name = Path(source.file).name.partition(".")[0]
     for mined in mined_answers(source, scores):
         query = queries.get(mined.query)
-        for positive, own in mined.positives:
+        for positive, positive_score in mined.positives:
             text = corpus.get(positive)
-            if query is None or text is None or (scores is not None and own is None):
+            if query is None or text is None or (scores is not None and positive_score is None):
                 yield None
                 continue
-            taken = sampler.sample(mined.systems, own, lambda identifier: corpus.get(identifier) is not None)
+            taken = sampler.sample(mined.systems, positive_score, lambda identifier: corpus.get(identifier) is not None)
             texts = tuple(corpus.get(candidate.name) or "" for candidate in taken)
-            yield Example(query, text, texts, name, all_scores(own, taken))
+            yield Example(query, text, texts, name, all_scores(positive_score, taken))
 
 
 class MinedAnswers(NamedTuple):
@@ -102,9 +102,10 @@ class MinedAnswers(NamedTuple):
 
 
 def mined_answers(source: HardNegatives, scores: ScoresOf | None) -> Iterator[MinedAnswers]:
-    """Yield the answers to each query of `source`, without negatives that are positives; with `scores`, those scored.
+    """Yield the answers to each query of `source`, without negatives that are positives.
 
-    Raises `DataError` at the end if no query has negatives of one of `source.systems`.
+    With `scores`, negatives without a score are left out. Raises `DataError` at the end if no query has negatives of
+    one of `source.systems`.
     """
     unseen = set(source.systems or ())
     for mined in read_mined_negatives(source.file):
@@ -112,20 +113,22 @@ def mined_answers(source: HardNegatives, scores: ScoresOf | None) -> Iterator[Mi
         scored = None if scores is None else scores(mined.query_id)
         systems = [
             [
-                Candidate(one, None if scored is None else scored[one])
-                for one in mined.systems.get(system, ())
-                if one not in mined.positives and (scored is None or one in scored)
+                Candidate(document, None if scored is None else scored[document])
+                for document in mined.systems.get(system, ())
+                if document not in mined.positives and (scored is None or document in scored)
             ]
             for system in source.systems or mined.systems
         ]
-        positives = [Candidate(one, None if scored is None else scored.get(one)) for one in mined.positives]
+        positives = [
+            Candidate(document, None if scored is None else scored.get(document)) for document in mined.positives
+        ]
         yield MinedAnswers(mined.query_id, positives, systems)
     if unseen:
         raise DataError(f"no query has negatives of {', '.join(sorted(unseen))}", source=source.file)
 
 
 def stored_scores(place: str, cache: Path) -> ScoresOf:
-    """Return the scores of a source by query, which are kept in the folder `cache`."""
+    """Return the scores of a source by query; the folder `cache` keeps them."""
     store = _store(cache, "scores", place, _scores)
     return lambda query: json.loads(store.get(query) or "{}")
 
@@ -135,7 +138,7 @@ def all_scores(positive: float | None, negatives: Iterable[Candidate]) -> tuple[
 
 
 def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tuple[str, str]]]) -> TextStore:
-    """Return the texts of a source by id; examples of several sources may share it."""
+    """Return the texts of a source by id; several sources of examples may share the source of texts."""
     digest = blake2b(place.encode(), digest_size=4).hexdigest()
     return text_store(cache / f"{kind}-{digest}", lambda: track(read(place), kind))
 

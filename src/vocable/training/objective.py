@@ -1,7 +1,7 @@
 """The objective of a training: losses and regularizers of a recipe on the vectors of all devices, and their monitor.
 
-Letters: b queries of a batch, n documents (the first b are the positives), m examples, v terms. A column is one of the
-examples': queries, positives, first negatives and so on. The documents of a batch come column by column.
+Letters: b queries of a batch, n documents (the first b are the positives), m examples, v terms. A column of the
+examples has their queries, positives, first negatives and so on. The documents of a batch come column by column.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from vocable.training.teachers import Teacher
 from vocable.training.term_statistics import WeightedRegularizers, term_statistics
 
 LOSSES = "base_loss"
-DECAY = 0.97  # of the counts of a source with each of its batches: a memory of about 33 batches
+DECAY = 0.97  # factor of a source's counts at each of its batches: a memory of about 33 batches
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchStatistics(BatchLoss):
-    """Statistics of one batch."""
+    """Statistics of a batch."""
 
-    query_terms: float  # active terms of a query, mean
+    query_terms: float  # mean number of active terms of a query
     document_terms: float
     empty_queries: float  # share of the queries without an active term
     empty_documents: float
-    score: float  # mean over queries, with their own documents
+    score: float  # mean score of a query with its own document
     terms: int  # v
     finite: bool  # these statistics and the losses are finite
 
@@ -72,7 +72,7 @@ class BatchStatistics(BatchLoss):
 
 
 class Monitor:
-    """Statistics of the newest batch, and means since the last log; its InfoNCE is computed as `monitored_loss`."""
+    """Statistics of the newest batch, and means since the last log; its InfoNCE has the settings `monitored_loss`."""
 
     def __init__(self, monitored_loss: InfoNCE = InfoNCE()) -> None:  # noqa: B008  (it is frozen)
         self._monitored_loss = monitored_loss
@@ -94,12 +94,12 @@ class Monitor:
             "empty_documents": (document_counts == 0).float().mean(),
             "loss": info_nce(queries, documents, temperature=temperature, cosine=cosine),
         }
-        # Stacked, to synchronize with an accelerator once.
+        # Stacked, to synchronize with an accelerator only once.
         values = torch.stack([figure.float() for figure in (*statistics.values(), *losses.values())]).tolist()
-        found, trained = dict(zip(statistics, values, strict=False)), values[len(statistics) :]
-        finite = all(map(math.isfinite, values))
-        self.newest = BatchStatistics(**found, chance=math.log(len(documents)), terms=queries.shape[1], finite=finite)
-        figures = {name: found[name] for name in ("query_terms", "document_terms", "score")}
+        measured, trained = dict(zip(statistics, values, strict=False)), values[len(statistics) :]
+        chance, finite = math.log(len(documents)), all(map(math.isfinite, values))
+        self.newest = BatchStatistics(**measured, chance=chance, terms=queries.shape[1], finite=finite)
+        figures = {name: measured[name] for name in ("query_terms", "document_terms", "score")}
         if len(losses) > 1:
             figures |= dict(zip(losses, trained, strict=True))
         self._sums = {name: self._sums.get(name, 0.0) + value for name, value in figures.items()}
@@ -107,20 +107,20 @@ class Monitor:
         self._weights = weights or {}
 
     def figures(self) -> dict[str, float]:
-        """Return means since the last call, of several losses also each loss, and the newest regularizer weights."""
-        found = {name: total / self._batches for name, total in self._sums.items()} | self._weights
+        """Return the means since the last call, with each of several losses, and the newest weights of regularizers."""
+        means = {name: total / self._batches for name, total in self._sums.items()} | self._weights
         self._sums, self._batches, self._weights = {}, 0, {}
-        return found
+        return means
 
 
 class QueryIdf(nn.Module):
-    """The IDF of terms to a power, by which a search multiplies the weights of queries.
+    """The IDF of terms, to a power: the factors that a search applies to the weights of queries.
 
-    Each source of the examples is a collection: its documents in the training so far. Older ones count less and less,
-    since the model that encoded them has changed.
+    Each source of the examples is a collection, with its documents in the training so far. Older documents count less
+    and less, because the model that encoded them has changed.
     """
 
-    active: Tensor  # [sources, v], documents in which a term was active
+    active: Tensor  # [sources, v], number of documents with an active term
     documents: Tensor  # [sources]
 
     def __init__(self, power: float, sources: NDArray[np.int64], v: int) -> None:
@@ -132,9 +132,9 @@ class QueryIdf(nn.Module):
 
     @torch.no_grad()
     def forward(self, queries: Tensor, documents: Tensor, labels: Tensor, *, learn: bool) -> Tensor:
-        """Return the factors [v] for queries [b, v], of mean 1 over their weights; labels [b] are of one source.
+        """Return the factors [v] for queries [b, v], with a mean of 1 over their weights.
 
-        Documents [n, v] that the model is to `learn` from are counted first.
+        All labels [b] belong to the same source. Documents [n, v] that the model is to `learn` from are counted first.
         """
         source = int(self._sources[int(labels[0])])
         if learn:
@@ -148,16 +148,16 @@ class QueryIdf(nn.Module):
 class QueuedDocuments(NamedTuple):
     """Documents of the queue, or about to enter it."""
 
-    texts: Tensor  # [n] fingerprints of their tokens
+    texts: Tensor  # [n] fingerprints of the documents' tokens
     vectors: Packed  # n rows
 
 
 class Momentum(CachedLossMixin):
     """A queue of documents from earlier batches, encoded by a momentum copy of the document encoder (MoCo).
 
-    The copy reads `micro_batch` texts at a time. After arXiv 1911.05722 and Kim et al. 2026, J.4; our interpretation of
-    what they leave open: the queue adds to the negatives of the batch; all documents of a batch, including negatives,
-    enter it; a query's own positive in the queue is not a negative.
+    The copy reads `micro_batch` texts at a time. After arXiv 1911.05722 and Kim et al. 2026, J.4. They leave three
+    things open. Here the queue adds to the negatives of the batch; all documents of a batch, including negatives, enter
+    it; and a query's own positive in the queue is not a negative.
     """
 
     def __init__(self, model: SparseEncoder, settings: QueueSettings, micro_batch: int) -> None:
@@ -170,7 +170,7 @@ class Momentum(CachedLossMixin):
         self._queue = QueuedDocuments(weight.new_empty(0, dtype=torch.int64), vectors)
 
     def read(self, columns: Sequence[Tokens]) -> QueuedDocuments:
-        """Encode the documents of a batch on all processes, given this one's tokens by column."""
+        """Encode the documents of a batch on all processes, given the tokens of this process by column."""
         texts, vectors = [], []
         for column in columns:
             parts = [part for part, _ in self.embed_minibatch_iter(column, with_grad=False, copy_random_state=False)]
@@ -191,8 +191,8 @@ class Momentum(CachedLossMixin):
     @torch.no_grad()
     def follow(self) -> None:
         """Move the copy's weights by a share of 1 - momentum towards the encoder's."""
-        for own, followed in zip(self.model.parameters(), self._followed.parameters(), strict=True):
-            own.lerp_(followed, 1 - self._settings.momentum)
+        for copied, followed in zip(self.model.parameters(), self._followed.parameters(), strict=True):
+            copied.lerp_(followed, 1 - self._settings.momentum)
 
     def state_dict(self) -> dict[str, Tensor]:
         queue = {"texts": self._queue.texts, **self._queue.vectors._asdict()}
@@ -217,7 +217,7 @@ def fingerprints(column: Tokens) -> Tensor:
 class WeightedLosses(NamedTuple):
     """The losses of a recipe on the vectors of a batch, times their weights.
 
-    With `max_terms` they are computed on the heaviest terms; with its `full`, also on all terms, and added (arXiv
+    With `max_terms` they are computed on the heaviest terms; with its `full`, the losses on all terms are added (arXiv
     2112.09628). The teachers give the scores and vectors that losses need.
     """
 
@@ -236,8 +236,8 @@ class WeightedLosses(NamedTuple):
     ) -> dict[str, Tensor]:
         """Return each loss of queries [b, v] and documents [n, v], times its weight, by its name.
 
-        The labels [b] are the examples' rows in the teachers' data. The queue has further negatives of the in-batch
-        loss, never masked. Query weights are multiplied by the factors [v].
+        The labels [b] are the examples' rows in the teachers' data. The queue has further negatives for the in-batch
+        loss; they are never reduced to their heaviest terms. Query weights are multiplied by the factors [v].
         """
         needed = {loss.needs for loss in self.losses}
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
@@ -247,13 +247,13 @@ class WeightedLosses(NamedTuple):
         )
         views = [(queries, documents)]
         if (k := self.max_terms) is not None:
-            masked = (
+            heaviest = (
                 queries if k.query is None else top_k_mask(queries, k.query),
                 documents if k.document is None else top_k_mask(documents, k.document),
             )
-            views = [masked, *views] if k.full else [masked]
+            views = [heaviest, *views] if k.full else [heaviest]
         if factors is not None:
-            views = [(one * factors, others) for one, others in views]
+            views = [(viewed * factors, others) for viewed, others in views]
         batches = [Batch(*view, scores, vectors, queue) for view in views]
         return {
             loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum() for loss in self.losses
@@ -265,7 +265,7 @@ class Objective(nn.Module):
 
     def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData) -> None:
         super().__init__()
-        self.model: Any = model  # the trainer replaces it, under this name, by the wrapped model
+        self.model: Any = model  # the trainer assigns the wrapped model to this name
         statistics = term_statistics(settings.regularizers, model, data.examples, data.folder, data.seed)
         self.regularizers = WeightedRegularizers(settings.regularizers, settings.steps, statistics)
         self.query_idf = None
@@ -284,7 +284,7 @@ class Objective(nn.Module):
         self._settings = settings
 
     def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the parts of the loss, which the trainer adds up, of tokens by column and the examples' rows [b]."""
+        """Return the parts of the loss, which the trainer adds up, for tokens by column and the examples' rows [b]."""
         columns = list(sentence_features)
         with self._queued(columns):
             return self.parts(embedded(self.model, columns), labels)
@@ -303,7 +303,7 @@ class Objective(nn.Module):
             self.momentum.push(newest)
 
     def parts(self, columns: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
-        """Return losses and regularizers of the vectors of all processes, given this one's, [b, v] a column."""
+        """Return losses and regularizers of the vectors of all processes, given the columns [b, v] of this process."""
         queries, *others = [gathered(column) for column in columns]
         documents, dense = torch.cat(others), None
         if self._settings.dense is not None:  # the vectors are [b, v + d]
@@ -322,7 +322,7 @@ class Objective(nn.Module):
         return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}
 
     def _dense_loss(self, queries: Tensor, documents: Tensor, rows: Tensor | None) -> Tensor:
-        """Return the loss of dense vectors [b, d] and [n, d] of the examples in these rows [b]."""
+        """Return the loss of the dense vectors [b, d] and [n, d] of the examples in these rows [b]."""
         assert self._dense_teacher is not None
         assert self._settings.dense is not None
         assert rows is not None
@@ -330,7 +330,7 @@ class Objective(nn.Module):
         return dense_loss(queries, documents, taught[:b], taught[b:], self._settings.dense)
 
     def _lookup_loss(self, documents: Tensor, rows: Tensor | None) -> Tensor:
-        """Return the sum of the losses of the looked-up queries of these rows [b] with documents [n, v]."""
+        """Return the sum of the losses of looked-up queries, of the examples `rows` [b], with documents [n, v]."""
         assert self._lookup is not None
         assert rows is not None
         queries, factors = self._lookup(rows.cpu().numpy()).to(documents), None
@@ -346,7 +346,7 @@ class Objective(nn.Module):
 class CachedObjective(CachedLossMixin, Objective):
     """The objective with gradient caching (arXiv 2101.06983): only `micro_batch` texts at a time need memory."""
 
-    forward_cached: Any  # of the mixin
+    forward_cached: Any  # defined by the mixin
 
     def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData) -> None:
         super().__init__(model, settings, data)
@@ -354,7 +354,7 @@ class CachedObjective(CachedLossMixin, Objective):
         self._parts: dict[str, Tensor] = {}
 
     def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the parts of the loss; the first alone carries the gradient."""
+        """Return the parts of the loss; only the first part carries the gradient."""
         columns = list(sentence_features)
         with self._queued(columns):
             total = self.forward_cached(columns, labels)
@@ -364,7 +364,7 @@ class CachedObjective(CachedLossMixin, Objective):
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
-        """Return the whole loss of the vectors, a list of micro batches per column."""
+        """Return the whole loss of the vectors; each column is a list of micro batches."""
         parts = self.parts([torch.cat(column) for column in reps], labels)
         self._parts = {name: value.detach() for name, value in parts.items()}
         total = torch.stack(list(parts.values())).sum()

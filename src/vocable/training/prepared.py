@@ -1,7 +1,7 @@
-"""Examples whose negatives are sampled anew for each pass: read once, kept as numbers, shared by runs.
+"""Examples whose negatives are sampled again for each pass: read once, kept as numbers, shared by runs.
 
-A folder has each text once, and of each query the candidates of each system, as numbers of texts. A pass is sampled
-from these in compiled code, and a data set has numbers, too, which become texts when a batch is read.
+A folder has each text once. It has the candidates of each query by system, as numbers of texts. Compiled code samples a
+pass from these numbers. A data set has numbers, too, which become texts when a batch is read.
 
 Letters: t texts, m examples, g queries with their candidates, l lists of candidates, c candidates, n negatives.
 """
@@ -36,15 +36,15 @@ from vocable.training.recipe import DataSettings, HardNegatives
 logger = logging.getLogger(__name__)
 KIND = "examples"
 ON_DISK = None, "beir", "file"  # schemes of sources that are files or folders
-SOURCE_BITS = 40  # of a text's number in a data set; those above are the number of its source
+SOURCE_BITS = 40  # low bits of a number in a data set, which number the text; the high bits number its source
 
 
 class PreparedExamples:
     """Examples in a folder, memory-mapped.
 
     `query`, `positive` int32 [m] are texts, `own` float32 [m] the positives' scores, `group` int32 [m] the queries.
-    `systems` int64 [g + 1] are the first lists of each query, `lists` int64 [l + 1] the first candidates of each list,
-    `candidates` int32 [c] texts with their `scores` float32 [c]. A score is NaN where none is known.
+    `systems` int64 [g + 1] has the first list of each query, `lists` int64 [l + 1] the first candidate of each list,
+    `candidates` int32 [c] texts with their `scores` float32 [c]. An unknown score is NaN.
     """
 
     def __init__(self, folder: Path, verify: bool = True) -> None:
@@ -61,7 +61,7 @@ class PreparedExamples:
         return self._bytes[self._offsets[number] : self._offsets[number + 1]].tobytes().decode()
 
     def queries(self) -> Iterator[str]:
-        """Yield the texts of the queries, in order, each once."""
+        """Yield the texts of the different queries, in order."""
         return (self.text(row) for row in self.query[np.unique(self.group, return_index=True)[1]].tolist())
 
     def __reduce__(self) -> tuple[type[Self], tuple[Path, bool]]:
@@ -74,7 +74,7 @@ def is_prepared(source: str | Path) -> bool:
 
 
 def open_prepared(source: str | HardNegatives, cache: Path) -> PreparedExamples:
-    """Return the examples of a source: of a folder of prepared ones, or prepared in the folder `cache`."""
+    """Return the examples of a source: a folder of prepared examples, or a source that `cache` keeps prepared."""
     if isinstance(source, str) and is_prepared(source):
         return PreparedExamples(Path(source))
     return prepare(source, cache / "prepared")
@@ -96,16 +96,16 @@ def _places(source: str | HardNegatives) -> list[str]:
 
 
 def prepare(source: str | HardNegatives, folder: Path, scores: ScoresOf | None = None) -> PreparedExamples:
-    """Read a source once, and keep its examples below `folder`; a repeated call opens them, though a file be gone.
+    """Read a source once, and keep its examples below `folder`; a repeated call opens them, even if a file is gone.
 
-    `scores` are those of the ids in place of `source.scores`, which then names a file of their content alone.
+    `scores` replace the scores of `source.scores`, whose file then only tells whether the scores have changed.
 
     Raises:
         ArgumentError: the source has changed since.
-        DataError: it cannot be read, or has no example.
+        DataError: the source cannot be read, or has no example.
     """
     output, named = prepared_folder(source, folder), _places(source)
-    gone = any(parse_source(one)[0] in ON_DISK and not Path(parse_source(one)[1]).exists() for one in named)
+    gone = any(parse_source(name)[0] in ON_DISK and not Path(parse_source(name)[1]).exists() for name in named)
     if gone and output.exists():
         return PreparedExamples(output)
     settings = {"source": _key(source), "inputs": fingerprint(*named)}
@@ -116,16 +116,15 @@ def prepare(source: str | HardNegatives, folder: Path, scores: ScoresOf | None =
                 making.read_texts(source)
             else:
                 making.read_ids(source, work, scores)
-            made = work / "made"
-            save_arrays(
-                made, KIND, making.arrays(), {"source": making.place, "ids": making.ids, "left_out": making.left}
-            )
-            finish(work, output, made)
+            header: dict[str, object] = {"source": making.place, "ids": making.ids, "left_out": making.left}
+            examples = work / "made"
+            save_arrays(examples, KIND, making.arrays(), header)
+            finish(work, output, examples)
     return PreparedExamples(output)
 
 
 class _Preparation:
-    """The arrays while a source is read; the texts go to a file at once."""
+    """Collects the arrays while a source is read; the texts go to a file at once."""
 
     def __init__(self, work: Path) -> None:
         self._path = work / "texts.raw"
@@ -139,19 +138,19 @@ class _Preparation:
         self._file.close()
 
     def read_texts(self, source: str) -> None:
-        """Read examples of texts, each of which is kept once: by its hash, as in `vocable.data.docstore.IdSet`."""
-        self.place, known = source, dict[int, int]()
+        """Read examples of texts. Each text is kept once, by its hash, as in `vocable.data.docstore.IdSet`."""
+        self.place, numbers = source, dict[int, int]()
 
-        def number(text: str) -> int:
-            found = known.get(key := hash(text))
-            if found is None:
-                found = known[key] = self._text(text)
-            return found
+        def number_of(text: str) -> int:
+            number = numbers.get(key := hash(text))
+            if number is None:
+                number = numbers[key] = self._text(text)
+            return number
 
         for example in track(read_examples(source), "examples"):
-            own, *others = example.scores or [np.nan] * (1 + len(example.negatives))
-            self._candidates([(number(text), score) for text, score in zip(example.negatives, others, strict=True)])
-            self._example(number(example.query), number(example.positive), own)
+            positive_score, *scores = example.scores or [np.nan] * (1 + len(example.negatives))
+            self._candidates([(number_of(text), score) for text, score in zip(example.negatives, scores, strict=True)])
+            self._example(number_of(example.query), number_of(example.positive), positive_score)
 
     def read_ids(self, source: HardNegatives, cache: Path, scores: ScoresOf | None) -> None:
         """Read ids, and the texts that they name."""
@@ -161,32 +160,35 @@ class _Preparation:
         rows = {name: self._text(text) for name, text in track(documents_of(source.corpus), "corpus")}
         queries = {query.id: query.text for query in read_queries(source.queries)}
         for mined in track(mined_answers(source, scores), "hard negatives"):
-            known = [
+            positives = [
                 (row, np.nan if score is None else score)
                 for name, score in mined.positives
                 if (row := rows.get(name)) is not None and (scores is None or score is not None)
             ]
             text = queries.get(mined.query)
-            self.left += len(mined.positives) - (0 if text is None else len(known))
-            if text is None or not known:
+            self.left += len(mined.positives) - (0 if text is None else len(positives))
+            if text is None or not positives:
                 continue
-            lists = [[(rows[one.name], one.score) for one in some if one.name in rows] for some in mined.systems]
-            self._candidates(*([(row, np.nan if score is None else score) for row, score in some] for some in lists))
+            lists = [
+                [(rows[name], np.nan if score is None else score) for name, score in candidates if name in rows]
+                for candidates in mined.systems
+            ]
+            self._candidates(*lists)
             query = self._text(text)
-            for positive, own in known:
-                self._example(query, positive, own)
+            for positive, score in positives:
+                self._example(query, positive, score)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of all that was read."""
+        """Return the arrays of everything that was read."""
         if not self._numbers["query"]:
             raise DataError("no example", source=self.place)
         self._file.close()
         size = self._path.stat().st_size
         texts = np.memmap(self._path, np.uint8, "r") if size else np.empty(0, np.uint8)
         offsets = {"text_offsets": self._offsets, "systems": self._systems, "lists": self._lists}
-        found = {"text_bytes": texts} | {name: np.frombuffer(values, np.int64) for name, values in offsets.items()}
-        found |= {name: _buffer(values, np.int32) for name, values in self._numbers.items()}
-        return found | {name: _buffer(values, np.float32) for name, values in self._scores.items()}
+        arrays = {"text_bytes": texts} | {name: np.frombuffer(values, np.int64) for name, values in offsets.items()}
+        arrays |= {name: _buffer(values, np.int32) for name, values in self._numbers.items()}
+        return arrays | {name: _buffer(values, np.float32) for name, values in self._scores.items()}
 
     def _text(self, text: str) -> int:
         content = text.encode()
@@ -196,17 +198,17 @@ class _Preparation:
 
     def _candidates(self, *lists: Sequence[tuple[int, float]]) -> None:
         """Add the candidates of a query, by system."""
-        for some in lists:
-            self._numbers["candidates"].extend(row for row, _ in some)
-            self._scores["scores"].extend(score for _, score in some)
+        for candidates in lists:
+            self._numbers["candidates"].extend(row for row, _ in candidates)
+            self._scores["scores"].extend(score for _, score in candidates)
             self._lists.append(len(self._numbers["candidates"]))
         self._systems.append(len(self._lists) - 1)
 
-    def _example(self, query: int, positive: int, own: float) -> None:
+    def _example(self, query: int, positive: int, score: float) -> None:
         """Add an example of the last query."""
         for name, value in (("query", query), ("positive", positive), ("group", len(self._systems) - 2)):
             self._numbers[name].append(value)
-        self._scores["own"].append(own)
+        self._scores["own"].append(score)
 
 
 def _buffer(values: array[Any], kind: type[np.generic]) -> np.ndarray:
@@ -214,7 +216,7 @@ def _buffer(values: array[Any], kind: type[np.generic]) -> np.ndarray:
 
 
 class Negatives(NamedTuple):
-    """Sampled negatives of m examples: texts int32 [m, n], their scores float32 [m, n], and how many each has [m]."""
+    """Sampled negatives of m examples: texts int32 [m, n], scores float32 [m, n], and their number per example [m]."""
 
     texts: NDArray[np.int32]
     scores: NDArray[np.float32]
@@ -223,15 +225,15 @@ class Negatives(NamedTuple):
 
 
 class Sampled:
-    """The examples of a source in the passes of a run; those with too few usable negatives are passed over."""
+    """The examples of a source in the passes of a run; examples with too few usable negatives are passed over."""
 
     def __init__(
         self, prepared: PreparedExamples, settings: DataSettings, number: int, seed: int, scored: bool
     ) -> None:
-        """Sample as `settings` say; `number` is that of the source, `scored` adds the scores as the column `label`.
+        """Sample by `settings`; `number` is the index of the source, `scored` adds the scores as the column `label`.
 
         Raises:
-            DataError: an example has no scores or too few negatives, or none is left.
+            DataError: an example has no scores or too few negatives, or no example is left.
         """
         self._prepared, self._settings, self._number, self._seed, self._scored = (
             prepared,
@@ -252,62 +254,63 @@ class Sampled:
             logger.warning(message, prepared.source, first.dropped, passed_over, len(self._kept) + passed_over)
 
     def examples(self, number: int, texts: IdTexts) -> Dataset:
-        """Return the examples of a pass, in their order."""
+        """Return the examples of a pass, in the order of the source."""
         return self._dataset([(number, self._kept)], texts)
 
     def drawn(self, rows: NDArray[np.int64], size: int, texts: IdTexts) -> Dataset:
-        """Return `rows` of the examples, in passes of `size` rows with other negatives in each."""
-        passes = range(-(-len(rows) // size))
-        return self._dataset([(one, self._kept[rows[one * size : (one + 1) * size]]) for one in passes], texts)
+        """Return `rows` of the examples, in passes of `size` rows; each pass has different negatives."""
+        starts = range(0, len(rows), size)
+        passes = [(number, self._kept[rows[start : start + size]]) for number, start in enumerate(starts)]
+        return self._dataset(passes, texts)
 
     def _dataset(self, passes: Iterable[tuple[int, NDArray[np.int64]]], texts: IdTexts) -> Dataset:
-        tables, one, base = [], self._prepared, self._number << SOURCE_BITS
+        tables, prepared, base = [], self._prepared, self._number << SOURCE_BITS
         for number, rows in passes:
-            found = self._sample(number)
-            columns = {"query": one.query[rows], "positive": one.positive[rows]}
-            columns |= {f"negative_{i}": column for i, column in enumerate(found.texts[rows].T, start=1)}
+            negatives = self._sample(number)
+            columns = {"query": prepared.query[rows], "positive": prepared.positive[rows]}
+            columns |= {f"negative_{i}": column for i, column in enumerate(negatives.texts[rows].T, start=1)}
             table = pa.table({name: pa.array(values.astype(np.int64) + base) for name, values in columns.items()})
             if self._scored:
-                scores = np.column_stack([one.own[rows], found.scores[rows]]).astype(np.float64)
+                scores = np.column_stack([prepared.own[rows], negatives.scores[rows]]).astype(np.float64)
                 starts = np.arange(len(rows) + 1, dtype=np.int32) * scores.shape[1]
                 table = table.append_column("label", pa.ListArray.from_arrays(starts, scores.ravel()))
             tables.append(table)
         return Dataset(pa.concat_tables(tables)).with_transform(texts)
 
     def _sample(self, number: int) -> Negatives:
-        """Sample the negatives of all examples in a pass; the first ones unless sampling is random."""
-        one, settings = self._prepared, self._settings
-        m, n = len(one.query), settings.negatives
+        """Sample the negatives of all examples in a pass; take the first negatives unless sampling is random."""
+        prepared, settings = self._prepared, self._settings
+        m, n = len(prepared.query), settings.negatives
         texts, scores, counts = np.zeros((m, n), np.int32), np.zeros((m, n), np.float32), np.zeros(m, np.int64)
         margin = np.float32(np.nan if settings.false_negative_margin is None else settings.false_negative_margin)
         seed = int(np.random.SeedSequence((self._seed, self._number, number)).generate_state(1)[0])
         random = settings.sampling == "random"
-        arrays = one.group, one.systems, one.lists, one.candidates, one.scores, one.own
+        arrays = prepared.group, prepared.systems, prepared.lists, prepared.candidates, prepared.scores, prepared.own
         dropped = sample_negatives(arrays, margin, random, seed, texts, scores, counts)
         return Negatives(texts, scores, counts, dropped)
 
     def _check(self) -> None:
-        """Raise `DataError` for examples without the scores or the negatives that are needed."""
-        one, needed = self._prepared, self._settings.negatives
-        unscored = np.isnan(one.own)
+        """Raise `DataError` for examples without the needed scores or negatives."""
+        prepared, needed = self._prepared, self._settings.negatives
+        unscored = np.isnan(prepared.own)
         if self._scored and unscored.any():
             remedy = "name training.teacher, or score them first (vocable teacher-scores)"
-            raise DataError(f"its examples have no scores to learn from: {remedy}", source=one.source)
-        if one.ids:
+            raise DataError(f"its examples have no scores to learn from: {remedy}", source=prepared.source)
+        if prepared.ids:
             return
-        sizes = np.diff(one.lists[one.systems])[one.group]
+        sizes = np.diff(prepared.lists[prepared.systems])[prepared.group]
         for wrong, what in (
             (sizes < needed, f"an example has {{}} negatives, and data.negatives is {needed}"),
             (unscored & (self._settings.false_negative_margin is not None), "an example has no scores to compare"),
         ):
             if wrong.any():
                 row = int(wrong.argmax())
-                query = one.text(one.query[row])[:60]
-                raise DataError(f"{what.format(sizes[row])}: {query!r}", source=one.source)
+                query = prepared.text(prepared.query[row])[:60]
+                raise DataError(f"{what.format(sizes[row])}: {query!r}", source=prepared.source)
 
 
 class IdTexts:
-    """A transform of a data set: numbers of texts become texts; other columns stay as they are."""
+    """A transform of a data set: replaces numbers of texts with the texts; other columns stay."""
 
     def __init__(self, sources: Sequence[PreparedExamples]) -> None:
         self._sources = sources
@@ -323,10 +326,10 @@ class IdTexts:
 
 
 def joined(parts: Sequence[Dataset], axis: int = 0) -> Dataset:
-    """Return data sets one after the other, or side by side, with the transform of the first."""
-    found = concatenate_datasets(list(parts), axis=axis)
+    """Join data sets one after the other, or side by side; the result has the transform of the first."""
+    dataset = concatenate_datasets(list(parts), axis=axis)
     transform = parts[0].format["format_kwargs"].get("transform")
-    return found if transform is None else found.with_transform(transform)
+    return dataset if transform is None else dataset.with_transform(transform)
 
 
 @compiled
@@ -339,13 +342,14 @@ def sample_negatives(
     scores: np.ndarray,
     counts: np.ndarray,
 ) -> int:
-    """Fill `texts` and `scores` [m, n] with negatives, evenly from the systems, and `counts` [m]; they arrive empty.
+    """Fill the empty `texts` and `scores` [m, n] with negatives, evenly from the systems, and `counts` [m].
 
-    `arrays` are those of `PreparedExamples` from `group` on. Systems take turns, in random order or their own; in its
-    turn a system gives its next candidate, or a random one, that is not taken and scores no more than the positive
-    minus the `margin` (NaN: any score). Returns the number of candidates that scored more.
+    `arrays` are the arrays `group`, `systems`, `lists`, `candidates`, `scores` and `own` of `PreparedExamples`. Systems
+    take turns, in the given order or in random order. In its turn a system gives its next candidate, or a random
+    candidate, that is not taken yet and scores at most the positive's score minus the `margin` (NaN: any score).
+    Returns the number of candidates that scored more.
     """
-    group, systems, lists, candidates, known, own = arrays
+    group, systems, lists, candidates, known, positive_scores = arrays
     np.random.seed(seed)
     dropped = 0
     for m in range(len(group)):
@@ -361,20 +365,20 @@ def sample_negatives(
         while left and taken < texts.shape[1]:
             system, gives = live[turn], False
             while not gives and at[system - first] < lists[system + 1]:
-                place = at[system - first]
+                position = at[system - first]
                 if random:
-                    j = place + np.random.randint(lists[system + 1] - place)
-                    order[place - start], order[j - start] = order[j - start], order[place - start]
+                    j = position + np.random.randint(lists[system + 1] - position)
+                    order[position - start], order[j - start] = order[j - start], order[position - start]
                 at[system - first] += 1
-                one = order[place - start]
-                if known[one] > own[m] - margin:  # never with NaN
+                candidate = order[position - start]
+                if known[candidate] > positive_scores[m] - margin:  # never with NaN
                     dropped += 1
                     continue
                 gives = True
                 for i in range(taken):
-                    gives = gives and texts[m, i] != candidates[one]
+                    gives = gives and texts[m, i] != candidates[candidate]
                 if gives:
-                    texts[m, taken], scores[m, taken] = candidates[one], known[one]
+                    texts[m, taken], scores[m, taken] = candidates[candidate], known[candidate]
                     taken += 1
             if gives:
                 turn = (turn + 1) % left

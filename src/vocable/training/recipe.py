@@ -1,6 +1,6 @@
 """Schema of a recipe: keys, defaults, descriptions (docs/recipe-keys.md), and the combinations that are refused.
 
-The settings of losses and regularizers are in `vocable.objectives`, those of most stages in `vocable.adapt`.
+`vocable.objectives` has the settings of losses and regularizers, and `vocable.adapt` the settings of most stages.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class HardNegatives(Settings):
     file: str = Field(description="place of the ids: positives and, by system, negatives of each query")
     corpus: str = Field(description="place of the documents")
     queries: str = Field(description="place of the queries")
-    scores: str | None = Field(default=None, description="place of a teacher's scores; no score, no use as a negative")
-    systems: list[str] | None = Field(default=None, min_length=1, description="systems to take negatives of; null: all")
+    scores: str | None = Field(default=None, description="place of a teacher's scores; unscored: never a negative")
+    systems: list[str] | None = Field(default=None, min_length=1, description="systems of the negatives; null: all")
 
 
 Source = Annotated[
@@ -58,14 +58,14 @@ class DataSettings(Settings):
 
     examples: list[Source] = Field(min_length=1, description="sources of query, positive and negatives, or of ids")
     negatives: int = Field(default=0, ge=0, description="hard negatives taken from each example")
-    sampling: Literal["first", "random"] = Field(default="first", description="random: other negatives in each pass")
+    sampling: Literal["first", "random"] = Field(default="first", description="random: new negatives in each pass")
     false_negative_margin: float | None = Field(
         default=None, description="leave out negatives that score above the positive's score minus this"
     )
     size_exponent: float = Field(default=1.0, ge=0, le=1, description="share of n examples: proportional to n^this")
     held_out: int = Field(default=64, ge=0, description="examples held out for the report, at most a tenth")
     topical: bool = Field(default=False, description="batches of examples that are similar by the dense teacher")
-    skip_bad: int = Field(default=0, ge=0, description="bad lines to skip in all sources; one more is an error")
+    skip_bad: int = Field(default=0, ge=0, description="bad lines to skip in all sources; another one is an error")
 
     @model_validator(mode="after")
     def _check(self) -> DataSettings:
@@ -84,7 +84,7 @@ class TeacherSettings(Settings):
     models: list[str] = Field(default=[], description="dense or sparse encoders: folder, Hub id or package:NAME/FOLDER")
     lexical: bool = Field(default=False, description="add BM25 over the examples' documents as a teacher")
     weights: list[Annotated[float, Field(gt=0)]] | None = Field(
-        default=None, description="weights of the mean: one per model, then that of BM25; equal by default"
+        default=None, description="weights of the mean: one per model, then the weight of BM25; equal by default"
     )
     max_length: PositiveInt = Field(default=128, description="tokens of a text that the models read")
 
@@ -99,7 +99,7 @@ class TeacherSettings(Settings):
 
 
 class MaxTermsSettings(Settings):
-    """Losses on the heaviest terms alone."""
+    """Losses on only the heaviest terms."""
 
     query: PositiveInt | None = Field(default=None, description="q_K, terms of a query; null for all")
     document: PositiveInt | None = Field(default=None, description="d_K, terms of a document; null for all")
@@ -115,25 +115,25 @@ class MaxTermsSettings(Settings):
 def _option(name: str, **default: Any) -> Any:
     """Return a field with the limits and the description of an option of `vocable.pretrain`."""
     hint = get_type_hints(PretrainOptions, include_extras=True)[name]
-    about = next(one.documentation for one in hint.__metadata__ if isinstance(one, Doc))
+    about = next(part.documentation for part in hint.__metadata__ if isinstance(part, Doc))
     about = re.sub(r"(; [^;]+ by default)?\.$", "", about[0].lower() + about[1:])  # the schema has its own default
     limits: dict[str, Any] = dict(allowed.limits) if (allowed := values_of(PretrainOptions).get(name)) else {}
     return Field(**default, description=about, **limits)
 
 
 class LookupSettings(Settings):
-    """Queries that are looked up, beside those that the model encodes, so that the same documents serve both."""
+    """Losses of looked-up queries, in addition to the encoded queries, so that the same documents serve both kinds."""
 
     model: str = Field(description="model with the same terms whose query weights are looked up")
     weight: float = Field(default=1.0, gt=0, description="weight of the losses of the looked-up queries")
-    losses: list[AnyLoss] | None = Field(default=None, min_length=1, description="null: those of training.losses")
+    losses: list[AnyLoss] | None = Field(default=None, min_length=1, description="null: the losses of training.losses")
 
 
 class MiningSettings(Settings):
-    """Negatives mined with the model itself, again and again (ANCE), in place of the examples' own."""
+    """Negatives that the model itself mines, again and again (ANCE), instead of the examples' own negatives."""
 
-    every: PositiveInt = Field(description="steps between two indexes, the first one of the initial model")
-    depth: PositiveInt = Field(default=200, description="best documents of a query, of which negatives are drawn")
+    every: PositiveInt = Field(description="steps between two indexes; the first index is the initial model's")
+    depth: PositiveInt = Field(default=200, description="best documents of a query that negatives are drawn from")
     corpus: str | None = Field(
         default=None, description="source of the documents; null: the positives that the run sees"
     )
@@ -156,7 +156,7 @@ class OptimizerSettings(Settings):
     save_every: int = _option("save_every", default=200)
 
 
-WHOLE_TERMS = ("whole-word", "longest-span")  # kinds of masking that hide terms of an output vocabulary
+WHOLE_TERMS = ("whole-word", "longest-span")  # kinds of masking that mask terms of an output vocabulary
 
 
 class PretrainSettings(OptimizerSettings):
@@ -201,9 +201,9 @@ class PretrainSettings(OptimizerSettings):
         if self.margin and self.teacher is not None:
             raise ValueError("teacher and margin exclude each other")
         if self.dense_weight and (self.teacher is not None or self.masking in WHOLE_TERMS):
-            raise ValueError("dense_weight goes with masked tokens: uniform or overlap-aware, without a teacher")
+            raise ValueError("dense_weight needs masked tokens: uniform or overlap-aware, without a teacher")
         if self.train_bias and self.trainable != "embeddings":
-            raise ValueError("train_bias goes with trainable: embeddings")
+            raise ValueError("train_bias needs trainable: embeddings")
         return self
 
 
@@ -221,7 +221,7 @@ class TrainingSettings(OptimizerSettings):
     teacher: TeacherSettings | None = None
     dense: DenseSettings | None = None
     lookup: LookupSettings | None = None
-    sparse_teacher: str | None = Field(default=None, description="of the loss alignment: a model with the same terms")
+    sparse_teacher: str | None = Field(default=None, description="for the loss alignment: a model with the same terms")
     query_idf: float | None = Field(
         default=None, gt=0, description="multiply query weights by their source's IDF to this power, as a search does"
     )
@@ -260,7 +260,7 @@ class TrainingSettings(OptimizerSettings):
 
     @property
     def lookup_losses(self) -> list[AnyLoss]:
-        """The losses of looked-up queries; none without them."""
+        """The losses of looked-up queries; empty without such queries."""
         return [] if self.lookup is None else self.lookup.losses or self.losses
 
     @property
@@ -281,11 +281,12 @@ class TrainingSettings(OptimizerSettings):
     @property
     def monitored_loss(self) -> InfoNCE:
         """The InfoNCE that monitors the training, on the scores that the losses use."""
-        return next((found for loss in self.losses if (found := loss.monitored_loss()) is not None), InfoNCE())
+        losses = (loss.monitored_loss() for loss in self.losses)
+        return next((loss for loss in losses if loss is not None), InfoNCE())
 
 
 class EvaluationSettings(Settings):
-    """Evaluation by exact search over whole datasets, in training and of variants; `dataset: PLACE` for one."""
+    """Evaluation by exact search over whole datasets, during a training and of variants; `dataset: PLACE` for one."""
 
     datasets: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
         min_length=1, validation_alias=AliasChoices("datasets", "dataset")
@@ -323,7 +324,7 @@ class SavedSettings(Settings):
     query_terms: PositiveInt | None = _limit("heaviest terms of a query to keep")
     document_terms: PositiveInt | None = _limit("heaviest terms of a document to keep")
     query_idf: NonNegativeFloat | None = _limit("power of the collection's IDF in a search's query weights")
-    start_share: float = Field(default=0.0, ge=0, lt=1, description="share of the initial weights in the saved ones")
+    start_share: float = Field(default=0.0, ge=0, lt=1, description="share of the initial weights in the saved weights")
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
@@ -339,7 +340,7 @@ class Variant(Settings):
 
 
 class MeanWith(Settings):
-    """Another encoder of the same shape, whose weights are averaged with those of the backbone before all stages."""
+    """Another encoder of the same shape, whose weights are averaged with the backbone's weights before all stages."""
 
     model: str = Field(description="encoder, with or without a head: folder, Hub id or package:NAME/FOLDER")
     share: float = Field(default=0.5, gt=0, lt=1, description="share of its weights in the mean")
@@ -364,17 +365,17 @@ class Backbone(Settings):
     )
 
 
-def _key(one: Stage) -> Any:
-    kind, default = (bool, False) if one.settings is bool else (one.settings | None, None)
-    return kind, Field(default=default, description=one.about or None)
+def _key(stage: Stage) -> Any:
+    kind, default = (bool, False) if stage.settings is bool else (stage.settings | None, None)
+    return kind, Field(default=default, description=stage.about or None)
 
 
-# One key per stage, in the order in which they are carried out.
-Adapted: Any = create_model("Adapted", __base__=Backbone, **{one.name: _key(one) for one in stages()})
+# A key per stage, in the order that stages are carried out.
+Adapted: Any = create_model("Adapted", __base__=Backbone, **{stage.name: _key(stage) for stage in stages()})
 
 
 class Recipe(Adapted, Backbone):
-    """One training run: its backbone, the stages that adapt it, and its retrieval training."""
+    """A training run: its backbone, the stages that adapt it, and its retrieval training."""
 
     data: DataSettings
     training: TrainingSettings
@@ -408,14 +409,14 @@ class Recipe(Adapted, Backbone):
 
     def planned(self) -> list[tuple[Stage, Any]]:
         """Return the stages that the recipe has, each with its settings, in order."""
-        return [(one, settings) for one in stages() if (settings := getattr(self, one.name))]
+        return [(stage, settings) for stage in stages() if (settings := getattr(self, stage.name))]
 
     def other_models(self) -> list[str]:
-        """Return the models that the run loads beside its backbone: teachers, tables of query weights, means."""
+        """Return the other models that the run loads: teachers, tables of query weights, encoders of a mean."""
         training = self.training
         names = [*(training.teacher.models if training.teacher is not None else ()), training.sparse_teacher]
-        names += [one.teacher for one in (training.dense, self.pretrain) if one is not None]
-        names += [one.model for one in (self.mean_with, training.lookup) if one is not None]
+        names += [part.teacher for part in (training.dense, self.pretrain) if part is not None]
+        names += [part.model for part in (self.mean_with, training.lookup) if part is not None]
         return [name for name in names if name is not None]
 
     def check_needs(self) -> None:
@@ -438,6 +439,6 @@ class Recipe(Adapted, Backbone):
         return [
             self.place(source)
             if isinstance(source, str)
-            else source.model_copy(update={key: self.place(one) for key in keys if (one := getattr(source, key))})
+            else source.model_copy(update={key: self.place(file) for key in keys if (file := getattr(source, key))})
             for source in self.data.examples
         ]

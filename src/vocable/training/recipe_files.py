@@ -1,6 +1,6 @@
 """Recipes as YAML files: the shipped recipes, bases, variants, and overrides of single keys.
 
-The schema is imported when a recipe is checked, so that recipes are listed at once.
+The schema is imported only when a recipe is checked, so that listing the recipes takes no time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Values: TypeAlias = dict[str, Any]  # keys of a recipe, as YAML has them
 
 LOADER = yaml.SafeLoader  # libyaml's loader overflows the stack on deep nesting, and ends the process
 OWN_KEYS = ("about", "needs", "variants")  # not inherited from a base
-MAX_NODES = 100_000  # values of a recipe, which aliases could multiply
+MAX_NODES = 100_000  # values of a recipe, a number that aliases could multiply
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,16 @@ class RecipeList(dict[str, ShippedRecipe]):
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
-        return {name: {"about": one.about, "needs": one.needs, "variants": one.variants} for name, one in self.items()}
+        keys = ("about", "needs", "variants")
+        return {name: {key: getattr(recipe, key) for key in keys} for name, recipe in self.items()}
 
 
 def recipes(name: str | None = None) -> ShippedRecipe | RecipeList:
-    """Return the shipped recipes, those without needs first, or the recipe of this name."""
+    """Return the shipped recipes, first the recipes without needs; or only the recipe `name`."""
     if name is not None:
         return _described(_shipped(name))
-    found = sorted(map(_described, _all_shipped().values()), key=lambda recipe: (bool(recipe.needs), recipe.name))
-    return RecipeList({recipe.name: recipe for recipe in found})
+    shipped = sorted(map(_described, _all_shipped().values()), key=lambda recipe: (bool(recipe.needs), recipe.name))
+    return RecipeList({recipe.name: recipe for recipe in shipped})
 
 
 def recipe_file(recipe: str | Path) -> Path:
@@ -77,10 +78,10 @@ def recipe_file(recipe: str | Path) -> Path:
 
 
 def _shipped(name: str) -> Path:
-    found = _all_shipped()
-    if name not in found:
-        raise RecipeError(f"no recipe {name!r}: name a YAML file, or one of {', '.join(found)}")
-    return found[name]
+    paths = _all_shipped()
+    if name not in paths:
+        raise RecipeError(f"no recipe {name!r}: name a YAML file, or one of {', '.join(paths)}")
+    return paths[name]
 
 
 def _all_shipped() -> dict[str, Path]:
@@ -130,19 +131,20 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
     except ValidationError as error:
         keys, message = first_mistake(error, values)
         key, others = ".".join(map(str, keys)), error.error_count() - 1
-        if file is not None and not any(f"{key}.".startswith(f"{one}.") for one in changed):
+        if file is not None and not any(f"{key}.".startswith(f"{prefix}.") for prefix in changed):
             line = line_of(file, keys)
             name = name if line is None else f"{name}:{line}"
         more = f" (and {others} more)" if others else ""
         raise RecipeError(": ".join(filter(None, [name, key, f"{message}{more}"]))) from error
 
 
-def read_values(path: Path, above: tuple[Path, ...] = ()) -> Values:
-    """Read a YAML file over its base, the file beside it that the key `base` names; `above` have this one as a base.
+def read_values(path: Path, derived: tuple[Path, ...] = ()) -> Values:
+    """Read a YAML file over its base, a file in the same folder that the key `base` names.
 
-    A relative `data_folder` is looked up beside the file that names it.
+    A relative `data_folder` is looked up in the folder of the file that names it. `derived` are the files whose base
+    this file is, directly or not.
     """
-    if path in above:
+    if path in derived:
         raise RecipeError(f"{path}: base: a recipe cannot be its own base")
     try:
         values = load_yaml(regular(path).read_text(encoding="utf-8"), str(path))
@@ -160,8 +162,8 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> Values:
         return values
     if not isinstance(base, str):
         raise RecipeError(f"{path}: base must be the name of a file, not {base!r}")
-    below = read_values(path.parent / base, (*above, path))
-    return _merged({key: value for key, value in below.items() if key not in OWN_KEYS}, values)
+    inherited = read_values(path.parent / base, (*derived, path))
+    return _merged({key: value for key, value in inherited.items() if key not in OWN_KEYS}, values)
 
 
 def load_yaml(text: str, where: str) -> Any:
@@ -170,7 +172,7 @@ def load_yaml(text: str, where: str) -> Any:
         loader = LOADER(text)
         root = loader.get_single_node()
         nodes = [] if root is None else [root]
-        for node in nodes:  # and those below, once for each alias
+        for node in nodes:  # the list grows by the nodes below, once for each alias
             pairs = node.value if isinstance(node, yaml.MappingNode) else []
             names: dict[str, yaml.Node] = {}
             for name, _ in pairs:
@@ -205,7 +207,7 @@ def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
 
 
 def override(values: Values, text: str) -> None:
-    """Change one key of `values` by a text such as `training.learning_rate=2e-5`."""
+    """Change a key of `values` as a text such as `training.learning_rate=2e-5` says."""
     key, equals, value = text.partition("=")
     if not equals:
         raise RecipeError(f"override {text}: expected KEY=VALUE")
@@ -244,16 +246,16 @@ def assign(values: Values, key: str, value: Any, where: str) -> None:
         part = part[place]
 
 
-def _merged(below: Values, above: Values) -> Values:
-    both = dict(below)
-    for key, value in above.items():
-        old = both.get(key)
-        both[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return both
+def _merged(base: Values, overrides: Values) -> Values:
+    merged = dict(base)
+    for key, value in overrides.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def scalar(value: Any) -> Any:
-    """Return the number of a string such as 2e-5, which YAML 1.1 does not read as a number without a point."""
+    """Return the number in a string such as 2e-5: YAML 1.1 reads it as a number only with a decimal point."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

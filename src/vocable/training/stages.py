@@ -25,15 +25,16 @@ from vocable.training.pretraining.pretrain import pretrain
 from vocable.training.recipe import MeanWith, Recipe
 
 QUERIES = 2000  # queries of each source of examples that a stage may read
-START, ADAPTED, EXAMPLES = "start", "adapted", "examples"  # folders of a run: before pre-training, after it, and data
+# Folders of a run: the model before pre-training, the model after all stages, and the data.
+START, ADAPTED, EXAMPLES = "start", "adapted", "examples"
 PRETRAIN = "pretrain"  # the stage, and its folder within the folder of the run
 
 
 def carry_out_stages(recipe: Recipe, work: Path) -> str:
     """Carry out the stages before the retrieval training, and return the name of the resulting model.
 
-    Without any stage or mean that is `recipe.model`, else a folder in `work`, the folder of the run. A finished folder
-    is used again, and pre-training resumes from its checkpoints. All processes call this together.
+    Without any stage or mean the name is `recipe.model`. Otherwise it is a folder in `work`, the folder of the run. A
+    finished folder is used again, and pre-training resumes from its checkpoints. All processes call this together.
     """
     planned = recipe.planned()
     if recipe.head == "own" and recipe.mean_with is None and not planned:
@@ -42,25 +43,25 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     if distributed.from_first(output.exists()):
         return str(output)
     inputs = Inputs(recipe.seed, recipe.place, lambda: chain.from_iterable(_queries(recipe)))
-    names = [one.name for one, _ in planned]
+    names = [stage.name for stage, _ in planned]
     middle = names.index(PRETRAIN) if PRETRAIN in names else len(names)
 
-    def adapt(model: SparseEncoder, some: Sequence[tuple[Stage, Any]], place: Path) -> None:
-        for one, settings in some:
-            assert one.adapt is not None
-            model = one.adapt(model, settings, inputs)
-        save_model(model, place)
+    def adapt(model: SparseEncoder, steps: Sequence[tuple[Stage, Any]], folder: Path) -> None:
+        for stage, settings in steps:
+            assert stage.adapt is not None
+            model = stage.adapt(model, settings, inputs)
+        save_model(model, folder)
 
-    def adapt_backbone(place: Path) -> None:
-        if not place.exists():
+    def adapt_backbone(folder: Path) -> None:
+        if not folder.exists():
             options: dict[str, Any] = {"pooling": recipe.pooling, "activation": recipe.activation}
             options |= {"special_terms": recipe.special_terms, "new_head": recipe.head == "new"}
             model = load_sparse_encoder(recipe.model, **options)
             if recipe.mean_with is not None:
                 _average_encoder(model, recipe.mean_with)
-            adapt(model, planned[:middle], place)
+            adapt(model, planned[:middle], folder)
 
-    # The first process alone carries out every stage but pre-training, which is for all together.
+    # All processes pre-train together; only the first process carries out the other stages.
     distributed.by_first(partial(adapt_backbone, output if middle == len(planned) else start))
     if middle < len(planned):
         settings = planned[middle][1]
@@ -74,13 +75,13 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
 
 @torch.no_grad()
 def _average_encoder(model: SparseEncoder, other: MeanWith) -> None:
-    """Replace the encoder's weights by their mean with those of another one; the head keeps its own.
+    """Replace the encoder's weights by their mean with the weights of another encoder; the head keeps its weights.
 
-    A fine-tuned encoder loses what its start could do; between both weights lies a model that can still do either, and
-    learns both again in few steps (Wortsman et al. 2022, arXiv:2203.05482).
+    A fine-tuned encoder loses abilities of its start. The average of the two weights still has the abilities of both,
+    and recovers fully after a few steps (Wortsman et al. 2022, arXiv:2203.05482).
 
     Raises:
-        RecipeError: the other encoder has other weights.
+        RecipeError: a weight of the encoder has no counterpart of the same shape.
     """
     encoder = splade_modules(model)[-1][0].auto_model.base_model
     dense = open_model(other.model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
@@ -92,7 +93,7 @@ def _average_encoder(model: SparseEncoder, other: MeanWith) -> None:
 
 
 def check_sources(recipe: Recipe, work: Path) -> None:
-    """Open every source that a run reads, without reading it, and look for its models: hours may precede their use.
+    """Open every source of a run, without reading it, and look for its models, which may be needed only hours later.
 
     Nothing is opened once the run in the folder `work` has begun, since a source may be gone after it was read.
     """
@@ -100,7 +101,7 @@ def check_sources(recipe: Recipe, work: Path) -> None:
         return
     for name in recipe.other_models():
         check_model(name)
-    for place in [place for one, settings in recipe.planned() for place in one.texts(settings)]:
+    for place in [place for stage, settings in recipe.planned() for place in stage.texts(settings)]:
         data.read_texts(recipe.place(place))
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         for place in recipe.evaluation.datasets:

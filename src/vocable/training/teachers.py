@@ -2,8 +2,8 @@
 
 Each distinct text of the examples is embedded or encoded once, before the training.
 
-Letters: p pairs, t distinct texts, m examples, b examples of a batch, c negatives of each, n = b (1 + c) documents, v
-terms.
+Letters: p pairs, t distinct texts, m examples, b examples in a batch, c negatives of an example, n = b (1 + c)
+documents, v terms.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from vocable.training.recipe import TeacherSettings
 
 T = TypeVar("T")
 TEACHER_VECTORS = "vectors of a sparse teacher"
-EMBEDDED_TOGETHER = 1024  # texts; an interruption loses at most as many
+EMBEDDED_TOGETHER = 1024  # number of texts; an interruption loses at most this number
 ModelKind = Literal["cross", "dense", "sparse"]
 
 Model: TypeAlias = CrossEncoder | SentenceTransformer | SparseEncoder
 Scorer: TypeAlias = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
-# Rows of b examples -> the scores of every query with every document [b, n], column by column, positives first; or with
-# the example's own documents [b, 1 + c]; or the vectors of all texts.
+# Rows of b examples -> the scores of every query with every document [b, n], column by column, positives first; or the
+# scores with the example's own documents [b, 1 + c]; or the vectors of all texts.
 Teacher: TypeAlias = Callable[[NDArray[np.int64]], Tensor]
 
 
 def make_scorer(model: Model) -> Scorer:
     """Return a function that scores p queries, each with its text: [p].
 
-    The scores of a cross-encoder are its logits: an activation such as the sigmoid would flatten the margins. A
+    The scores of a cross-encoder are its logits, because an activation such as the sigmoid would flatten the margins. A
     bi-encoder encodes each text once per call.
     """
     if isinstance(model, CrossEncoder):
@@ -91,7 +91,7 @@ def make_scorer(model: Model) -> Scorer:
 
 
 def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: str | None = None) -> Model:
-    """Load a model that can score pairs; `name` and `device` as for `vocable.load`, `kind` by default as configured."""
+    """Load a model that can score pairs; `name` and `device` as for `vocable.load`. Its files tell a missing `kind`."""
     known = kind or model_kind(name)
     if known == "sparse":
         return load(name, device=device)
@@ -101,7 +101,7 @@ def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: 
 
 
 def lexical_teacher(examples: Dataset) -> Teacher:
-    """Return BM25 over the documents of all examples, a teacher of shared words."""
+    """Return a teacher that scores with BM25 over the documents of all examples."""
     query, *columns = examples.column_names
     index = BM25Index([text for column in columns for text in examples[column]])
     documents, queries = index.get(), index.query_vectors(examples[query][:])
@@ -114,7 +114,7 @@ def lexical_teacher(examples: Dataset) -> Teacher:
 
 
 def own_scores(examples: Dataset) -> Teacher:
-    """Return the examples' own scores: a column `label` of 1 + c floats, of the positive and of each negative."""
+    """Return the examples' own scores as a teacher: the column `label`, with 1 + c scores of positive and negatives."""
     labels = examples.select_columns("label")
     return lambda rows: torch.tensor(labels[rows.tolist()]["label"], dtype=torch.float32)
 
@@ -136,7 +136,7 @@ class Embeddings(NamedTuple):
 
 
 def load_dense_teacher(name: str, examples: Dataset, max_length: int, folder: Path, dtype: DType) -> Teacher:
-    """Load a dense model as a teacher by its vectors [(2 + c) b, d], which the folder keeps."""
+    """Load a dense model as a teacher that returns its vectors [(2 + c) b, d]; the folder keeps them."""
     texts, rows = distinct_texts(examples, examples.column_names)
     finished = folder / "dense-teacher-texts.npy"
     if not finished.exists():
@@ -145,7 +145,7 @@ def load_dense_teacher(name: str, examples: Dataset, max_length: int, folder: Pa
 
 
 def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct texts of these columns in order, and their rows by example."""
+    """Return the distinct texts of these columns, in order, and the rows of each example's texts."""
     known: dict[str, int] = {}
     rows = [[known.setdefault(text, len(known)) for text in examples[column]] for column in columns]
     return list(known), np.array(rows, np.int64).T
@@ -154,12 +154,12 @@ def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str]
 def load_teachers(
     examples: Dataset, sources: NDArray[np.int64], settings: TeacherSettings, folder: Path, dtype: DType = "auto"
 ) -> tuple[Teacher, list[Embeddings]]:
-    """Load the teachers of a recipe as one, and the embeddings by the dense ones among them.
+    """Load the teachers of a recipe as a single teacher, and the embeddings by its dense models.
 
     Args:
         examples: columns query, positive, negative_1, ...
-        sources: [m], the number of each example's source, the collection that a sparse teacher searches.
-        folder: keeps embeddings and vectors, memory-mapped, where an interrupted run resumes.
+        sources: [m], the number of each example's source, which is the collection that a sparse teacher searches.
+        folder: keeps embeddings and vectors, memory-mapped; an interrupted run resumes from them.
     """
     teachers, embeddings = list[Teacher](), list[Embeddings]()
     texts, rows = distinct_texts(examples, examples.column_names)
@@ -188,7 +188,10 @@ def _is_sparse(name: str) -> bool:
 def sparse_scores(
     name: str, max_length: int, examples: Dataset, sources: NDArray[np.int64], folder: Path, dtype: DType
 ) -> Teacher:
-    """Load a sparse encoder with any output terms as a teacher by its scores; a source is a collection for its IDF."""
+    """Load a sparse encoder, with any output terms, as a teacher that returns its scores.
+
+    A source is the collection for the IDF of its queries.
+    """
     teacher = load(name)
     columns = _encoded(teacher, name, examples, folder, dtype, max_length)
     (queries, query_of), (documents, _), *_ = columns
@@ -208,9 +211,9 @@ def sparse_scores(
 
 
 def dense_teacher(name: str, max_length: int, device: str | None = None) -> SentenceTransformer:
-    """Load a dense bi-encoder that reads at most `max_length` tokens; refuse one that is sparse alone."""
+    """Load a dense bi-encoder that reads at most `max_length` tokens; refuse a model that is only sparse."""
     if _is_sparse(name) and dense_dimensions(AutoConfig.from_pretrained(locate(name))) is None:
-        raise ModelError(f"teacher {name} is a sparse encoder: name a dense one")
+        raise ModelError(f"teacher {name} is a sparse encoder: name a dense encoder")
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     model.max_seq_length = min(max_length, getattr(config, "max_position_embeddings", max_length))
@@ -229,8 +232,8 @@ def embed(
 ) -> None:
     """Embed texts with a dense model, computing in `dtype`, and write the vectors [n, d] float16 to a file.
 
-    The items are the texts, or `texts_of` makes texts of some of them. They are unit vectors unless `unit` is False.
-    An interrupted run resumes when repeated.
+    The items are the texts, or `texts_of` turns items into texts. The vectors have length 1 unless `unit` is False. An
+    interrupted run resumes when repeated.
     """
     unfinished = finished.with_suffix(".partial")
     if unfinished.exists():
@@ -245,10 +248,10 @@ def embed(
         for begin in range(done, len(items), EMBEDDED_TOGETHER):
             chunk = list(texts_of(items[begin : begin + EMBEDDED_TOGETHER]))
             with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16(dtype, model.device)):
-                made = model.encode(
+                vectors = model.encode(
                     chunk, prompt=prompt, normalize_embeddings=unit, show_progress_bar=False, convert_to_tensor=True
                 )
-            embeddings[begin : begin + EMBEDDED_TOGETHER] = made.float().cpu().numpy()
+            embeddings[begin : begin + EMBEDDED_TOGETHER] = vectors.float().cpu().numpy()
             embeddings.flush()
             advance(len(chunk))
     os.replace(unfinished, finished)
@@ -257,7 +260,7 @@ def embed(
 def load_sparse_teacher(
     name: str, student: SparseEncoder, examples: Dataset, folder: Path, dtype: DType = "auto"
 ) -> Teacher:
-    """Load a sparse encoder as a teacher by its vectors [(2 + c) b, v]: queries first, then documents by column.
+    """Load a sparse encoder as a teacher that returns its vectors [(2 + c) b, v]: queries, then documents by column.
 
     The folder keeps the vectors. Raises `ModelError` if the teacher's output terms are not the student's.
     """
@@ -268,16 +271,16 @@ def load_sparse_teacher(
 
 
 def looked_up(name: str, student: SparseEncoder, queries: Sequence[str]) -> Teacher:
-    """Load a model whose queries are looked up, as a teacher by the vectors [b, v] of these queries alone.
+    """Load a lookup model; as a teacher it returns the vectors [b, v] of `queries` and of no other text.
 
-    Raises `ModelError` if it encodes queries, or if its output terms are not the student's.
+    Raises `ModelError` if the model encodes queries, or if its output terms are not the student's.
     """
     model = load(name)
     check_terms(f"lookup model {name}", model, terms(student), "its query weights are for documents of the same terms")
     encoder = TextEncoder(model, "query")
     if not encoder.looked_up:
         raise ModelError(
-            f"lookup model {name} encodes queries: make-inference-free makes one whose queries are looked up"
+            f"lookup model {name} encodes queries: make-inference-free makes a model whose queries are looked up"
         )
     vectors = encoder.encode(list(queries))
     return lambda rows: torch.from_numpy(vectors[rows].toarray())
@@ -285,24 +288,26 @@ def looked_up(name: str, student: SparseEncoder, queries: Sequence[str]) -> Teac
 
 def check_terms(title: str, teacher: SparseEncoder, names: Sequence[str], reason: str) -> None:
     """Raise `ModelError` if the teacher's output terms are not the student's, `names`."""
-    own = terms(teacher)
-    if vocabulary_fingerprint(own) != vocabulary_fingerprint(names):
-        raise ModelError(f"{title}: its {len(own)} output terms differ from the student's {len(names)}: {reason}")
+    teacher_terms = terms(teacher)
+    if vocabulary_fingerprint(teacher_terms) != vocabulary_fingerprint(names):
+        raise ModelError(
+            f"{title}: its {len(teacher_terms)} output terms differ from the student's {len(names)}: {reason}"
+        )
 
 
 def _encoded(
     teacher: SparseEncoder, name: str, examples: Dataset, folder: Path, dtype: DType, max_length: int | None = None
 ) -> list[tuple[csr_array, NDArray[np.int64]]]:
-    """Return for each column the vectors of distinct texts [t, v], memory-mapped, and each example's row."""
-    found = []
+    """Return for each column the vectors of its distinct texts [t, v], memory-mapped, and each example's row."""
+    matrices = []
     sides: dict[Role, list[str]] = {"query": examples.column_names[:1], "document": examples.column_names[1:]}
     for role, columns in sides.items():
         texts, places = distinct_texts(examples, columns)
         finished = folder / role
         if not finished.exists():
-            own = TextEncoder(teacher, role).max_length
-            read = min(max_length, own) if max_length and own else own
-            kind: DType = "auto" if isinstance(teacher, GraphModel) else dtype  # an exported model has its own
+            limit = TextEncoder(teacher, role).max_length
+            read = min(max_length, limit) if max_length and limit else limit
+            kind: DType = "auto" if isinstance(teacher, GraphModel) else dtype  # an exported model has a fixed type
             encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=kind), folder / "parts"
             documents = (Document(str(row), text) for row, text in enumerate(texts))
             title = f"sparse teacher: {role}"
@@ -318,5 +323,5 @@ def _encoded(
         refuse_differences(stored, now, f"{folder}: teacher {name}", "train to another output")
         shape = len(texts), len(terms(teacher))
         matrix = csr_array((arrays["values"], arrays["terms"], arrays["offsets"]), shape=shape)
-        found += [(matrix, column) for column in places.T]
-    return found
+        matrices += [(matrix, column) for column in places.T]
+    return matrices

@@ -1,6 +1,6 @@
-"""The regularizers of a recipe, and statistics of terms that some need, computed while a model is trained.
+"""The regularizers of a recipe, and the statistics of terms that they need, computed while a model is trained.
 
-A new statistic is a class here with its case in `term_statistics`, and its name in `objectives.regularizers`.
+A new statistic is a class here, a case in `term_statistics`, and a name in `objectives.regularizers`.
 
 Letters: b queries of a batch, n documents, v terms.
 """
@@ -62,12 +62,12 @@ class FixedStatistic(TermStatistic):
 
 
 class DocumentFrequencies(TermStatistic):
-    """The share of documents in which each term is active, estimated every `REFRESH` steps.
+    """The share of documents that have each term, estimated every `REFRESH` steps.
 
     Before the first estimate it is the share of all documents seen.
     """
 
-    seen: Tensor  # [v], for each term the documents since the last estimate in which it was active
+    seen: Tensor  # [v], number of documents with each term since the last estimate
     documents: Tensor  # number of these documents
     estimate: Tensor  # [v]
     estimated: Tensor  # the step of the last estimate
@@ -94,10 +94,10 @@ class DocumentFrequencies(TermStatistic):
 
 
 class TermWackiness(TermStatistic):
-    """The wackiness [v] of each term as an expansion of one role's texts, measured every `every` steps; 0 before.
+    """The wackiness [v] of each term as an expansion of queries or documents, measured every `every` steps; first 0.
 
-    It is measured on the queries or documents of random examples. The positives are the collection for either role; k
-    documents are retrieved for a text, and a document does not retrieve itself. A repeated text counts once.
+    It is measured on the queries or documents of random examples. The positives are the collection for both roles. Each
+    text retrieves k documents, and a document does not retrieve itself. A repeated text counts once.
     """
 
     scores: Tensor
@@ -121,34 +121,36 @@ class TermWackiness(TermStatistic):
         return self.scores
 
     def measure(self, model: SparseEncoder) -> Tensor:
-        """Return the Wackiness Scores [v] of the model in its present state; 0 for a term that expands no text."""
+        """Return the Wackiness Scores [v] of the model in its current state; 0 for a term that expands no text."""
         documents = TextEncoder(model).encode(self._documents)
         counts = input_terms(model, self._documents)
         index = ExactIndex(documents)
         if self._queries is None:
             rows = without_itself(index.search(documents, self._k + 1).rows, np.arange(len(self._documents)))
-            found = wackiness(documents, counts, rows, counts)
+            measured = wackiness(documents, counts, rows, counts)
         else:
             queries = TextEncoder(model, "query").encode(self._queries)
-            found = wackiness(queries, input_terms(model, self._queries), index.search(queries, self._k).rows, counts)
-        return torch.from_numpy(np.nan_to_num(found.scores, nan=0.0)).float()
+            measured = wackiness(
+                queries, input_terms(model, self._queries), index.search(queries, self._k).rows, counts
+            )
+        return torch.from_numpy(np.nan_to_num(measured.scores, nan=0.0)).float()
 
 
 def term_statistics(
     settings: Regularizers, model: SparseEncoder, examples: DatasetDict, folder: Path, seed: int
 ) -> dict[str, TermStatistic]:
     """Return the statistic of each side whose active regularizer needs one; `folder` keeps files for a resumed run."""
-    found: dict[str, TermStatistic] = {}
+    statistics: dict[str, TermStatistic] = {}
     for side, part in settings.active.items():
         if not isinstance(part, OneSide) or part.needs is None:
             continue
         if part.needs == "idf":
-            found[side] = FixedStatistic(_idf(model, examples, folder / "idf.npy"))
+            statistics[side] = FixedStatistic(_idf(model, examples, folder / "idf.npy"))
         elif isinstance(part, WackinessFlops):
-            found[side] = TermWackiness(len(terms(model)), part, cast(Role, side), examples, seed)
+            statistics[side] = TermWackiness(len(terms(model)), part, cast(Role, side), examples, seed)
         else:
-            found[side] = DocumentFrequencies(len(terms(model)))
-    return found
+            statistics[side] = DocumentFrequencies(len(terms(model)))
+    return statistics
 
 
 def _idf(model: SparseEncoder, examples: DatasetDict, path: Path) -> Tensor:
@@ -177,17 +179,17 @@ class WeightedRegularizers(nn.Module):
 
         The statistics observe documents that the model is to `learn` from.
         """
-        for one in self._by_side.values() if learn else ():
-            one.observe(documents, step)
-        found = {}
+        for statistic in self._by_side.values() if learn else ():
+            statistic.observe(documents, step)
+        losses = {}
         for key, part in self._settings.active.items():
             if isinstance(part, OneSide):
-                statistic = self._by_side[key].values() if key in self._by_side else None
-                value = part.value(queries if key == "query" else documents, statistic)
+                values = self._by_side[key].values() if key in self._by_side else None
+                value = part.value(queries if key == "query" else documents, values)
             else:
                 value = part.value(queries, documents)
-            found[f"{key}_regularizer_loss"] = part.weight_at(step, self._steps) * value
-        return found
+            losses[f"{key}_regularizer_loss"] = part.weight_at(step, self._steps) * value
+        return losses
 
     def weights(self, step: int) -> dict[str, float]:
         active = self._settings.active.items()
@@ -195,5 +197,5 @@ class WeightedRegularizers(nn.Module):
 
     def begin_step(self, model: SparseEncoder, step: int) -> None:
         """Let the statistics look at the model before a step."""
-        for one in self._by_side.values():
-            one.begin_step(model, step)
+        for statistic in self._by_side.values():
+            statistic.begin_step(model, step)

@@ -1,7 +1,7 @@
 """Train retrievers by recipes, with the trainer of sentence-transformers.
 
-Tokens, examples and checkpoints are kept in `OUTPUT.partial`, where an interrupted run resumes when repeated; the
-finished model is renamed into place.
+`OUTPUT.partial` keeps tokens, examples and checkpoints. An interrupted run resumes from them when repeated. The
+finished model is renamed to its output folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # the outcome of a training is shown to everybody
 
 QUERY_PARAMETERS = r"sub_modules\.query\."  # sentence-transformers' names of the query encoder's weights
-ENOUGH_PAIRS = 8  # held-out pairs, for an accuracy to be reported
+ENOUGH_PAIRS = 8  # fewest held-out pairs for which an accuracy is reported
 
 
 def train(
@@ -74,19 +74,19 @@ def train(
 
     Args:
         recipe: a YAML file, the name of a built-in recipe, or the result of `vocable.read_recipe`.
-        output: output folder (written atomically); for several runs the folder that holds theirs.
+        output: output folder (written atomically); for several runs the folder that holds their folders.
         variant: the variant of the recipe to train.
-        variants: several variants, one run each; "all" for all.
+        variants: several variants, each in its own run; "all" for all.
         overrides: `KEY=VALUE` texts that change keys of the recipe, applied after the variant.
-        sweep: `KEY=VALUE,VALUE,...`: train with each of these values of a key, for each variant, and evaluate.
+        sweep: `KEY=VALUE,VALUE,...`: train each variant with each of these values of a key, and evaluate.
         figure: with `sweep`, a file for effectiveness against FLOPS, .png or .svg.
         resume: continue unfinished work; False discards it. Finished runs stay.
 
     Returns:
-        the model; of several runs their results, which the first process also writes to OUTPUT/results.json.
+        the model; for several runs their results, which the first process also writes to OUTPUT/results.json.
 
     Raises:
-        ArgumentError: the output is something else or the work of another recipe, or arguments exclude each other.
+        ArgumentError: the output is something else or another recipe made it, or arguments exclude each other.
         RecipeError: the recipe is invalid, or needs data, devices or code that are not shipped.
         DataError, ModelError: a source or model of the recipe cannot be read.
         CollapseError: the guard has stopped the run, now or in an earlier call.
@@ -102,8 +102,8 @@ def train(
         return _carry_out(recipe, Path(output), resume)
     if not several:
         return _carry_out(read_recipe(recipe, overrides, variant), Path(output), resume)
-    some = [variants] if isinstance(variants, str) else variants or []
-    listed = [name.strip() for one in some for name in one.split(",")]
+    given = [variants] if isinstance(variants, str) else variants or []
+    listed = [name.strip() for text in given for name in text.split(",")]
     names = [variant] if variant is not None else None if listed == ["all"] else listed
     if figure is not None:
         check_figure(figure)
@@ -115,7 +115,7 @@ def train(
 
 
 def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
-    """Train one model, or load the model that this recipe has made in `output`."""
+    """Train a model, or load the model that this recipe made in `output` earlier."""
     recipe.check_needs()
     settings, trust = recipe.to_json(), recipe.trust_remote_code
     if finished(output, settings, name=RECIPE):
@@ -221,7 +221,7 @@ class _CardCallback(SparseEncoderModelCardCallback):
 
 
 class RetrievalTrainer(SparseEncoderTrainer):
-    """The trainer of sentence-transformers, with a plainer model card and as many batches as the run has steps."""
+    """The trainer of sentence-transformers, with a plainer model card and a batch for each step of the run."""
 
     model_card_callback_class = _CardCallback
 
@@ -236,7 +236,7 @@ class RetrievalTrainer(SparseEncoderTrainer):
 
 
 def queries_learn_apart(model: SparseEncoder) -> bool:
-    """Return True if a training moves weights of the query encoder alone."""
+    """Return True if a training changes weights that only the query encoder has."""
     weights = [weight for module in route(model, "query") for weight in module.parameters()]
     return isinstance(model[0], Router) and any(weight.requires_grad for weight in weights)
 
@@ -255,7 +255,7 @@ def _arguments(
         model.device,
         folder,
         recipe.seed,
-        # A micro batch uses one of the two encoders, a whole batch both before gradients are exchanged.
+        # A micro batch uses only one of the two encoders; a whole batch uses both before gradients are exchanged.
         ddp_find_unused_parameters=settings.micro_batch is not None and queries_learn_apart(model),
         learning_rate_mapping={} if own_rate is None else {QUERY_PARAMETERS: own_rate},
         lr_scheduler_type="linear",
@@ -272,7 +272,7 @@ Lengths = tuple[int | None, int | None]  # tokens of a query and of a document; 
 
 
 def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
-    """Set dropout and lengths of the model for its training; return the lengths that it had."""
+    """Set the dropout and lengths of the model for its training; return its previous lengths."""
     callbacks.set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
@@ -280,11 +280,12 @@ def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
         if static_embedding(model, "query") is not None:
             raise RecipeError("training.dense needs an encoder of queries: theirs are looked up")
         join_dense(model)
-    elif any(dense_dimensions(one.auto_model.config) for one, _ in splade_modules(model)) and distributed.is_first():
+    elif any(dense_dimensions(part.auto_model.config) for part, _ in splade_modules(model)) and distributed.is_first():
         logger.warning("without training.dense the trained model gives no dense vectors, as nothing teaches them")
     (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
     table = static_embedding(model, "query")
-    own = queries.query_length if table is None else table.tokenizer.model_max_length, documents.document_length
+    query_length = queries.query_length if table is None else table.tokenizer.model_max_length
+    previous = query_length, documents.document_length
     _set_lengths(model, settings.query_length, settings.document_length)
     limit = min(positions(transformer) for transformer, _ in splade_modules(model))
     for key in {"query_length", "document_length"} & settings.model_fields_set if distributed.is_first() else ():
@@ -292,7 +293,7 @@ def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
             logger.warning("training.%s: the model has %d positions, where texts are cut, not %d", key, limit, length)
     card = model.model_card_data  # nothing is looked up, or encoded again at every checkpoint
     card.local_files_only, card.generate_widget_examples = True, False
-    return own
+    return previous
 
 
 def _set_lengths(model: SparseEncoder, query: int | None, document: int | None) -> None:
@@ -312,35 +313,37 @@ def _accuracy(model: SparseEncoder, pairs: Dataset) -> float:
     return float((scores.argmax(axis=1) == range(len(scores))).mean())
 
 
-def _report(before: float, after: float, pairs: int, rate: float) -> None:
-    """Log the accuracy on held-out `pairs` before and after a training at this rate, if there are enough pairs."""
-    if not pairs:  # none were to be held out
+def _report(start: float, end: float, pairs: int, rate: float) -> None:
+    """Log the accuracy on held-out `pairs` at the start and end of a training at this rate, if pairs are enough."""
+    if not pairs:  # the recipe holds out no examples
         return
     if pairs < ENOUGH_PAIRS:
         logger.info("no accuracy: %d examples are held out, and %d are needed", pairs, ENOUGH_PAIRS)
         return
-    found = f"{after:.0%} of {pairs} held-out queries find their own document first, {before:.0%} before"
-    if RULES["lost_accuracy"].beyond(before - after):
-        logger.warning("%s: a worse model, %s", found, callbacks.lower_rate(rate))
+    message = f"{end:.0%} of {pairs} held-out queries find their own document first, {start:.0%} before"
+    if RULES["lost_accuracy"].beyond(start - end):
+        logger.warning("%s: a worse model, %s", message, callbacks.lower_rate(rate))
     else:
-        logger.info(found)
+        logger.info(message)
 
 
 @torch.no_grad()
 def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
     """Replace the weights of `model`, in place, by their mean with the weights of `start`, which count for `share`.
 
-    The mean is often better than both, above all for texts unlike the training texts (Wortsman et al. 2022, arXiv
+    The mean is often better than both, above all on texts unlike the training texts (Wortsman et al. 2022, arXiv
     2109.01903).
     """
-    before = dict(start.named_parameters())
+    initial = dict(start.named_parameters())
     for name, weight in model.named_parameters():
-        weight.lerp_(before[name].to(weight), share)
+        weight.lerp_(initial[name].to(weight), share)
 
 
-def _save(model: SparseEncoder, saved: SavedSettings, own: Lengths, folder: Path, dense: DenseSettings | None) -> None:
-    """Write a model with the lengths and limits of the recipe, by default its own."""
-    _set_lengths(model, saved.query_length or own[0], saved.document_length or own[1])
+def _save(
+    model: SparseEncoder, saved: SavedSettings, lengths: Lengths, folder: Path, dense: DenseSettings | None
+) -> None:
+    """Write a model with the lengths and limits of the recipe; by default with `lengths` and the model's limits."""
+    _set_lengths(model, saved.query_length or lengths[0], saved.document_length or lengths[1])
     limits = {"query": saved.query_terms, "document": saved.document_terms}
     changed = {role: k for role, k in limits.items() if k is not None}
     for transformer, _ in splade_modules(model):

@@ -1,6 +1,6 @@
 """Variants of a recipe and sweeps over a key: their runs, measured and published figures.
 
-Each run is in OUTPUT/NAME, and OUTPUT/results.json has the figures of the finished ones.
+Each run is in OUTPUT/NAME, and OUTPUT/results.json has the figures of the finished runs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_sweep(text: str) -> tuple[str, list[Any]]:
 
 
 def label(value: Any) -> str:
-    """Return a short name of a swept value: of a mapping, the values of its keys.
+    """Return a short name of a swept value; a mapping is named by the values of its keys.
 
     >>> label(0.003), label({"query": 0.001, "document": 0.0005}), label(None)
     ('0.003', '0.001/0.0005', 'null')
@@ -59,20 +59,20 @@ def label(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Figures of one run."""
+    """Figures of a run."""
 
-    measured: dict[str, float]  # by measure; of several datasets by dataset and measure
+    measured: dict[str, float]  # by measure; with several datasets, by dataset and measure
     published: dict[str, float] = field(default_factory=dict)  # by measure or column
-    source: str = ""  # of the published figures
-    curve: str = ""  # of a sweep: a name of the runs that differ in the swept key alone
-    swept: dict[str, Any] = field(default_factory=dict)  # that key, and its value
+    source: str = ""  # source of the published figures
+    curve: str = ""  # in a sweep: a name shared by the runs that differ only in the swept key
+    swept: dict[str, Any] = field(default_factory=dict)  # the swept key, and its value
 
 
 class TrainingResults(Tabular, dict[str, RunResult]):
     """The results of several runs by name, in the order of the call."""
 
     def table(self, title: str = "") -> Table:
-        """Return one row per run: measured figures, then published ones under `paper: NAME`."""
+        """Return a row per run: measured figures, then published figures under `paper: NAME`."""
         measures = list(dict.fromkeys(key for result in self.values() for key in result.measured))
         columns = list(dict.fromkeys(key for result in self.values() for key in result.published))
         rows = []
@@ -101,7 +101,9 @@ def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
     if len(datasets) > 1:
         titled = {f"mean of {len(datasets)} datasets": datasets} | titled
     measures = [measure for measure in measures if measure != FLOPS]
-    panels = [Panel(title, one, _curves(shown, group, one)) for one in measures for title, group in titled.items()]
+    panels = [
+        Panel(title, measure, _curves(shown, group, measure)) for measure in measures for title, group in titled.items()
+    ]
     if not panels:
         raise ArgumentError("nothing to draw: no run of a sweep has been measured")
     return draw_panels(panels, ", ".join(dict.fromkeys(key for result in shown for key in result.swept)))
@@ -109,14 +111,14 @@ def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
 
 def _curves(results: Iterable[RunResult], datasets: Sequence[str], measure: str) -> dict[str, list[Point]]:
     """Return the points of each curve, means over the datasets, in the order of the results."""
-    found: dict[str, list[Point]] = defaultdict(list)
+    curves: dict[str, list[Point]] = defaultdict(list)
     for result in results:
         costs, values = ([f"{dataset} {name}".lstrip() for dataset in datasets] for name in (FLOPS, measure))
         if result.measured.keys() >= {*costs, *values}:
             flops, value = (fmean(result.measured[key] for key in keys) for keys in (costs, values))
             if flops > 0:
-                found[result.curve].append(Point(flops, value, ", ".join(map(label, result.swept.values()))))
-    return found
+                curves[result.curve].append(Point(flops, value, ", ".join(map(label, result.swept.values()))))
+    return curves
 
 
 Plan: TypeAlias = dict[str, tuple[Recipe, RunResult]]  # by the name of a run; results without measured figures
@@ -134,7 +136,7 @@ def train_planned(plan: Plan, output: Path, carry_out: Callable[[Recipe, Path], 
     for name, (recipe, result) in plan.items():
         if name in results and finished(output / name, recipe.to_json(), name=RECIPE):
             continue
-        model = carry_out(recipe, output / name)  # a finished one is loaded
+        model = carry_out(recipe, output / name)  # a finished model is loaded
         results[name] = replace(result, measured=distributed.by_first(partial(_measured, model, recipe)))
         if distributed.is_first():
             write_record(path, results)
@@ -144,10 +146,10 @@ def train_planned(plan: Plan, output: Path, carry_out: Callable[[Recipe, Path], 
 def plan_runs(
     path: str | Path, names: Sequence[str] | None, overrides: Sequence[str] = (), sweep: str | None = None
 ) -> Plan:
-    """Return the runs of variants, one each or one per value of a sweep, by the names of their folders.
+    """Return the runs of variants, by the names of their folders; a sweep has a run for each variant and value.
 
-    The variants are trained in the order of `names`; None stands for all. A sweep without names is of the recipe
-    itself. Overrides follow the keys of the variant; the values of the sweep come last.
+    The variants are trained in the order of `names`; None stands for all. A sweep without names sweeps the recipe
+    itself. Overrides are applied after the keys of the variant, and the values of the sweep last.
     """
     known = read_recipe(path).variants  # an unknown variant is refused where its recipe is read
     variants = known if names is None else {name: known.get(name, Variant()) for name in names}

@@ -1,8 +1,9 @@
 """The exam of a tuning: questions about documents that no stage learns from, asked before and after.
 
-The documents of the exam are drawn by their ids. Each gives one question, of the kinds that it suits in turn, and lacks
-the words of the question in the collection that is searched. Documents that repeat passages of these are not learned
-from either. Two of the kinds, keywords and passages, are not trained: they tell what the training costs elsewhere.
+The documents of the exam are drawn by their ids. Each gives a question; the kinds of question take turns. In the
+searched collection the document lacks the words of its question. Documents that repeat passages of the exam's documents
+are not learned from either. Two kinds, keywords and passages, are not trained: they show whether the training harms
+other kinds of questions.
 """
 
 from __future__ import annotations
@@ -32,72 +33,78 @@ from vocable.tuning.sources import TuningSources
 
 logger = logging.getLogger(__name__)
 
-ASKED = "asked"  # kind of the judged queries that a caller has
+ASKED = "asked"  # kind of a caller's judged queries
 EXAM_MEASURE, EXAM_RECALL = "nDCG@10", "R@100"
-EXAM_DEPTH = 100  # hits of a question
-PASSAGE_LENGTH = 8  # words of a passage that two documents share
+EXAM_DEPTH = 100  # hits per question
+PASSAGE_LENGTH = 8  # words of a passage
 
 
 @dataclass(frozen=True)
 class Exam:
-    """Questions over one collection, and the other documents, which may be learned from."""
+    """Questions about a collection, and the other documents, which may be learned from."""
 
     dataset: Dataset
     kinds: Mapping[str, str]  # by query id
     training: Sequence[Document]
 
     def by_kind(self) -> dict[str, list[str]]:
-        """Return the ids of the queries of each kind that was asked."""
-        found = {kind: [query for query, own in self.kinds.items() if own == kind] for kind in (*QUESTION_KINDS, ASKED)}
-        return {kind: queries for kind, queries in found.items() if queries}
+        """Return the ids of the queries of each kind; kinds without a query are left out."""
+        by_kind: dict[str, list[str]] = {kind: [] for kind in (*QUESTION_KINDS, ASKED)}
+        for query, kind in self.kinds.items():
+            by_kind[kind].append(query)
+        return {kind: queries for kind, queries in by_kind.items() if queries}
 
 
 def distinct(documents: Iterable[Document]) -> tuple[list[Document], int]:
-    """Return the documents whose words are not those of an earlier one, and the number of the others.
+    """Return the documents without duplicates and empty documents, and the number of these.
 
-    >>> [one.id for one in distinct([Document("a", "A cat."), Document("b", "a  cat"), Document("c", "")])[0]]
+    A duplicate has the words of an earlier document.
+
+    >>> documents = [Document("a", "A cat."), Document("b", "a  cat"), Document("c", "")]
+    >>> [document.id for document in distinct(documents)[0]]
     ['a']
     """
     kept: dict[bytes, Document] = {}
     count = 0
     for document in documents:
         count += 1
-        if found := words(document.full, letters=True):
-            kept.setdefault(blake2b(" ".join(found).encode(), digest_size=16).digest(), document)
+        if text := " ".join(words(document.full, letters=True)):
+            kept.setdefault(blake2b(text.encode(), digest_size=16).digest(), document)
     return [*kept.values()], count - len(kept)
 
 
 def check_count(documents: Sequence[Document]) -> None:
-    """Raise `DataError` for too few documents."""
+    """Raise `DataError` if there are too few documents."""
     if len(documents) < FEWEST_DOCUMENTS:
         few = f"{counted(len(documents), 'distinct document')}: a tuning and its exam need {FEWEST_DOCUMENTS:,}"
-        raise DataError(f"{few}; the model as it is, with BM25 beside it, serves small collections well")
+        raise DataError(f"{few}; the model as it is, together with BM25, serves small collections well")
 
 
 def make_exam(
     documents: Sequence[Document], rarity: Rarity, seed: int, asked: Sequence[Query] = (), judged: Sequence[Qrel] = ()
 ) -> Exam:
-    """Ask about some of the documents, and return them without the questions, and the others to learn from.
+    """Ask questions about some documents; return the exam, with the other documents to learn from.
 
     Args:
-        documents: distinct ones.
-        asked, judged: queries of people and their judgments, a kind of the exam of its own.
+        documents: distinct documents.
+        asked, judged: queries of people and their judgments, which are a separate kind of questions.
 
-    Raises `DataError` if the documents suit no question.
+    Raises:
+        DataError: the documents suit no question.
     """
     replaced: dict[int, Document] = {}
     queries, judgments, kinds = list[Query](), list[Qrel](), dict[str, str]()
-    for row, found in _questions(documents, rarity, seed, min(MOST_QUESTIONS, len(documents) // ONE_IN)):
-        replaced[row], name = found.document, f"{found.kind}-{row}"
-        queries.append(Query(name, found.query))
-        judgments.append(Qrel(name, found.document.id, 1))
-        kinds[name] = found.kind
+    for row, made_question in _questions(documents, rarity, seed, min(MOST_QUESTIONS, len(documents) // ONE_IN)):
+        replaced[row], name = made_question.document, f"{made_question.kind}-{row}"
+        queries.append(Query(name, made_question.query))
+        judgments.append(Qrel(name, made_question.document.id, 1))
+        kinds[name] = made_question.kind
     if not queries:
         raise DataError("no document suits a question: they have too few words")
     for query in asked:
         queries.append(Query(f"{ASKED}-{query.id}", query.text))
         kinds[f"{ASKED}-{query.id}"] = ASKED
-    judgments += [one._replace(query_id=f"{ASKED}-{one.query_id}") for one in judged]
+    judgments += [qrel._replace(query_id=f"{ASKED}-{qrel.query_id}") for qrel in judged]
     searched = [replaced.get(row, document) for row, document in enumerate(documents)]
     dataset = Dataset("exam", searched, queries, judgments)
     return Exam(dataset, kinds, _unseen(documents, replaced))
@@ -108,38 +115,38 @@ def _digest(seed: int, name: str) -> bytes:
 
 
 def _questions(documents: Sequence[Document], rarity: Rarity, seed: int, count: int) -> Iterator[tuple[int, Question]]:
-    """Yield `count` questions and the rows of their documents, each of the kind that was asked least so far."""
+    """Yield `count` questions with the rows of their documents; a kind with fewer questions so far comes first."""
     asked: Counter[Kind] = Counter()
     for row in sorted(range(len(documents)), key=lambda row: _digest(seed, documents[row].id)):
         if asked.total() == count:
             return
-        for kind in sorted(QUESTION_KINDS, key=lambda one: asked[one]):
-            if (found := question(documents[row], kind, rarity, seed)) is not None:
+        for kind in sorted(QUESTION_KINDS, key=asked.__getitem__):
+            if (made_question := question(documents[row], kind, rarity, seed)) is not None:
                 asked[kind] += 1
-                yield row, found
+                yield row, made_question
                 break
 
 
 def _unseen(documents: Sequence[Document], replaced: Mapping[int, Document]) -> list[Document]:
-    """Return the documents that neither are in `replaced` nor repeat passages of those."""
-    held = {one for row in replaced for one in _passages(documents[row].full)}
+    """Return the documents that are not in `replaced` and do not repeat passages of documents that are."""
+    held = {passage for row in replaced for passage in _passages(documents[row].full)}
     unseen = []
     for row, document in enumerate(documents):
         if row not in replaced:
             passages = _passages(document.full)
-            if sum(one in held for one in passages) <= SHARED_PASSAGES * len(passages):
+            if sum(passage in held for passage in passages) <= SHARED_PASSAGES * len(passages):
                 unseen.append(document)
     return unseen
 
 
 def _passages(text: str) -> set[str]:
-    """Return the runs of eight words of a text; a shorter text is one."""
-    found = words(text, letters=True)
-    return {" ".join(found[i : i + PASSAGE_LENGTH]) for i in range(max(1, len(found) - PASSAGE_LENGTH + 1))}
+    """Return the runs of eight words of a text; a shorter text is a single run."""
+    parts = words(text, letters=True)
+    return {" ".join(parts[i : i + PASSAGE_LENGTH]) for i in range(max(1, len(parts) - PASSAGE_LENGTH + 1))}
 
 
 class AskedQueries(NamedTuple):
-    """Queries of people: those with judgments, the judgments, and the queries without."""
+    """Queries of people: the queries with judgments, the judgments, and the queries without judgments."""
 
     judged: list[Query]
     judgments: list[Qrel]
@@ -147,32 +154,30 @@ class AskedQueries(NamedTuple):
 
 
 def read_asked(sources: TuningSources, documents: Collection[str]) -> AskedQueries:
-    """Read the queries of people, and the judgments of these documents; judgments of other documents are left out."""
+    """Read the queries of people, and the judgments of these documents; leave out judgments of other documents."""
     place, judged_by = sources.get("queries"), sources.get("judgments")
     queries = [] if place is None else list(read_queries(place))
     read = [] if judged_by is None else list(read_judgments(judged_by))
-    judgments = [one for one in read if one.doc_id in documents]
-    known = {one.query_id for one in judgments if one.relevance > 0} & {query.id for query in queries}
-    if judged_by is not None and not known:
+    judgments = [qrel for qrel in read if qrel.doc_id in documents]
+    answered = {qrel.query_id for qrel in judgments if qrel.relevance > 0} & {query.id for query in queries}
+    if judged_by is not None and not answered:
         raise DataError(
-            f"none of {counted(len(read), 'judgment')} is of a query of {place} and a searched document",
+            f"none of {counted(len(read), 'judgment')} joins a query of {place} to a searched document",
             source=judged_by,
         )
     if len(judgments) < len(read):
-        logger.warning(
-            "%d of %d judgments are of documents that are not searched", len(read) - len(judgments), len(read)
-        )
+        logger.warning("%d of %d judgments name documents that are not searched", len(read) - len(judgments), len(read))
     return AskedQueries(
-        [query for query in queries if query.id in known],
-        [one for one in judgments if one.query_id in known],
-        [query for query in queries if query.id not in known],
+        [query for query in queries if query.id in answered],
+        [qrel for qrel in judgments if qrel.query_id in answered],
+        [query for query in queries if query.id not in answered],
     )
 
 
 class ExamAnswers(NamedTuple):
     """The evaluations of a model's answers to all questions: by its sparse vectors alone, and fused with BM25.
 
-    A model with a dense side has further the answers by its dense vectors alone, and of all three fused.
+    A model with a dense side also answers by its dense vectors alone, and by all three fused.
     """
 
     alone: Evaluation
@@ -182,16 +187,16 @@ class ExamAnswers(NamedTuple):
 
 
 def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> ExamAnswers:
-    """Search the encoded collection of the exam, by each side alone and fused with BM25's ranking of it."""
+    """Search the encoded collection of the exam, by each side alone and fused with BM25's ranking `lexical`."""
     measures = [EXAM_MEASURE, EXAM_RECALL]
-    found, dense = retrieve(encoded, k=EXAM_DEPTH), retrieve_densely(encoded, k=EXAM_DEPTH)
-    sides = {"sparse": found.ranking, "bm25": lexical}
+    sparse, dense = retrieve(encoded, k=EXAM_DEPTH), retrieve_densely(encoded, k=EXAM_DEPTH)
+    sides = {"sparse": sparse.ranking, "bm25": lexical}
 
     def together(name: str) -> Evaluation:
         fuse: Callable[[int], Ranking] = partial(fused, sides, dict.fromkeys(sides, 1.0), "weighted")
         return evaluate_fusion(name, fuse, exam.dataset, measures)
 
-    answers = ExamAnswers(evaluate_run("alone", found, exam.dataset, measures), together("hybrid"))
+    answers = ExamAnswers(evaluate_run("alone", sparse, exam.dataset, measures), together("hybrid"))
     if dense is None:
         return answers
     sides = dict(zip([*sides, "dense"], aligned([*sides.values(), dense.ranking]), strict=True))
@@ -214,9 +219,9 @@ class Change:
         return self.after - self.before
 
 
-def change(before: Evaluation, after: Evaluation, queries: Sequence[str], measure: str = EXAM_MEASURE) -> Change:
-    """Compare two evaluations on these queries; the interval is Student's, of the paired differences."""
-    first, second = before.per_query[measure], after.per_query[measure]
-    low, high = mean_interval({one: second[one] - first[one] for one in queries})
-    means = [sum(values[one] for one in queries) / len(queries) for values in (first, second)]
+def change(start: Evaluation, end: Evaluation, queries: Sequence[str], measure: str = EXAM_MEASURE) -> Change:
+    """Compare two evaluations on these queries; the interval is Student's interval of the paired differences."""
+    first, second = start.per_query[measure], end.per_query[measure]
+    low, high = mean_interval({query: second[query] - first[query] for query in queries})
+    means = [sum(values[query] for query in queries) / len(queries) for values in (first, second)]
     return Change(len(queries), means[0], means[1], low, high)

@@ -1,4 +1,4 @@
-"""Training examples of a tuning: questions about documents, made, asked by people, or written by a model."""
+"""Training examples of a tuning: questions taken from documents, asked by people, or written by a model."""
 
 from __future__ import annotations
 
@@ -17,36 +17,37 @@ from vocable.tuning.exam import EXAM_DEPTH
 from vocable.tuning.questions import Rarity, question
 from vocable.tuning.settings import DRAWS, LEARNED_KINDS
 
-QUESTION_TOKENS, SAMPLED_TOKENS = 32, 10  # of a written question, and those from which each is drawn
-PROMPT_WORDS = 250  # of a document
+QUESTION_TOKENS, SAMPLED_TOKENS = 32, 10  # tokens of a written question; likeliest tokens that each is drawn from
+PROMPT_WORDS = 250  # words of a document
 REQUEST = "\n\nA question that this text answers:"
 ROUND_TRIP = 10  # rank at which a written question finds its document
 
 
 def made_examples(documents: Sequence[Document], rarity: Rarity, seed: int, count: int) -> list[Example]:
-    """Return at most `count` examples with different queries: each document in turn gives a title or a sentence."""
-    found: dict[str, Example] = {}
+    """Return at most `count` examples with different queries; documents take turns to give a title or a sentence."""
+    examples: dict[str, Example] = {}
     rng = np.random.default_rng(seed)
     for number in range(DRAWS * len(LEARNED_KINDS)):
         for row in rng.permutation(len(documents)).tolist():
-            made = question(documents[row], LEARNED_KINDS[(row + number) % len(LEARNED_KINDS)], rarity, seed + number)
-            if made is not None and made.query not in found:
-                found[made.query] = Example(made.query, made.document.full)
-                if len(found) == count:
-                    return [*found.values()]
-    return [*found.values()]
+            kind = LEARNED_KINDS[(row + number) % len(LEARNED_KINDS)]
+            learned = question(documents[row], kind, rarity, seed + number)
+            if learned is not None and learned.query not in examples:
+                examples[learned.query] = Example(learned.query, learned.document.full)
+                if len(examples) == count:
+                    return [*examples.values()]
+    return [*examples.values()]
 
 
 def asked_examples(queries: Sequence[Query], collection: Encoded, learned: Sequence[Document]) -> list[Example]:
-    """Return examples of the queries for which the model and BM25 rank the same document first.
+    """Return an example for each query if the model and BM25 rank the same document first.
 
-    Only documents to be `learned` from count.
+    Only documents to be `learned` from are ranked.
     """
     texts = [query.text for query in queries]
     rankings = _rankings(texts, collection, learned, 1)
     pairs = zip(texts, *(ranking.rows[:, 0].tolist() for ranking in rankings), strict=True)
     documents = collection.dataset.documents
-    return [Example(text, documents[one].full) for text, one, other in pairs if one == other >= 0]
+    return [Example(text, documents[first].full) for text, first, other in pairs if first == other >= 0]
 
 
 def written_examples(
@@ -54,9 +55,9 @@ def written_examples(
 ) -> list[Example]:
     """Return examples of the questions that a generative model writes about `count` of the documents.
 
-    A causal model continues the text of a document and a request, a sequence-to-sequence model gets the text alone, as
-    those that were trained for this do. A question stays if model and BM25, fused, find its document among the first
-    ten.
+    A causal model continues the text of a document and a request. A seq2seq model gets the text without an instruction,
+    the input format of docT5query. A question is kept if the fused ranking of model and BM25 has its document among the
+    first ten.
     """
     rows = np.random.default_rng(seed).permutation(len(documents))[:count].tolist()
     chosen = [documents[row] for row in rows]
@@ -67,14 +68,14 @@ def written_examples(
     written = generate(load_generator(generator, task, device), prompts, **options)
     questions = [text.partition("\n")[0].strip() for [text] in written]
     pairs = [(text, document) for text, document in zip(questions, chosen, strict=True) if text]
-    place = {document.id: row for row, document in enumerate(collection.dataset.documents)}
+    row_of = {document.id: row for row, document in enumerate(collection.dataset.documents)}
     fused = weighted(
         _rankings([text for text, _ in pairs], collection, documents, EXAM_DEPTH), [1, 1], depth=ROUND_TRIP
     )
     return [
         Example(text, document.full)
         for (text, document), hits in zip(pairs, fused.rows.tolist(), strict=True)
-        if place[document.id] in hits
+        if row_of[document.id] in hits
     ]
 
 

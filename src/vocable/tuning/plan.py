@@ -1,4 +1,4 @@
-"""The plan of a tuning: a look at model and documents, the speed of this machine, and the steps that fit the time."""
+"""The plan of a tuning: figures of the documents, the speed of this machine, and the steps that fit the time."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ from vocable.tuning.settings import (
 
 logger = logging.getLogger(__name__)
 
-VOCABULARY_TEXTS = 256  # texts of the look at the vocabulary
-SPEED_TEXTS, ROUNDS = 32, 3  # of the measured speed
-PASSES = 2  # over the collection: by the model before and after
-CONTROL_TEXTS = 1_300  # texts of the control, encoded as often
-FULL_BATCHES = 0.97  # share of the questions: a batch has no text twice, and incomplete ones are left out
+VOCABULARY_TEXTS = 256  # texts that are cut into tokens to judge the vocabulary
+SPEED_TEXTS, ROUNDS = 32, 3  # texts and rounds of the measured speed
+PASSES = 2  # the initial model and the tuned model each encode the collection
+CONTROL_TEXTS = 1_300  # texts of the control, which both models encode, too
+FULL_BATCHES = 0.97  # share of the questions in full batches: a batch repeats no text, an incomplete batch is left out
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The documents, and their words in the tokens of a model's vocabulary."""
+    """Figures of the documents, and of their words in a model's vocabulary."""
 
     documents: int
-    repeated: int  # documents with the words of an earlier one, or without words
-    words: float  # of a document, median
+    repeated: int  # documents with the words of an earlier document, or without words
+    words: float  # median number of words of a document
     tokens_per_word: float
-    unknown: float  # share of the tokens
-    questions: float  # that a document gives, mean
+    unknown: float  # share of unknown tokens
+    questions: float  # mean number of questions that a document gives
     unit: str = "word"  # or character, in scripts without spaces
 
 
@@ -67,14 +67,14 @@ def read_words(documents: Sequence[Document], repeated: int, tokenizer: PreTrain
     """Measure how well the vocabulary knows the words of evenly spread documents."""
     sample = [documents[row] for row in spread(len(documents), VOCABULARY_TEXTS)]
     texts = [document.full for document in sample]
-    found = Coverage.of(texts, HostTokenization(tokenizer))
+    coverage = Coverage.of(texts, HostTokenization(tokenizer))
     return Reading(
         documents=len(documents) + repeated,
         repeated=repeated,
         words=median(len(spaced_pieces(text)) for text in texts),
-        tokens_per_word=found.tokens_per_word,
-        unit=found.unit,
-        unknown=found.unknown_share,
+        tokens_per_word=coverage.tokens_per_word,
+        unit=coverage.unit,
+        unknown=coverage.unknown_share,
         questions=len(made_examples(sample, Rarity(texts), 0, sys.maxsize)) / len(sample),
     )
 
@@ -83,28 +83,28 @@ def check_vocabulary(name: str, reading: Reading) -> None:
     """Raise `ModelError` if the documents are in another language than the vocabulary."""
     if figures := foreign(reading.tokens_per_word, reading.unknown, reading.unit):
         raise ModelError(
-            f"{name}: its vocabulary is not that of these documents ({figures}): tune a model of their language, or "
-            "give this one another vocabulary first (vocable train-vocabulary, vocable transfer)"
+            f"{name}: its vocabulary does not fit these documents ({figures}): tune a model of their language, or "
+            "give this model another vocabulary first (vocable train-vocabulary, vocable transfer)"
         )
 
 
 @dataclass(frozen=True)
 class TuningSpeed:
-    """Speed of this machine with a model and texts like those of the collection."""
+    """Speed of this machine with a model and typical texts of the collection."""
 
-    texts_per_second: float  # of encoding documents
-    seconds_per_step: float  # of the training
+    texts_per_second: float  # documents encoded
+    seconds_per_step: float  # training steps
 
 
 def measure_speed(model: SparseEncoder, documents: Sequence[Document]) -> TuningSpeed:
     """Time the encoding of documents, and a forward and backward pass over a batch of the training."""
     texts = [documents[row].full for row in spread(len(documents), SPEED_TEXTS)]
     encoder = TextEncoder(model, "document")
-    # The fastest of several rounds: the first one makes what later ones find, and others work on the machine, too.
+    # The fastest of several rounds: the first round warms up caches, and other programs slow some rounds down.
     rates = [len(texts) / _seconds(lambda: encoder.encode(texts)) for _ in range(ROUNDS)]
     batch = [texts[row % len(texts)] for row in range(QUESTIONS_PER_STEP)]
     seconds = min(_pass(model, batch) for _ in range(ROUNDS))
-    if encoder.dimensions:  # the model before teaches the dense vectors: it encodes the batch, too
+    if encoder.dimensions:  # the initial model teaches the dense vectors, so it encodes the batch, too
         seconds += len(batch) / max(rates)
     return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * seconds)  # queries are shorter
 
@@ -122,7 +122,9 @@ def _pass(model: SparseEncoder, texts: list[str]) -> float:
     transformer.document_length = DOCUMENT_LENGTH
     try:
         tokens = model.preprocess(texts, task="document")
-        tokens = {name: one.to(model.device) if isinstance(one, torch.Tensor) else one for name, one in tokens.items()}
+        tokens = {
+            name: part.to(model.device) if isinstance(part, torch.Tensor) else part for name, part in tokens.items()
+        }
         start = perf_counter()
         with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16("auto", model.device)):
             [vectors] = embedded(model, [tokens])
@@ -137,13 +139,13 @@ def _pass(model: SparseEncoder, texts: list[str]) -> float:
 
 @dataclass(frozen=True)
 class Plan(Tabled):
-    """The plan of a tuning. It is made once: a run that resumes keeps it, whatever the machine does meanwhile."""
+    """The plan of a tuning. It is made once: a resumed run keeps it, even if the machine has another speed then."""
 
     reading: Reading
     speed: TuningSpeed
-    collection: int  # documents of the exam's collection, and to learn from
+    collection: int  # number of documents of the exam's collection, including the documents to learn from
     minutes: float
-    steps: int  # of the training
+    steps: int  # training steps
 
     @property
     def expected_minutes(self) -> float:
@@ -151,7 +153,7 @@ class Plan(Tabled):
         return (_encoding(self.collection, self.speed) + self.steps * self.speed.seconds_per_step) / 60
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the figures of the documents, of the machine and of the work, each with its name."""
+        """Return the figures of the documents, the machine and the work, each with its name."""
         reading, speed = self.reading, self.speed
         return [
             ("documents", f"{reading.documents:,}, {reading.repeated:,} of them repeated or empty"),
@@ -193,7 +195,7 @@ def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
 
 
 def warn_of_few_steps(plan: Plan) -> None:
-    """Log a plan of so few steps that it is unlikely to show a difference: a machine may be busy, or the time short."""
+    """Log a warning if the plan has too few steps to show a difference: the machine is busy, or the time is short."""
     if plan.steps < min(FEWEST_STEPS, _most_steps(plan.reading, plan.collection)):
         logger.warning(
             "%g minutes allow %s of training at the speed just measured, and fewer than %d rarely show a difference: "
@@ -205,11 +207,11 @@ def warn_of_few_steps(plan: Plan) -> None:
 
 
 def _most_steps(reading: Reading, collection: int) -> int:
-    """Return the steps for which this number of documents gives questions."""
-    made = int(reading.questions * collection * (1 - 1 / ONE_IN))
-    return max(1, min(TRAINING_STEPS, int(FULL_BATCHES * made) // QUESTIONS_PER_STEP))
+    """Return the number of steps that the questions of this number of documents allow."""
+    questions = int(reading.questions * collection * (1 - 1 / ONE_IN))
+    return max(1, min(TRAINING_STEPS, int(FULL_BATCHES * questions) // QUESTIONS_PER_STEP))
 
 
 def _encoding(collection: int, speed: TuningSpeed) -> float:
-    """Return the seconds of encoding the collection and the control, before and after."""
+    """Return the seconds that both models need to encode the collection and the control."""
     return PASSES * (collection + CONTROL_TEXTS) / speed.texts_per_second

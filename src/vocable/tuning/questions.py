@@ -1,8 +1,8 @@
-"""Questions made of documents that come without any, in the kinds that people ask.
+"""Make questions from documents that come without questions, in the kinds that people ask.
 
-A word is one between spaces, or a pair of characters in scripts without spaces. The random numbers of a question depend
-on the seed, the kind and the document alone, so that the same documents give the same questions in any order and any
-process.
+A word is a run of characters between spaces, or a pair of characters in scripts without spaces. The random numbers of a
+question depend only on the seed, the kind and the document. So the same documents give the same questions in any order
+and in any process.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Kind: TypeAlias = Literal["title", "keywords", "sentence", "passage"]
 QUESTION_KINDS: tuple[Kind, ...] = get_args(Kind)
 TITLE_WORDS = (2, 25)  # fewest and most words of a title that is a question
 KEYWORDS = (2, 5)  # words of a keyword query
-QUESTION_WORDS = (4, 50)  # of a query of one or two sentences
-PASSAGE_WORDS = (25, 80)  # of a query of the length of an abstract, at most half of the text
+QUESTION_WORDS = (4, 50)  # words of a query that has one or two sentences
+PASSAGE_WORDS = (25, 80)  # words of a query as long as an abstract, at most half of the text
 KEPT_WORDS = 8  # words that a document keeps at least
 DIGITS = re.compile(r"[\d_]+")
-# Also of Devanagari, Chinese and Japanese, Khmer and Burmese; Thai and Lao part sentences by spaces.
+# Includes Devanagari, Chinese and Japanese, Khmer and Burmese; Thai and Lao separate sentences by spaces.
 SENTENCE_BREAKS = re.compile(r"(?<=[.!?।])\s+|(?<=[。！？።។။])|(?<=[\u0e00-\u0eff])\s+(?=[\u0e00-\u0eff])|\n\s*\n")
 
 
 class Question(NamedTuple):
-    """A query, and the document that answers it as it is without the words of the query."""
+    """A query, and the document that answers it; the document lacks the words of the query."""
 
     kind: Kind
     query: str
@@ -51,17 +51,17 @@ class Rarity:
         self._documents, self._frequencies = max(count, 1), frequencies
 
     def __call__(self, word: str) -> float:
-        """Return ln(1 + n / df) of a word in n documents; an unknown word counts as in one."""
+        """Return ln(1 + n / df) of a word in n documents; an unknown word has df = 1."""
         return log(1 + self._documents / self._frequencies.get(word, 1))
 
 
 def question(document: Document, kind: Kind, rarity: Rarity, seed: int = 0) -> Question | None:
     """Return a question of this kind that the document answers, or None if the document does not suit the kind.
 
-    - `title`: the title of the document, which it then lacks.
-    - `keywords`: two to five of its words, the rarer and the more frequent in the text the more probable.
-    - `sentence`: one or two of its sentences, often the first, which it then lacks.
-    - `passage`: consecutive words, as long as an abstract, which it then lacks.
+    - `title`: the title of the document, which the document then lacks.
+    - `keywords`: two to five of its words; rare words, and words that are frequent in the text, are more probable.
+    - `sentence`: one or two of its sentences, often the first, which the document then lacks.
+    - `passage`: consecutive words, as long as an abstract, which the document then lacks.
 
     >>> page = Document("1", "Press the red button twice. The machine stops at once, and the lamp goes out.")
     >>> question(page, "sentence", Rarity([page.full]), seed=1).query
@@ -92,7 +92,7 @@ def _keywords(document: Document, rarity: Rarity, rng: Random) -> Question | Non
 
 
 def _sentence(document: Document, rarity: Rarity, rng: Random) -> Question | None:
-    sentences = [one for one in SENTENCE_BREAKS.split(document.text) if one.strip()]
+    sentences = [sentence for sentence in SENTENCE_BREAKS.split(document.text) if sentence.strip()]
     count, first = rng.choice((1, 1, 2)), rng.choice((0, rng.randrange(max(1, len(sentences)))))
     query, rest = " ".join(sentences[first : first + count]), " ".join(sentences[:first] + sentences[first + count :])
     if not QUESTION_WORDS[0] <= len(spaced_pieces(query)) <= QUESTION_WORDS[1] or _few(rest) or query in rest:

@@ -1,7 +1,7 @@
 """The recipe of a tuning, scaled to the scores and weights of the model.
 
-Its temperature and regularizers were chosen for the built-in model, and suit scores of one size: they are scaled by the
-scores and vectors of the model before the training.
+The temperature and the regularizers were chosen for the built-in model, and suit scores of its size. They are scaled by
+the scores and vectors of the initial model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vocable.tuning.settings import (
     TEMPERATURE,
 )
 
-EXAMPLES_FILE = "examples.jsonl"  # in the folder of a tuning
+EXAMPLES_FILE = "examples.jsonl"  # file in the folder of a tuning
 SAVE_EVERY, LOG_EVERY = 20, 2
 
 
@@ -65,11 +65,11 @@ def recipe(
 ) -> dict[str, Any]:
     """Return the keys of a recipe: contrastive in-batch training and, with teachers, their distributions.
 
-    The dense side of a model with one, of so many `dimensions`, learns to stay as it is: the model teaches itself.
-    Raises `ModelError` if the model has no scores or no vectors to scale them by.
+    A dense side with this number of `dimensions` learns to stay as it is: the initial model is its teacher. Raises
+    `ModelError` if the model gives no scores or vectors for the scale.
     """
     if not min(astuple(scale)) > 0:
-        raise ModelError(f"{model}: it gives these texts no terms, or all of them the same: see vocable inspect")
+        raise ModelError(f"{model}: it gives these texts no terms, or the same terms to all: see vocable inspect")
     temperature = _rounded(TEMPERATURE * scale.score_spread)
     losses: list[dict[str, Any]] = [{"name": "info_nce", "temperature": temperature}]
     training: dict[str, Any] = {
@@ -102,5 +102,5 @@ def recipe(
 
 
 def _rounded(value: float) -> float:
-    """Return a value with three digits, as a recipe shows it."""
+    """Round a value to three digits, for a readable recipe."""
     return float(f"{value:.3g}")

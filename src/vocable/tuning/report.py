@@ -20,10 +20,10 @@ Verdict: TypeAlias = Literal["better", "no difference", "worse"]
 REPORT = "report.json"
 ALL_QUESTIONS = "all"
 ABOUT = {
-    "title": "the title of a document, which it then lacks",
-    "keywords": "two to five of its words, not trained",
-    "sentence": "one or two of its sentences, which it then lacks",
-    "passage": "consecutive words, as long as an abstract, which it then lacks, not trained",
+    "title": "the title of a document, which the document then lacks",
+    "keywords": "two to five of its words; not trained",
+    "sentence": "one or two of its sentences, which the document then lacks",
+    "passage": "consecutive words, as long as an abstract, which the document then lacks; not trained",
     ASKED: "judged queries of people",
 }
 NEXT: dict[Verdict, str] = {
@@ -32,31 +32,31 @@ NEXT: dict[Verdict, str] = {
     "worse": "These commands use the model as it was:",
 }
 TERMS = {
-    EXAM_MEASURE: "quality of the first ten hits: 1 if each question finds its document first, 0 if none is found",
+    EXAM_MEASURE: "quality of the first ten hits: 1 if each question finds its document first, 0 if none finds it",
     EXAM_RECALL: "share of the questions whose document is among the first hundred hits",
     "alone, with BM25": "the ranking of the model, and that ranking fused with BM25's, which compares words",
-    "dense vectors": "of a model that gives them, too: they compare texts as a whole; a search fuses all three",
-    "interval": "the true difference lies in it with 95 % confidence; one that contains 0 shows no difference",
+    "dense vectors": "further vectors of some models, which compare texts as a whole; a search then fuses all three",
+    "interval": "the true difference lies in it with 95 % confidence; an interval with 0 shows no difference",
     "terms": "words and parts of words with a weight in a query or document, which a search compares",
     "FLOPS": "terms that a query and a document share, on average: the work of a search",
-    "control": "questions about Python's documentation: a loss there is what the model forgot",
-    "step": "one change of the weights, by a batch of questions",
-    "tokens per word": "parts into which the model's vocabulary cuts a word; many mean another language",
+    "control": "questions about Python's documentation: a loss shows what the model forgot",
+    "step": "a change of the weights after a batch of questions",
+    "tokens per word": "parts into which the model's vocabulary cuts a word; many parts mean another language",
 }
 
 
 @dataclass(frozen=True)
 class TuningReport(Tabled):
-    """The result of a tuning, by kind of question and of all: `recall` has R@100, the others nDCG@10.
+    """The result of a tuning, by kind of question and for all questions: R@100 in `recall`, nDCG@10 in the others.
 
-    `alone` is of the sparse vectors, `hybrid` with BM25; of a model with a dense side, `dense` is of its dense vectors
-    and `together` of all three.
+    `alone` ranks with the sparse vectors, `hybrid` with these and BM25. If the model has a dense side, `dense` ranks
+    with its dense vectors and `together` with all three.
     """
 
     model: str
     corpus: str
     verdict: Verdict
-    reason: str  # of the verdict
+    reason: str  # reason for the verdict
     alone: Mapping[str, Change]
     hybrid: Mapping[str, Change]
     recall: Mapping[str, Change]
@@ -65,7 +65,7 @@ class TuningReport(Tabled):
     plan: Plan
     examples: int
     steps: int
-    minutes: float  # of the last run
+    minutes: float  # duration of the last run
     output: Path = Path()
     made: str = ""  # day, and version of vocable
     dense: Mapping[str, Change] | None = None
@@ -77,7 +77,7 @@ class TuningReport(Tabled):
 
     @property
     def better_model(self) -> str:
-        """The name of the model to use: the one before, which may have a graph, unless the trained one is better."""
+        """The name of the model to use: the trained model if it is better, or else the initial model."""
         return str(self.output) if self.verdict == "better" else self.model
 
     def next_commands(self) -> list[str]:
@@ -100,9 +100,9 @@ class TuningReport(Tabled):
             "of all three": self.together,
         }
         return [
-            _by_kind(f"{EXAM_MEASURE} {name}, with 95 % intervals", found, [note] if found is self.alone else ())
-            for name, found in sides.items()
-            if found is not None
+            _by_kind(f"{EXAM_MEASURE} {name}, with 95 % intervals", side, [note] if side is self.alone else ())
+            for name, side in sides.items()
+            if side is not None
         ]
 
     def cost_table(self) -> Table:
@@ -112,7 +112,7 @@ class TuningReport(Tabled):
         return Table("cost", ["model", *names], named)
 
     def notes(self) -> list[str]:
-        """Return sentences about the training, and the control where it was not learned from."""
+        """Return sentences about the training, and about the control unless the model learned from it."""
         training = (
             f"{self.examples:,} questions learned from in {counted(self.steps, 'step')}; {self.minutes:.0f} minutes"
         )
@@ -125,63 +125,63 @@ class TuningReport(Tabled):
         return asdict(self) | {"output": str(self.output)}
 
 
-def _by_kind(title: str, found: Mapping[str, Change], notes: Sequence[str] = ()) -> Table:
+def _by_kind(title: str, changes: Mapping[str, Change], notes: Sequence[str] = ()) -> Table:
     """Return a table of measures before and after, with 95 % intervals of the differences."""
     header = ["questions", "number", "before", "after", "difference", "interval"]
     rows = [
-        [kind, str(one.queries), f"{one.before:.3f}", f"{one.after:.3f}", *interval(one).split(" ", 1)]
-        for kind, one in found.items()
+        [kind, str(change.queries), f"{change.before:.3f}", f"{change.after:.3f}", *interval(change).split(" ", 1)]
+        for kind, change in changes.items()
     ]
     return Table(title, header, rows, (), notes)
 
 
-def _sentence(what: str, one: Change) -> str:
-    return f"{what} {one.before:.3f} before, {one.after:.3f} after, {interval(one)}"
+def _sentence(what: str, change: Change) -> str:
+    return f"{what} {change.before:.3f} before, {change.after:.3f} after, {interval(change)}"
 
 
-def interval(one: Change) -> str:
+def interval(change: Change) -> str:
     """Return a difference with its interval.
 
     >>> interval(Change(2, 0.5, 0.75, 0.125, 0.375))
     '+0.250 [+0.125, +0.375]'
     """
-    return f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"
+    return f"{change.difference:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
 
 
-def changes(before: ExamAnswers, after: ExamAnswers, exam: Exam) -> dict[str, dict[str, Change]]:
-    """Return the changes `alone`, `hybrid` and `recall`, each by kind of question and of all.
+def changes(start: ExamAnswers, end: ExamAnswers, exam: Exam) -> dict[str, dict[str, Change]]:
+    """Return the changes `alone`, `hybrid` and `recall`, each by kind of question and for all questions.
 
-    Of models with a dense side there are `dense` and `together`, too.
+    Models with a dense side have `dense` and `together`, too.
     """
     kinds = exam.by_kind()
-    made = {kind: some for kind, some in kinds.items() if kind != ASKED}
-    groups = {**kinds, ALL_QUESTIONS: [query for some in made.values() for query in some]}
-    found = {
-        "alone": {kind: change(before.alone, after.alone, some) for kind, some in groups.items()},
-        "hybrid": {kind: change(before.hybrid, after.hybrid, some) for kind, some in groups.items()},
-        "recall": {kind: change(before.alone, after.alone, some, EXAM_RECALL) for kind, some in groups.items()},
+    all_made = [query for kind, queries in kinds.items() if kind != ASKED for query in queries]
+    groups = {**kinds, ALL_QUESTIONS: all_made}
+    results = {
+        "alone": {kind: change(start.alone, end.alone, queries) for kind, queries in groups.items()},
+        "hybrid": {kind: change(start.hybrid, end.hybrid, queries) for kind, queries in groups.items()},
+        "recall": {kind: change(start.alone, end.alone, queries, EXAM_RECALL) for kind, queries in groups.items()},
     }
     for name in ("dense", "together"):
-        first, second = getattr(before, name), getattr(after, name)
+        first, second = getattr(start, name), getattr(end, name)
         if first is not None and second is not None:
-            found[name] = {kind: change(first, second, some) for kind, some in groups.items()}
-    return found
+            results[name] = {kind: change(first, second, queries) for kind, queries in groups.items()}
+    return results
 
 
-def judge(found: Mapping[str, Mapping[str, Change]]) -> tuple[Verdict, str]:
-    """Return the verdict and its reason, by the judged queries of people if there are 50, else by all questions.
+def judge(results: Mapping[str, Mapping[str, Change]]) -> tuple[Verdict, str]:
+    """Return the verdict and its reason: by the judged queries of people if there are 50, or else by all questions.
 
-    Better means that the interval of the difference lies above 0 alone, and not below 0 in the hybrid, nor, of a model
-    with a dense side, of the dense vectors and of all three together.
+    "better": the 95 % interval is above 0 for the sparse vectors, and not below 0 for the hybrid, the dense vectors or
+    all three.
     """
-    asked = found["alone"].get(ASKED)
+    asked = results["alone"].get(ASKED)
     kind = ASKED if asked is not None and asked.queries >= ENOUGH_ASKED else ALL_QUESTIONS
-    alone, hybrid = found["alone"][kind], found["hybrid"][kind]
+    alone, hybrid = results["alone"][kind], results["hybrid"][kind]
     figures = f"{EXAM_MEASURE} {interval(alone)} alone, {interval(hybrid)} with BM25"
-    rest = [found[name][kind] for name in ("dense", "together") if name in found]
+    rest = [results[name][kind] for name in ("dense", "together") if name in results]
     if rest:
         figures += f", {interval(rest[0])} by its dense vectors, {interval(rest[1])} by all three"
-    if any(one.high < 0 for one in (alone, hybrid, *rest)):
+    if any(side.high < 0 for side in (alone, hybrid, *rest)):
         return "worse", f"{figures}; the model stays as it was"
     if alone.low > 0:
         return "better", figures
@@ -195,7 +195,7 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object
     sections = [
         Section("Verdict", [f"{report.verdict[0].upper()}{report.verdict[1:]}: {report.reason}.", report.made]),
         Section(
-            "Next", [NEXT[report.verdict], Words(Table("", ["command"], [[one] for one in report.next_commands()]))]
+            "Next", [NEXT[report.verdict], Words(Table("", ["command"], [[line] for line in report.next_commands()]))]
         ),
         Section("Questions", [*report.question_tables(), Words(Table("", ["kind", "what it asks"], kinds))]),
         Section("Cost", [report.cost_table(), *report.notes()]),

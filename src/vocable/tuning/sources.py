@@ -15,7 +15,7 @@ class TuningSources(TypedDict, total=False):
     """Sources of a tuning besides its documents."""
 
     queries: Annotated[
-        str | None, Doc("Source of queries of people; those with judgments join the exam, the others are learned from.")
+        str | None, Doc("Source of queries of people; judged queries join the exam, the others are learned from.")
     ]
     judgments: Annotated[str | None, Doc("Source of judgments of the queries.")]
     teacher: Annotated[Sequence[str], Doc("Dense or sparse encoder to learn from, too.")]
@@ -24,7 +24,7 @@ class TuningSources(TypedDict, total=False):
 
 def _check_sources(options: Mapping[str, object]) -> None:
     if options.get("judgments") is not None and options.get("queries") is None:
-        raise ArgumentError("--judgments goes with --queries")
+        raise ArgumentError("--judgments needs --queries")
     if isinstance(options.get("teacher"), str):
         raise ArgumentError("teacher must be a list of names, not one str")
 

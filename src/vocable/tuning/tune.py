@@ -1,7 +1,7 @@
-"""The verb `tune`: a better model for one's own documents, or the plain answer that it would not pay.
+"""The verb `tune`: a better model for the user's documents, or the plain answer that tuning does not pay.
 
 The work folder OUTPUT.partial has the plan, the vectors of both models, the examples, the recipe and the trained model.
-Each is made once, and found again when an interrupted command is repeated.
+Each is made once; an interrupted command uses it again when repeated.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ logger.setLevel(logging.INFO)
 
 PLAN_FILE, RECIPE_FILE = "plan.json", "recipe.yaml"
 BEFORE, AFTER, TRAINED, TUNED = "before", "after", "trained", "model"  # folders of the work
-SCALE_TEXTS = 256  # questions and documents whose scores are measured
+SCALE_TEXTS = 256  # examples whose scores are measured
 
 
 @tolerant
@@ -95,20 +95,20 @@ def tune(
     skip_bad: CountOrZero = 0,
     **sources: Unpack[TuningSources],
 ) -> TuningReport | Plan:
-    """Tune a model on one's own documents, and measure before and after whether it paid.
+    """Tune a model on your documents, and measure before and after whether it paid.
 
-    Questions about documents that are not learned from are asked before and after. The output is the better of the two
-    models: if no difference is shown, the model as it was. An interrupted run resumes when repeated.
+    Both models answer questions about documents that the training does not use. The output is the better model; it is
+    the initial model unless the exam shows a gain. An interrupted run resumes when repeated.
 
     Args:
-        model: a name, as for `vocable.load`, of a model with weights.
+        model: the name of a model with weights, as for `vocable.load`.
         corpus: source of the documents, such as a folder of Markdown files.
         output: output folder (written atomically): the model, index.html, report.json, recipe.yaml, examples.jsonl.
         minutes: time that the plan may take on this machine.
         seed: seed of questions and training.
-        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
-        dry_run: only look, and return the plan.
-        skip_bad: bad lines in the sources to leave out.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
+        dry_run: return the plan, and train nothing.
+        skip_bad: number of bad lines in the sources to leave out.
         sources: the fields of `vocable.tuning.sources.TuningSources`.
 
     Returns:
@@ -117,7 +117,7 @@ def tune(
     Raises:
         ArgumentError: too few minutes, several processes, or the output exists and is something else.
         DataError: a source cannot be read, or has fewer than 300 distinct documents.
-        ModelError: no such model, or its vocabulary is of another language.
+        ModelError: no such model, or its vocabulary does not fit the documents' language.
     """
     settings = settings_of(tune, locals(), without=("dry_run", "minutes"))
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -127,7 +127,7 @@ def tune(
     name, start = str(model), load_sparse_encoder(model, device=device)
     refuse_exported(start)
     for other in filter(None, (*sources.get("teacher", ()), sources.get("generator"))):
-        locate(other)  # a name that is wrong is known before the work
+        locate(other)  # a wrong name is an error before the work
     documents, repeated = distinct(track(read_corpus(corpus), "documents"))
     if dry_run:
         return _plan(name, start, documents, repeated, minutes, sources)
@@ -143,8 +143,9 @@ def tune(
         tuning = Tuning(name, start, documents, asked, work, plan, seed)
         trained = tuning.train(sources)
         report = tuning.compare(trained)
-        spent, made = (perf_counter() - began) / 60, f"Made on {date.today():%Y-%m-%d} with vocable {__version__}."
-        report = replace(report, corpus=str(corpus), minutes=spent, output=Path(output), made=made)
+        origin = f"Made on {date.today():%Y-%m-%d} with vocable {__version__}."
+        spent = (perf_counter() - began) / 60
+        report = replace(report, corpus=str(corpus), minutes=spent, output=Path(output), made=origin)
         tuning.assemble(report, trained)
         finish(work, output, work / TUNED)
     return report
@@ -175,7 +176,7 @@ def _plan(
 
 
 class Tuning:
-    """The stages of one tuning in a work folder; each is carried out once, and found again after an interruption."""
+    """The stages of a tuning in a work folder; a stage is carried out once, and not repeated after an interruption."""
 
     def __init__(
         self,
@@ -195,11 +196,11 @@ class Tuning:
 
     @cached_property
     def collection(self) -> Encoded:
-        """The collection of the exam as the model before encodes it."""
+        """The collection of the exam, encoded by the initial model."""
         return self._encoded(self.start, BEFORE)
 
     def _encoded(self, model: SparseEncoder, folder: str) -> Encoded:
-        """Encode the collection of the exam; the vectors are kept in a folder of the work."""
+        """Encode the collection of the exam; a folder of the work keeps the vectors."""
         return encode_dataset(model, self.exam.dataset, keep=self.work / folder, name=folder, title=f"model {folder}")
 
     def train(self, sources: TuningSources) -> SparseEncoder | None:
@@ -227,12 +228,12 @@ class Tuning:
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """The recipe of the training, as it is kept with the model."""
+        """The recipe of the training, as saved with the model."""
         values: dict[str, Any] = load_yaml((self.work / RECIPE_FILE).read_text(encoding="utf-8"), RECIPE_FILE)
         return values
 
     def _examples(self, generator: str | None) -> list[Example]:
-        """Return the examples to learn from: queries of people first, then written and made questions."""
+        """Return the examples to learn from: queries of people first, then written questions, then made questions."""
         learned, count = self.exam.training, ceil(self.plan.steps * QUESTIONS_PER_STEP / FULL_BATCHES)
         examples = asked_examples(self.log, self.collection, learned) if self.log else []
         if generator is not None:
@@ -241,18 +242,21 @@ class Tuning:
         return [*{example.query: example for example in reversed(examples)}.values()][::-1][:count]
 
     def _scale(self, examples: Sequence[Example]) -> Scale:
-        """Measure the scores of the model before on some of the examples."""
-        some = [examples[row] for row in spread(len(examples), SCALE_TEXTS)]
-        queries = TextEncoder(self.start, "query", max_length=QUERY_LENGTH).encode([one.query for one in some])
+        """Measure the scores of the initial model on a sample of the examples."""
+        sample = [examples[row] for row in spread(len(examples), SCALE_TEXTS)]
+        queries = TextEncoder(self.start, "query", max_length=QUERY_LENGTH)
         documents = TextEncoder(self.start, "document", max_length=DOCUMENT_LENGTH)
-        return measure_scale(queries, documents.encode([one.positive for one in some]))
+        return measure_scale(
+            queries.encode([example.query for example in sample]),
+            documents.encode([example.positive for example in sample]),
+        )
 
     def compare(self, trained: SparseEncoder | None) -> TuningReport:
-        """Ask both models the questions of the exam and those of the control."""
+        """Ask both models the questions of the exam and of the control."""
         collections = [self.collection] + ([] if trained is None else [self._encoded(trained, AFTER)])
-        before, after = (answer(one, self.lexical, self.exam) for one in (collections[0], collections[-1]))
-        found = changes(before, after, self.exam)
-        verdict, reason = judge(found)
+        start, end = (answer(encoded, self.lexical, self.exam) for encoded in (collections[0], collections[-1]))
+        results = changes(start, end, self.exam)
+        verdict, reason = judge(results)
         if trained is None:
             verdict, reason = "no difference", "the training collapsed; the model stays as it was"
         models = {BEFORE: self.start, AFTER: trained or self.start}
@@ -262,13 +266,13 @@ class Tuning:
             corpus="",
             verdict=verdict,
             reason=reason,
-            alone=found["alone"],
-            hybrid=found["hybrid"],
-            recall=found["recall"],
-            dense=found.get("dense"),
-            together=found.get("together"),
+            alone=results["alone"],
+            hybrid=results["hybrid"],
+            recall=results["recall"],
+            dense=results.get("dense"),
+            together=results.get("together"),
             control=change(first, second, list(first.per_query[EXAM_MEASURE])),
-            costs=[one.cost for one in (before.alone, after.alone) if one.cost is not None],
+            costs=[side.cost for side in (start.alone, end.alone) if side.cost is not None],
             plan=self.plan,
             examples=(self.work / EXAMPLES_FILE).read_bytes().count(b"\n"),
             steps=self.recipe["training"]["steps"],
@@ -281,7 +285,7 @@ class Tuning:
         return evaluate_run(folder, retrieve(encoded, k=EXAM_DEPTH), dataset, [EXAM_MEASURE])
 
     def assemble(self, report: TuningReport, trained: SparseEncoder | None) -> None:
-        """Make the result of the work: the better model, the report, the recipe, and the examples."""
+        """Write the result of the work: the better model, the report, the recipe, and the examples."""
         result = self.work / TUNED
         if result.exists():
             shutil.rmtree(result)
@@ -297,18 +301,19 @@ class Tuning:
 
 
 def _from_anywhere(name: str) -> str:
-    """Return the name of a model for a recipe that may be moved: a folder with its whole path."""
+    """Return the name of a model, or its absolute path if it is a folder, for a recipe that may be moved."""
     return os.path.abspath(name) if Path(name).is_dir() else name
 
 
 def _stored_type(model: SparseEncoder) -> Literal["float32", "bfloat16"]:
     """Return the smaller number type that holds the weights of a model exactly."""
-    exact = all(torch.equal(one.bfloat16().to(one.dtype), one) for one in model.parameters())
+    exact = all(torch.equal(weight.bfloat16().to(weight.dtype), weight) for weight in model.parameters())
     return "bfloat16" if exact else "float32"
 
 
 def control() -> Dataset:
     """Return the built-in collection: half of the docstrings of the known-item test, without their first sentences."""
     items = [item for item in pydocs.known_items() if item.split == "test"][::2]
-    documents, queries = [Document(one.id, one.rest) for one in items], [Query(one.id, one.sentence) for one in items]
-    return Dataset("control", documents, queries, [Qrel(one.id, one.id, 1) for one in items])
+    documents = [Document(item.id, item.rest) for item in items]
+    queries = [Query(item.id, item.sentence) for item in items]
+    return Dataset("control", documents, queries, [Qrel(item.id, item.id, 1) for item in items])

@@ -1,4 +1,4 @@
-"""The verb `ablate`: search without the wackiest expansion terms, and without as many random ones
+"""The verb `ablate`: search without the wackiest expansion terms, and without the same number of random terms
 (Polyakov et al. 2026, sections 4.1 and 5.1).
 
 Nothing is encoded again: vectors lose entries, and only the affected queries are searched and measured again. A term is
@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -59,23 +59,23 @@ ABLATION_MEASURES = ("nDCG@10", "R@100")
 THRESHOLDS = (10, 100, 1000, 10_000)
 RANDOM_DRAWS = 10
 Control = Literal["frequency", "number"]
-STRATUM = 20  # terms of neighbouring frequencies, any of which is an equally good control
+STRATUM = 20  # terms of neighbouring frequencies, which are equally good controls for each other
 
 
 class Ablation:
     """An encoded dataset that can be searched without any of its expansion terms.
 
-    `own` [m, v] are the terms of the texts themselves (`encoding.terms.input_terms`). The vectors of `role` lose
-    terms; for documents, the index is rebuilt for every removal. A query gets as many results as the deepest measure
-    looks at, 1000 for a measure without a cutoff. `expansion_terms` are the terms that are an expansion in at least
-    one of the m vectors, int64 columns in order.
+    `input_counts` [m, v] are the terms of the texts themselves (`encoding.terms.input_terms`). The vectors of `role`
+    lose terms; for documents, the index is rebuilt for every removal. The deepest measure determines the number of
+    results of a query: 1000 for a measure without a cutoff. `expansion_terms` are the terms that are an expansion in at
+    least one of the m vectors, int64 columns in order.
     """
 
     @checked
     def __init__(
         self,
         encoded: Encoded,
-        own: csr_array,
+        input_counts: csr_array,
         measures: Sequence[str | Measure] = ABLATION_MEASURES,
         *,
         role: Role = "query",
@@ -85,7 +85,7 @@ class Ablation:
         parsed = parse_measures(measures)
         self.encoded, self.role = encoded, role
         self._vectors = encoded.queries if role == "query" else encoded.documents
-        self.is_expansion = expansion_entries(self._vectors, own)
+        self.is_expansion = expansion_entries(self._vectors, input_counts)
         self.expansion_terms = np.unique(self._vectors.indices[self.is_expansion]).astype(np.int64)
         entries = np.bincount(self._vectors.indices[self.is_expansion], minlength=self._vectors.shape[1])
         self.by_frequency = self.expansion_terms[np.argsort(-entries[self.expansion_terms], kind="stable")]
@@ -110,11 +110,12 @@ class Ablation:
         return self._judged_measures.aggregated(self.full)
 
     def control(self, terms: np.ndarray, kind: Control, rng: np.random.Generator) -> np.ndarray:
-        """Draw as many expansion terms as `terms` has: of any frequency ("number"), or of the same frequencies.
+        """Draw len(`terms`) expansion terms: of any frequency ("number"), or of the same frequencies ("frequency").
 
-        By falling frequency, the number of vectors in which they are an expansion, the expansion terms are cut into
-        strata of STRATUM; from each stratum as many are drawn as `terms` has in it. `terms` can be drawn, too: the
-        null hypothesis is that wacky terms are exchangeable with terms of similar frequency.
+        The frequency of a term is the number of vectors that it expands. The expansion terms are sorted by falling
+        frequency and cut into strata of STRATUM terms. If `terms` has n terms of a stratum, n terms are drawn from it,
+        possibly the same terms: the null hypothesis is that wacky terms are exchangeable with terms of similar
+        frequency.
         """
         if kind == "number":
             return rng.choice(self.expansion_terms, len(terms), replace=False)
@@ -125,7 +126,7 @@ class Ablation:
         return np.concatenate(drawn) if drawn else self.expansion_terms[:0]
 
     def without(self, terms: np.ndarray) -> AblatedSearch:
-        """Search without the expansions that are one of `terms` (distinct columns)."""
+        """Search without the expansions among `terms` (distinct columns)."""
         mask = flags(terms, self._vectors.shape[1])
         removed = self.is_expansion & mask[self._vectors.indices]
         queries, index = self.encoded.queries, self._index
@@ -151,11 +152,11 @@ class Ablation:
     def _measure(self, index: Exact, queries: csr_array, rows: np.ndarray) -> PerQuery:
         """Return the values of the queries in `rows`, whose vectors are `queries`."""
         ranking = index.search(queries, self._k, threads=self._threads)
-        found, lengths = self._document_ids[ranking.rows], (ranking.rows >= 0).sum(axis=1)
+        retrieved, lengths = self._document_ids[ranking.rows], (ranking.rows >= 0).sum(axis=1)
         # {document id: score} of each query: a record for each of millions of hits would take longer.
         answers = {
             self._query_ids[row]: dict(zip(ids[:length].tolist(), scores[:length].tolist(), strict=True))
-            for row, ids, scores, length in zip(rows, found, ranking.scores, lengths, strict=True)
+            for row, ids, scores, length in zip(rows, retrieved, ranking.scores, lengths, strict=True)
         }
         return self._judged_measures.per_query(answers)
 
@@ -176,12 +177,12 @@ def remove_wackiest(
     control: Control = "frequency",
     folder: Path | None = None,
 ) -> DatasetAblation:
-    """Remove the wackiest expansion terms (columns, in order), and as many random ones, and measure each.
+    """Remove the wackiest expansion terms (columns, in order), then the same number of random terms, and measure each.
 
-    Of the N wackiest terms, those count that are an expansion in the dataset; as many random ones are drawn from all
-    expansion terms of the dataset (`Ablation.control`). If the scores come from the same texts, these are N and N.
-    Each of the `draws` has its own random numbers, independent of the others. The `folder` keeps each search as a
-    file; searches that an earlier call with the same arguments has stored there are read.
+    Only wackiest terms that are an expansion in the dataset are removed. The same number of random terms is drawn from
+    all expansion terms of the dataset (`Ablation.control`). If the scores come from the same texts, the number is the
+    threshold. Each of the `draws` has independent random numbers. The `folder` keeps each search as a file, and
+    searches that an earlier call with the same arguments has stored are read.
     """
     check_thresholds(thresholds)
     full, encoded, points = ablation.values(), ablation.encoded, []
@@ -205,7 +206,7 @@ def remove_wackiest(
 
 
 def check_thresholds(thresholds: Sequence[int]) -> None:
-    """Raise `ArgumentError` without any number of terms."""
+    """Raise `ArgumentError` if there is no number of terms."""
     if not thresholds:
         raise ArgumentError("thresholds must have at least one number of terms")
 
@@ -226,19 +227,21 @@ def ablate(
     skip_bad: CountOrZero = 0,
     **options: Unpack[ExpansionStudy],
 ) -> AblationReport:
-    """Remove the wackiest expansions and as many random ones, measure the loss of quality, and write a report.
+    """Measure the loss of quality without the wackiest expansions and without random ones, and write a report.
+
+    The wackiest terms and the random terms are equal in number.
 
     An interrupted run resumes when repeated.
 
     Args:
         model: a folder, a Hub id, or a model from `vocable.load`.
-        datasets: sources of documents, queries and judgments together, as "beir:DIR".
+        datasets: sources of documents, queries and judgments together, such as "beir:DIR".
         output: folder of the report (written atomically).
         scores: scores that `vocable measure-wackiness` wrote for the model; by default measured on the first dataset.
         thresholds: numbers of terms to remove.
         measures: names of ir_measures; by default nDCG@10 and R@100.
         draws: number of random draws for each threshold, at least 2.
-        control: "frequency" draws random terms that expand about as many texts as the wackiest ones, "number" random
+        control: "frequency" draws random terms that are about as frequent as the wackiest terms; "number" draws random
             terms of any frequency, as the paper does.
         role: role of the texts that lose expansions.
         skip_bad: number of bad lines of the datasets to tolerate and skip.
@@ -262,7 +265,7 @@ def ablate(
         raise ArgumentError("vectors and query_vectors go together, with a single dataset")
     check_length(model, max_length)
     for source in sources:
-        load_dataset(source, documents=False)  # errors of the last one are found before hours of work on the others
+        load_dataset(source, documents=False)  # finds errors of the last dataset before hours of work on the others
     encoder, name = load_model(model, options.get("device"), options.get("runtime")), model_name(model)
     names = terms(encoder)
     if scores is not None:
@@ -271,7 +274,7 @@ def ablate(
     settings = settings_of(ablate, arguments, others | {"dtype": dtype, "max_length": max_length, "seed": seed})
     if not finished(output, settings):
         with resumable(output, settings) as work:
-            whole, found = work / "whole", []
+            whole, ablations = work / "whole", []
             whole.mkdir(exist_ok=True)
             file = Path(scores or whole / "scores.parquet")
             for number, source in enumerate(sources):
@@ -279,7 +282,7 @@ def ablate(
                 index = None
                 if vectors and query_vectors:
                     queries = stored_vectors(query_vectors, encoder, [query.id for query in dataset.queries])
-                    ids = [one.id for one in dataset.documents]
+                    ids = [document.id for document in dataset.documents]
                     if role == "query":  # documents are only searched, and may be more than fit into memory
                         index = stored_index(vectors, encoder, ids, work / "index")
                         documents = csr_array((0, queries.shape[1]), dtype=np.float32)
@@ -291,26 +294,28 @@ def ablate(
                     encoded = encode_dataset(encoder, dataset, keep=keep, name=name, dtype=dtype, max_length=max_length)
                 if not file.exists():
                     score_dataset(file, encoder, name, encoded, role, index)
-                own = input_terms(encoder, _texts(dataset, role))
-                ablation = Ablation(encoded, own, measures, role=role, index=index)
-                folder, plan = work / "searches" / str(number), {"draws": draws, "seed": seed}
-                wackiest = read_wackiest(file, names)
-                found.append(remove_wackiest(ablation, wackiest, thresholds, **plan, control=control, folder=folder))
-            write_ablation(whole, AblationReport(settings, found))
+                input_counts = input_terms(encoder, _texts(dataset, role))
+                ablation = Ablation(encoded, input_counts, measures, role=role, index=index)
+                random: dict[str, Any] = {"draws": draws, "seed": seed, "control": control}
+                wackiest, folder = read_wackiest(file, names), work / "searches" / str(number)
+                ablations.append(remove_wackiest(ablation, wackiest, thresholds, **random, folder=folder))
+            write_ablation(whole, AblationReport(settings, ablations))
             finish(work, output, whole)
     return replace(read_record(output / RESULTS, AblationReport), output=output)
 
 
 def _texts(dataset: Dataset, role: Role) -> list[str]:
-    return [one.text for one in dataset.queries] if role == "query" else [one.full for one in dataset.documents]
+    if role == "query":
+        return [query.text for query in dataset.queries]
+    return [document.full for document in dataset.documents]
 
 
 def score_dataset(
     path: Path, model: Model, name: str, encoded: Encoded, role: Role, index: Exact | None = None
 ) -> None:
-    """Measure the wackiness of the expansions of one role in a dataset, and write the scores to `path`.
+    """Measure the wackiness of the expansions of a role in a dataset, and write the scores to `path`.
 
-    An `index` of the documents takes the place of their vectors.
+    An `index` of the documents replaces their vectors.
     """
     settings, dataset = WackinessSettings(bootstrap=0), encoded.dataset
     documents = _texts(dataset, "document")
@@ -325,5 +330,5 @@ def score_dataset(
         query_vectors=encoded.queries,
         ids=encoded.document_ids,
     )
-    found = wackiness_of(data, settings, names=proper_names(documents))
-    write_scores(path, found, settings, model=name, role=role, queries=dataset.name, corpus=dataset.name)
+    measured = wackiness_of(data, settings, names=proper_names(documents))
+    write_scores(path, measured, settings, model=name, role=role, queries=dataset.name, corpus=dataset.name)

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
-RESAMPLES = 1000  # of queries and draws, for an interval
+RESAMPLES = 1000  # samples of queries and draws for an interval
 WACKY_COLOR, RANDOM_COLOR, FULL_COLOR = "C3", "C0", "0.3"
 ABOUT_ABLATION = (
     "Terms is the number of the wackiest terms that expand a text of the dataset: they are removed wherever they are "
     "expansions, never where the text itself contains them; entries is the share of all expansions removed with them."
     " p is the p-value of the paired t-test against the full vectors, over queries. Random is the mean over draws of "
-    "as many of the dataset's expansion terms, of about the same frequencies with the control frequency, and interval"
-    " is mean ± 2 standard deviations: the range of other terms on the same queries. The next column compares the "
-    "value without the wackiest terms with this interval. Vs. random is the mean difference from the random draws, "
+    "the same number of the dataset's expansion terms, of about the same frequencies with the control frequency, and "
+    "interval is mean ± 2 standard deviations: the range of other terms on the same queries. The next column compares "
+    "the value without the wackiest terms with this interval. Vs. random is the mean difference from the random draws, "
     "with its 95 % interval over resampled queries and draws. In the figure, filled markers lie outside the first "
     "interval."
 )
@@ -41,9 +41,10 @@ ABOUT_ABLATION = (
 class AblatedSearch:
     """A search without some terms.
 
-    `terms` is the number of these terms that are expansions here, `share` the share of expansion entries removed with
-    them, and `changed` the number of queries whose results may change. `values` are the measures, `p` their p-values
-    of the paired t-test against the full vectors. `per_query`, the values of each query, is left out of a report.
+    `terms` is the number of removed terms that are expansions in this dataset, `share` the share of expansion entries
+    that were removed, and `changed` the number of queries whose results may change. `values` are the measures, `p`
+    their p-values in the paired t-test against the full vectors. A report leaves out `per_query`, the values of each
+    query.
     """
 
     terms: int
@@ -56,7 +57,7 @@ class AblatedSearch:
 
 @dataclass(frozen=True)
 class AblatedMeasure:
-    """A measure without the wackiest terms: its value, `difference` from the full vectors, p of the paired t-test.
+    """A measure without the wackiest terms: its value, `difference` from the full vectors, and p of a paired t-test.
 
     `random` has the mean and the sample standard deviation `std` over the random draws; `low` and `high` are mean ± 2
     std, and `wacky_is` "below", "inside" or "above" this interval. `vs_random` has the mean `difference` from the draws
@@ -76,7 +77,7 @@ def difference_interval(
 ) -> dict[str, float]:
     """Return the mean of the values [q] minus the mean of d draws [d, q], with its 95 % percentile interval.
 
-    Each sample draws queries and draws anew, both with replacement.
+    Each sample resamples the queries and the draws, both with replacement.
 
     >>> found = difference_interval(np.zeros(50), np.ones((4, 50)), np.random.default_rng(0))
     >>> {name: round(value, 6) for name, value in found.items()}
@@ -92,7 +93,7 @@ def difference_interval(
 
 @dataclass(frozen=True)
 class ThresholdResult:
-    """The removal of the `threshold` wackiest terms and of random draws of as many terms."""
+    """The removal of the `threshold` wackiest terms, and of random draws of the same number of terms."""
 
     threshold: int
     measures: dict[str, AblatedMeasure]
@@ -116,8 +117,8 @@ class ThresholdResult:
             low, high = mean - 2 * std, mean + 2 * std
             # Differences as small as rounding errors do not count.
             side = "below" if value < low - 1e-12 else "above" if value > high + 1e-12 else "inside"
-            own, *others = ([*one.per_query[name].values()] for one in (wacky, *random))
-            versus = difference_interval(np.array(own), np.array(others), rng)
+            by_query = [[*search.per_query[name].values()] for search in (wacky, *random)]
+            versus = difference_interval(np.array(by_query[0]), np.array(by_query[1:]), rng)
             interval = {"mean": mean, "std": std, "low": low, "high": high}
             measures[name] = AblatedMeasure(value, value - full[name], wacky.p[name], side, interval, versus)
         first, *draws_kept = (replace(search, per_query={}) for search in (wacky, *random))
@@ -126,7 +127,7 @@ class ThresholdResult:
 
 @dataclass(frozen=True)
 class DatasetAblation:
-    """Ablations on one dataset: `full` are the values of the full vectors, `points` by rising threshold."""
+    """Ablations on a dataset: `full` are the values of the full vectors, `points` are by rising threshold."""
 
     dataset: str
     role: Role
@@ -135,13 +136,13 @@ class DatasetAblation:
     points: tuple[ThresholdResult, ...]
 
 
-def ablation_tables(found: DatasetAblation) -> list[Table]:
-    """Return a table for each measure, with a row for the full vectors and one for each threshold."""
-    title = f"{found.dataset}, {found.queries} queries, {found.role} expansions"
+def ablation_tables(ablation: DatasetAblation) -> list[Table]:
+    """Return a table for each measure, with a row for the full vectors and a row for each threshold."""
+    title = f"{ablation.dataset}, {ablation.queries} queries, {ablation.role} expansions"
     tables = []
-    for measure, value in found.full.items():
+    for measure, value in ablation.full.items():
         rows = [["0", "0", "0.0%", "0.0%", f"{value:.4f}", *[NONE] * 5]]
-        for point in found.points:
+        for point in ablation.points:
             values, random = point.measures[measure], float(np.mean([search.share for search in point.random]))
             cells = [f"{point.threshold:,}", f"{point.wacky.terms:,}", f"{point.wacky.share:.1%}", f"{random:.1%}"]
             cells += [f"{values.wacky:.4f}", p_value(values.p), f"{values.random['mean']:.4f}"]
@@ -156,8 +157,9 @@ def ablation_tables(found: DatasetAblation) -> list[Table]:
 def ablation_figure(ablations: Sequence[DatasetAblation]) -> Figure:
     """Draw each measure against the number of removed terms (Polyakov et al. 2026, figures 2 and 3).
 
-    Each dataset and measure has a panel. The line is without the wackiest terms, its marker filled where the value lies
-    outside the band: mean and 95 % interval without as many random terms. Raises `ArgumentError` without ablations.
+    Each dataset and measure has a panel. The line shows the measure without the wackiest terms. The band shows the mean
+    and 95 % interval without the same number of random terms; a marker outside the band is filled. Raises
+    `ArgumentError` without ablations.
     """
     require_extra("matplotlib", "figures")
     from matplotlib.ticker import NullLocator
@@ -165,26 +167,25 @@ def ablation_figure(ablations: Sequence[DatasetAblation]) -> Figure:
     if not ablations:
         raise ArgumentError("nothing to draw: there is no ablation")
     measures = list(ablations[0].full)
-    panels = [(one, measure) for one in ablations for measure in measures]
+    panels = [(ablation, measure) for ablation in ablations for measure in measures]
     columns = len(measures) if 1 < len(measures) <= ACROSS else ACROSS
     figure = empty_panels(len(panels), columns)
     for axes, (ablation, measure) in zip(figure.axes, panels, strict=True):
         thresholds = [point.threshold for point in ablation.points]
-        found = [point.measures[measure] for point in ablation.points]
-        low = [one.random["low"] for one in found]
-        mean = [one.random["mean"] for one in found]
-        high = [one.random["high"] for one in found]
+        points = [point.measures[measure] for point in ablation.points]
+        low, mean, high = ([point.random[name] for point in points] for name in ("low", "mean", "high"))
         axes.axhline(ablation.full[measure], color=FULL_COLOR, linestyle=":", label="nothing removed")
         label = "95 % of random removals"
         axes.fill_between(thresholds, low, high, color=RANDOM_COLOR, alpha=0.2, linewidth=0, label=label)
         axes.plot(thresholds, mean, color=RANDOM_COLOR, linestyle="--", label="random terms, mean")
         label = "wackiest terms (filled: outside the 95 %)"
-        axes.plot(thresholds, [one.wacky for one in found], color=WACKY_COLOR, label=label)
-        for threshold, one in zip(thresholds, found, strict=True):
-            face = "white" if one.wacky_is == "inside" else WACKY_COLOR
-            axes.plot([threshold], [one.wacky], marker="o", color=WACKY_COLOR, markerfacecolor=face)
+        axes.plot(thresholds, [point.wacky for point in points], color=WACKY_COLOR, label=label)
+        for threshold, point in zip(thresholds, points, strict=True):
+            face = "white" if point.wacky_is == "inside" else WACKY_COLOR
+            axes.plot([threshold], [point.wacky], marker="o", color=WACKY_COLOR, markerfacecolor=face)
         axes.set_xscale("log")
-        removed = [(point.threshold, point.wacky.terms) for point in ablation.points]  # a dataset may have fewer
+        # A dataset may have fewer of the terms than the threshold.
+        removed = [(result.threshold, result.wacky.terms) for result in ablation.points]
         ticks = [f"{most:,}" + ("" if terms == most else f"\n({terms:,} here)") for most, terms in removed]
         axes.set_xticks(thresholds, ticks)
         axes.xaxis.set_minor_locator(NullLocator())
@@ -207,24 +208,24 @@ class AblationReport(Tabled):
 
     def table(self) -> list[Table | str]:
         """Return a table for each dataset and measure, and the place of the page."""
-        tables = [table for one in self.datasets for table in ablation_tables(one)]
+        tables = [table for ablation in self.datasets for table in ablation_tables(ablation)]
         return [*tables, f"{self.output / PAGE}: tables, figure and settings"]
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
-        return {"settings": self.settings, "datasets": [asdict(one) for one in self.datasets]}
+        return {"settings": self.settings, "datasets": [asdict(ablation) for ablation in self.datasets]}
 
 
 def write_ablation(folder: Path, report: AblationReport) -> None:
     """Write a report into an existing folder: the page, results.json, ablation.md, ablation.png and .svg."""
     figure = drawing(ablation_figure(report.datasets), folder, "ablation", "Measures against removed terms")
     write_record(folder / RESULTS, report.to_json())
-    tables = [ablation_tables(one) for one in report.datasets]
-    texts = [f"{table.title}\n\n{table.markdown()}" for some in tables for table in some]
+    tables = [ablation_tables(ablation) for ablation in report.datasets]
+    texts = [f"{table.title}\n\n{table.markdown()}" for group in tables for table in group]
     with replacing(folder / "ablation.md") as file:
         file.write("\n\n".join(texts).encode() + b"\n")
     sections = [Section("Quality without the wackiest expansion terms", [figure, ABOUT_ABLATION])]
-    sections += [Section(one.dataset, some) for one, some in zip(report.datasets, tables, strict=True)]
-    datasets = ", ".join(Path(one.dataset).name for one in report.datasets)
+    sections += [Section(ablation.dataset, group) for ablation, group in zip(report.datasets, tables, strict=True)]
+    datasets = ", ".join(Path(ablation.dataset).name for ablation in report.datasets)
     title = f"Ablation of expansion terms of {Path(report.settings['model']).name} on {datasets}"
     write_page(folder, title, [*sections, settings_section(report.settings)])

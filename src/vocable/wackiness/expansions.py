@@ -48,7 +48,7 @@ class ExpansionData(NamedTuple):
 
     name: str
     vectors: csr_array  # [m, v], the inputs
-    own: csr_array  # [m, v], frequencies of the terms in the inputs themselves
+    input_counts: csr_array  # [m, v], frequencies of the terms in the inputs themselves
     rows: np.ndarray  # int32 [m, k], the documents that each input retrieves, -1 where there is no k-th
     counts: csr_array  # [n, v], frequencies of the terms in the documents
     surfaces: Sequence[Surface]  # v, each term as it appears in a text
@@ -57,7 +57,7 @@ class ExpansionData(NamedTuple):
 
 
 def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:
-    """Return the k documents that each of m inputs, row `itself` [m], retrieves besides itself, of `rows` [m, k + 1].
+    """Remove m inputs, the rows `itself` [m], from the documents `rows` [m, k + 1] that they retrieve; return [m, k].
 
     >>> without_itself(np.array([[4, 7, 2], [1, 3, 5]]), np.array([7, 6])).tolist()
     [[4, 2], [1, 3]]
@@ -91,11 +91,11 @@ def expansion_data(
         documents: the n documents, the collection.
         k: number of documents that each input retrieves.
         name: name of the expander.
-        itself: [m], for inputs that are documents, the row of each: a document does not retrieve itself. (Its
-            expansions do not appear in it, so that it could only displace another document.)
-        vectors, query_vectors: of a model, the encoded documents [n, v], or an index of them in this order, and the
-            queries [m, v]; by default encoded here.
-        ids: ids of the documents, which decide the order of equal scores; by default their rows.
+        itself: [m], the rows of inputs that are documents: a document does not retrieve itself. (Its expansions do not
+            appear in it, so it could only displace another document.)
+        vectors, query_vectors: vectors of a model: the encoded documents [n, v], or an index of them in this order, and
+            the queries [m, v]. By default this function encodes them.
+        ids: ids of the documents, which break ties of scores; by default their rows.
         splitter: the `words` of `input_terms`.
 
     Raises:
@@ -110,36 +110,36 @@ def expansion_data(
             index = vectors
         counts = input_terms(expander, documents, words=splitter)
         if itself is not None:
-            inputs, own = index.get(itself), counts[itself]
+            inputs, input_counts = index.get(itself), counts[itself]
         else:
             inputs = encode(expander, texts, role="query") if query_vectors is None else query_vectors
-            own = input_terms(expander, texts, words=splitter)
+            input_counts = input_terms(expander, texts, words=splitter)
         searched = inputs
         columns = model_surfaces(expander), terms(expander), special_terms(expander)
     else:
         inputs, index = expander.expand(texts), expander.index
         language = expander.index.settings["language"]
-        own, counts = (count_texts(part, language, expander.vocabulary).counts for part in (texts, documents))
-        searched = inputs[:, : len(expander.index.vocabulary)]  # no document has the words that follow
+        input_counts, counts = (count_texts(part, language, expander.vocabulary).counts for part in (texts, documents))
+        searched = inputs[:, : len(expander.index.vocabulary)]  # no document has the later words
         columns = word_surfaces([*expander.vocabulary]), [*expander.vocabulary], NO_COLUMNS
     rows = index.search(searched, k if itself is None else k + 1).rows
     if itself is not None:
         rows = without_itself(rows, itself)
-    return ExpansionData(name, inputs, own, rows, counts, *columns)
+    return ExpansionData(name, inputs, input_counts, rows, counts, *columns)
 
 
 def stored_index(sources: Sources, model: Model, ids: Sequence[str], folder: Path) -> Exact:
-    """Index the vectors of the texts with these n ids, in this order, read one shard at a time, in a new folder.
+    """Index the vectors of the texts with these n ids, in this order, in a new folder; read a shard at a time.
 
     Raises:
-        VectorsError: they are damaged, made by a model with another vocabulary, or miss a text.
+        VectorsError: the vectors are damaged, a model with another vocabulary made them, or a text has no vector.
     """
     save_exact(_stored_parts(sources, model, ids), folder)
     return load_exact(folder)
 
 
 def stored_vectors(sources: Sources, model: Model, ids: Sequence[str]) -> csr_array:
-    """Return the vectors [n, v] of the texts with these n ids, in memory; errors of `stored_index`."""
+    """Return the vectors [n, v] of the texts with these n ids, in memory; errors as in `stored_index`."""
     return joined(list(_stored_parts(sources, model, ids))).matrix
 
 
@@ -153,10 +153,10 @@ def _stored_parts(sources: Sources, model: Model, ids: Sequence[str]) -> Iterato
         check_unchanged(encoding_model(model), first.meta, places, "encode the texts again")
     rows = StoredRows(chain([first], shards))
     for start in range(0, max(1, len(ids)), STORED_PART):
-        some = ids[start : start + STORED_PART]
-        if (found := rows.take(some)) is None:
-            raise VectorsError(f"{places}: no vector of the text {rows.missing(some)!r}")
-        yield found
+        part = ids[start : start + STORED_PART]
+        if (vectors := rows.take(part)) is None:
+            raise VectorsError(f"{places}: no vector of the text {rows.missing(part)!r}")
+        yield vectors
     rows.rest()
 
 
@@ -170,9 +170,9 @@ def model_surfaces(model: Model) -> list[Surface]:
     encoding, names = encoding_model(model), terms(model)
     if encoding.own_terms is not None:
         return word_surfaces(names)
-    found = encoding.tokenization.surfaces()[: len(names)]
-    found += [None] * (len(names) - len(found))
-    return [surface or Surface(name, False, "special") for surface, name in zip(found, names, strict=True)]
+    surfaces = encoding.tokenization.surfaces()[: len(names)]
+    surfaces += [None] * (len(names) - len(surfaces))
+    return [surface or Surface(name, False, "special") for surface, name in zip(surfaces, names, strict=True)]
 
 
 def output_rows(model: Model) -> np.ndarray | None:
@@ -195,7 +195,7 @@ LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
 def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
-    """Return the first of these kinds that a term belongs to (Polyakov et al. 2026, table 3, by eye).
+    """Return the first of these kinds that fits a term (Polyakov et al. 2026, table 3, judged by eye).
 
     | kind | its terms |
     |:--|:--|
@@ -235,9 +235,10 @@ def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
 def proper_names(texts: Iterable[str], *, share: float = 0.8, least: int = 3) -> set[str]:
     """Return the words, in lower case, that texts capitalize where other words are in lower case.
 
-    A word counts if it is not the first of its sentence and at least half of the sentence's other words begin with a
-    lower-case letter: headings and texts in capitals are no evidence. It is a proper name if it counts `least` times
-    and in `share` of these begins with a capital letter followed by lower-case letters (an acronym does not).
+    An occurrence counts if it is not the first word of its sentence and at least half of the sentence's other words
+    begin with a lower-case letter: headings and texts in capitals are no evidence. A word is a proper name if at least
+    `least` occurrences count, and if a `share` of them begins with a capital letter followed by lower-case letters (an
+    acronym does not).
 
     >>> sorted(proper_names(["We met Edmund. He and Edmund met us.", "So did Edmund and Will: we will."] * 3))
     ['edmund']

@@ -1,6 +1,6 @@
-"""The wackiness of one expander: its scores, Normalized Wackiness Curve and W-AUC, and the file of scores.
+"""The wackiness of an expander: its scores, Normalized Wackiness Curve and W-AUC, and the file of scores.
 
-`WackinessSettings` are settings that Polyakov et al. 2026 (section 3.3, table 2) leaves open.
+`WackinessSettings` has the settings that Polyakov et al. 2026 (section 3.3, table 2) leave open.
 
 Letters: m inputs, v terms, N bins, u scored terms.
 """
@@ -36,17 +36,17 @@ from vocable.options import Count, checked
 from vocable.wackiness.expansions import TERM_KINDS, ExpansionData, term_kind
 from vocable.wackiness.score import Wackiness, WackinessSettings, area, scored
 
-WACKIEST = 20  # listed terms
-CARD_EXAMPLES, EXAMPLE_LETTERS, NEAREST = 3, 60, 5  # inputs and nearest terms of a card
-TINY = 1e-12  # in place of the norm of a row of zeros
+WACKIEST = 20  # number of listed terms
+CARD_EXAMPLES, EXAMPLE_LETTERS, NEAREST = 3, 60, 5  # a card's number of inputs, their length, and nearest terms
+TINY = 1e-12  # replaces the norm of a row of zeros
 
 
 def bootstrap_areas(importance: csr_array, settings: WackinessSettings) -> np.ndarray:
-    """Return the W-AUC of m inputs drawn from the m with replacement, float64, one for each draw of the bootstrap.
+    """Return the W-AUC of each bootstrap draw, float64; a draw takes m of the m inputs, with replacement.
 
-    The paper does not define the value after its ±; here it is the standard deviation of these areas. A draw misses a
-    third of the inputs and thus some terms, so that all areas may lie beside the area of all inputs: they show the
-    variance, not the location. `importance` [m, v] is from `WackinessSettings.importance`.
+    The paper does not define the value after its ±; here it is the standard deviation of these areas. Each resample
+    omits about a third of the inputs and their terms, so its W-AUC is biased: use the spread, not the mean.
+    `importance` [m, v] is from `WackinessSettings.importance`.
     """
     rng, m = np.random.default_rng(settings.seed), importance.shape[0]
     areas = np.full(settings.bootstrap, np.nan)
@@ -65,8 +65,9 @@ def term_cards(
 ) -> list[dict[str, Any]]:
     """Return a card of each of these terms; `inputs` are the m texts, `rows` [v, d] the output layer, if known.
 
-    A card has the number of `documents` with the term, its mean `weight` in the inputs that it expands, `examples` of
-    these, the greatest weights first, and the `nearest` terms by the cosine of the output layer's rows.
+    A card has the number of `documents` with the term and its mean `weight` in the inputs that it expands. `examples`
+    of these inputs have the greatest weights first. `nearest` are the nearest terms by the cosine of the output layer's
+    rows.
     """
     added = settings.expanded(data).tocsc()
     containing = np.bincount(data.counts.indices, minlength=len(data.terms))
@@ -78,15 +79,16 @@ def term_cards(
         heaviest = texts[np.lexsort((texts, -weights))[:CARD_EXAMPLES]]
         nearest: list[int] = []
         if units is not None:
-            nearest = [one for one in np.argsort(-(units @ units[column]), kind="stable").tolist() if one != column]
+            by_cosine = np.argsort(-(units @ units[column]), kind="stable").tolist()
+            nearest = [other for other in by_cosine if other != column]
         card = {"documents": int(containing[column]), "weight": float(weights.mean()) if len(weights) else 0.0}
         examples = [shorten(inputs[text], EXAMPLE_LETTERS, placeholder="...") for text in heaviest.tolist()]
-        cards.append({**card, "examples": examples, "nearest": [data.terms[one] for one in nearest[:NEAREST]]})
+        cards.append({**card, "examples": examples, "nearest": [data.terms[other] for other in nearest[:NEAREST]]})
     return cards
 
 
 class KindRow(TypedDict):
-    """A kind of terms: number of scored terms, of their expansions, and the mean score of these expansions."""
+    """A kind of terms: the number of its scored terms, the number of their expansions, and the mean score of these."""
 
     kind: str
     terms: int
@@ -114,14 +116,14 @@ class WackinessRecord(TypedDict):
     active_terms: float  # mean terms of an input (L0)
     expansions: float  # mean expansions of an input
     curve: list[float] | None
-    wackiest: list[dict[str, Any]]  # each with its card
+    wackiest: list[dict[str, Any]]  # each term with its card
     kinds: list[KindRow]
-    sensitivity: list[dict[str, Any]]  # a changed setting, and the W-AUC with it
+    sensitivity: list[dict[str, Any]]  # each changed setting, and the W-AUC with it
     difference: NotRequired[AreaDifference]
 
 
 class ExpanderWackiness(NamedTuple):
-    """The wackiness of one expander: the record of a report, and the values of all v terms."""
+    """The wackiness of an expander: the record of a report, and the values of all v terms."""
 
     record: WackinessRecord
     terms: Sequence[str]
@@ -141,16 +143,16 @@ def wackiness_of(
 ) -> ExpanderWackiness:
     """Measure the wackiness of an expander.
 
-    `names` are proper names, from `vocable.wackiness.expansions.proper_names`. With `sensitivity` it is also measured
-    with one setting changed at a time. With the m texts `inputs`, the wackiest terms have cards (`term_cards`, to which
-    `rows` goes).
+    `names` are proper names, from `vocable.wackiness.expansions.proper_names`. With `sensitivity`, wackiness is also
+    measured with each setting changed in turn. With the m texts `inputs`, the wackiest terms have cards; `inputs` and
+    `rows` are passed to `term_cards`.
     """
     settings = settings or WackinessSettings()
     importance, m = settings.importance(data), max(1, data.vectors.shape[0])
-    found, areas = scored(importance), bootstrap_areas(importance, settings)
-    heights, kinds = settings.curve(found.scores), [term_kind(surface, names) for surface in data.surfaces]
+    measured, areas = scored(importance), bootstrap_areas(importance, settings)
+    heights, kinds = settings.curve(measured.scores), [term_kind(surface, names) for surface in data.surfaces]
     w_auc = _known(area(heights))
-    columns = ranked(found.scores, found.inputs)[:WACKIEST].tolist()
+    columns = ranked(measured.scores, measured.inputs)[:WACKIEST].tolist()
     cards = term_cards(data, columns, inputs, rows, settings) if inputs else [{} for _ in columns]
     others = {
         label: _known(area(other.curve(scored(other.importance(data)).scores)))
@@ -161,19 +163,19 @@ def wackiness_of(
         "w_auc": w_auc,
         "std": None if np.isnan(areas).all() else float(np.nanstd(areas, ddof=1)),
         "terms": len(data.terms),
-        "scored_terms": int((found.inputs > 0).sum()),
+        "scored_terms": int((measured.inputs > 0).sum()),
         "active_terms": data.vectors.nnz / m,
         "expansions": importance.nnz / m,
         "curve": None if w_auc is None else heights.tolist(),
         "wackiest": [
-            {"term": data.terms[i], "kind": kinds[i], "score": float(found.scores[i])}
-            | {"importance": float(found.importance[i]), "inputs": int(found.inputs[i]), **card}
+            {"term": data.terms[i], "kind": kinds[i], "score": float(measured.scores[i])}
+            | {"importance": float(measured.importance[i]), "inputs": int(measured.inputs[i]), **card}
             for i, card in zip(columns, cards, strict=True)
         ],
-        "kinds": by_kind(kinds, found),
+        "kinds": by_kind(kinds, measured),
         "sensitivity": [{"setting": label, "w_auc": value} for label, value in others.items()],
     }
-    return ExpanderWackiness(record, data.terms, kinds, found, areas)
+    return ExpanderWackiness(record, data.terms, kinds, measured, areas)
 
 
 def _known(value: float) -> float | None:
@@ -181,25 +183,25 @@ def _known(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def by_kind(kinds: Sequence[str], found: Wackiness) -> list[KindRow]:
-    """Return a row for each kind that has scored terms; `kinds` are of the v terms."""
+def by_kind(kinds: Sequence[str], measured: Wackiness) -> list[KindRow]:
+    """Return a row for each kind that has scored terms; `kinds` has the kind of each of the v terms."""
     rows: list[KindRow] = []
     for kind in TERM_KINDS:
-        columns = np.flatnonzero((np.array(kinds) == kind) & (found.inputs > 0))
+        columns = np.flatnonzero((np.array(kinds) == kind) & (measured.inputs > 0))
         if len(columns):
-            inputs = found.inputs[columns]
-            score = float(np.average(found.scores[columns], weights=inputs))
+            inputs = measured.inputs[columns]
+            score = float(np.average(measured.scores[columns], weights=inputs))
             rows.append({"kind": kind, "terms": len(columns), "expansions": int(inputs.sum()), "score": score})
     return rows
 
 
-def area_difference(one: ExpanderWackiness, first: ExpanderWackiness) -> AreaDifference | None:
-    """Return the difference from the W-AUC of another expander of the same inputs, None without bootstrap draws.
+def area_difference(other: ExpanderWackiness, first: ExpanderWackiness) -> AreaDifference | None:
+    """Return the difference from the W-AUC of the `first` expander of the same inputs; None without bootstrap draws.
 
-    The 95 % interval is a paired bootstrap: percentiles of the differences draw by draw.
+    The 95 % interval is a paired bootstrap: percentiles of the differences in each draw.
     """
-    drawn = one.areas - first.areas
-    drawn, w_aucs = drawn[~np.isnan(drawn)], (one.record["w_auc"], first.record["w_auc"])
+    drawn = other.areas - first.areas
+    drawn, w_aucs = drawn[~np.isnan(drawn)], (other.record["w_auc"], first.record["w_auc"])
     if not len(drawn) or w_aucs[0] is None or w_aucs[1] is None:
         return None
     low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
@@ -208,7 +210,7 @@ def area_difference(one: ExpanderWackiness, first: ExpanderWackiness) -> AreaDif
 
 def write_scores(
     path: str | os.PathLike[str],
-    found: ExpanderWackiness,
+    measured: ExpanderWackiness,
     settings: WackinessSettings,
     *,
     model: str,
@@ -217,8 +219,8 @@ def write_scores(
     corpus: str = "",
 ) -> None:
     """Write the scores and their origin to a Parquet file, atomically: a row per scored term, the wackiest first."""
-    names, (scores, importance, inputs) = list(found.terms), found.wackiness
-    vocabulary, w_auc = vocabulary_fingerprint(names), found.record["w_auc"]
+    names, (scores, importance, inputs) = list(measured.terms), measured.wackiness
+    vocabulary, w_auc = vocabulary_fingerprint(names), measured.record["w_auc"]
     w_auc = math.nan if w_auc is None else w_auc
     meta = ScoresMeta(model, vocabulary, len(names), role, settings.k, settings.idf, queries, corpus, w_auc)
     columns = ranked(scores, inputs)
@@ -228,7 +230,7 @@ def write_scores(
         "score": scores[columns],
         "importance": importance[columns],
         "inputs": inputs[columns],
-        "kind": [found.kinds[column] for column in columns],
+        "kind": [measured.kinds[column] for column in columns],
     }
     schema = SCORES_SCHEMA.with_metadata({SCORES_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
     with replacing(path) as file:
@@ -238,9 +240,9 @@ def write_scores(
 class WackyPruner:
     """A shard filter for `vocable.prune` that removes the `wackiest` terms where they are expansions.
 
-    `scores` is a file of `vocable measure-wackiness`. `texts` is the source of the encoded texts, whose own terms stay;
-    it is read once, in the order of the vectors, and may have further texts in between. `model` replaces the model
-    that made the vectors, if it has moved. A call raises `DataError` if a vector's id has no text.
+    `scores` is a file of `vocable measure-wackiness`. `texts` is the source of the encoded texts, whose own terms stay.
+    It is read once, in the order of the vectors, and may have further texts in between. `model` replaces the model that
+    made the vectors, if it has moved. A call raises `DataError` if a vector's id has no text.
 
     Raises:
         ArgumentError: `wackiest` is below 1, or the vectors have another vocabulary than the model.
@@ -269,8 +271,8 @@ class WackyPruner:
         self.made_from = {"removed": removed, "texts": texts, "texts_inputs": fingerprint(texts)}
 
     def __call__(self, ids: Sequence[str], matrix: csr_array) -> csr_array:
-        own = input_terms(self._encoder, [self._text_of(name) for name in ids])
-        return remove_expansions(matrix, own, self._columns)
+        input_counts = input_terms(self._encoder, [self._text_of(name) for name in ids])
+        return remove_expansions(matrix, input_counts, self._columns)
 
     def _text_of(self, name: str) -> str:
         for document in self._documents:

@@ -29,7 +29,7 @@ CARD = "README.md"
 CURVE_SIZE = (7.0, 4.5)  # inches
 LINE_STYLES = ("-", "--", "-.", ":")
 ABOUT_AREAS = (
-    "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. The value after ± "
+    "W-AUC is the area under the Normalized Wackiness Curve; a lower area means fewer wacky terms. The value after ± "
     "is its standard deviation over bootstrap draws of the inputs. The interval of a difference uses the same draws "
     "for both models (paired bootstrap). Scored terms expand at least one input; L0 and expansions are mean numbers "
     "of terms per input."
@@ -40,7 +40,7 @@ ABOUT_KINDS = (
     "among the expansions."
 )
 ABOUT_WACKIEST = (
-    "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs comes first."
+    "Grouped by kind, the wackiest first. Of terms with equal scores, the term that expands more inputs comes first."
 )
 ABOUT_CARDS = (
     "Documents is the number of documents that contain the term, inputs the number of inputs that it expands, weight "
@@ -66,15 +66,15 @@ class WackinessReport(Tabled):
         return {"output": str(self.output), "settings": self.settings, "models": self.models}
 
 
-def write_report(folder: Path, found: Sequence[ExpanderWackiness], run: Mapping[str, Any]) -> None:
+def write_report(folder: Path, expanders: Sequence[ExpanderWackiness], run: Mapping[str, Any]) -> None:
     """Write a report into an existing folder: the page, results.json, curves.png and .svg.
 
     `run` are the settings of the whole run as JSON values, among them "corpus". Raises `ArgumentError` if no expander
     expands anything.
     """
-    models = [one.record for one in found]
-    for model, one in zip(models[1:], found[1:], strict=True):
-        if (difference := area_difference(one, found[0])) is not None:
+    models = [expander.record for expander in expanders]
+    for model, expander in zip(models[1:], expanders[1:], strict=True):
+        if (difference := area_difference(expander, expanders[0])) is not None:
             model["difference"] = difference
     curves = drawing(curves_figure(models), folder, "curves", "Normalized Wackiness Curves")
     write_record(folder / RESULTS, {"settings": dict(run), "models": models})
@@ -88,33 +88,37 @@ def write_report(folder: Path, found: Sequence[ExpanderWackiness], run: Mapping[
         if model["wackiest"] and "nearest" in model["wackiest"][0]:
             sections.append(Section(f"Expansions by {model['name']}", [Words(cards_table(model)), ABOUT_CARDS]))
     if models[0]["sensitivity"]:
-        note = "W-AUC with one setting changed from those below."
+        note = "W-AUC with a single changed setting. The settings are below."
         sections.append(Section("Sensitivity", [sensitivity_table(models), note]))
-    title = f"Wackiness of {', '.join(one['name'] for one in models)} on {_short(run['corpus'])}"
+    title = f"Wackiness of {', '.join(model['name'] for model in models)} on {_short(run['corpus'])}"
     write_page(folder, title, [*sections, settings_section(run)])
 
 
 def areas_table(models: Sequence[WackinessRecord]) -> Table:
     """Return the W-AUC of each expander (table 2 of the paper), and its numbers of expansions."""
     rows = []
-    baseline = next((one["difference"]["to"] for one in models if one.get("difference")), "")
-    for one in models:
-        w_auc = _number(one["w_auc"]) + ("" if one["std"] is None else f" ± {_number(one['std'])}")
-        scored = f"{one['scored_terms']:,} of {one['terms']:,}"
-        rows.append([one["name"], w_auc, scored, f"{one['active_terms']:,.1f}", f"{one['expansions']:,.1f}"])
+    baseline = next((model["difference"]["to"] for model in models if model.get("difference")), "")
+    for model in models:
+        w_auc = _number(model["w_auc"]) + ("" if model["std"] is None else f" ± {_number(model['std'])}")
+        scored = f"{model['scored_terms']:,} of {model['terms']:,}"
+        rows.append([model["name"], w_auc, scored, f"{model['active_terms']:,.1f}", f"{model['expansions']:,.1f}"])
         if baseline:
-            rows[-1].insert(2, _difference(one.get("difference")))
+            rows[-1].insert(2, _difference(model.get("difference")))
     column = [f"above {baseline}, 95 %"] if baseline else []
     return Table("", ["model", "W-AUC", *column, "scored terms", "L0", "expansions"], rows)
 
 
-def _difference(found: AreaDifference | None) -> str:
-    return NONE if found is None else f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+def _difference(difference: AreaDifference | None) -> str:
+    return (
+        NONE
+        if difference is None
+        else f"{difference['value']:+.3f} [{difference['low']:+.3f}, {difference['high']:+.3f}]"
+    )
 
 
 def kinds_table(models: Sequence[WackinessRecord]) -> Table:
     """Return the share of each kind in the scored terms and the expansions of each expander, and its mean score."""
-    counts = [{row["kind"]: row for row in one["kinds"]} for one in models]
+    counts = [{row["kind"]: row for row in model["kinds"]} for model in models]
     rows = []
     for kind in TERM_KINDS:
         cells = []
@@ -126,7 +130,7 @@ def kinds_table(models: Sequence[WackinessRecord]) -> Table:
                 cells += [f"{row['terms'] / terms:.1%}", f"{row['expansions'] / expansions:.1%}", f"{row['score']:.3f}"]
         if any(kind in kinds for kinds in counts):
             rows.append([kind, *cells])
-    prefixes = ["" if len(models) == 1 else f"{one['name']}: " for one in models]
+    prefixes = ["" if len(models) == 1 else f"{model['name']}: " for model in models]
     header = [f"{prefix}{name}" for prefix in prefixes for name in ("terms", "expansions", "mean score")]
     return Table("", ["kind", *header], rows)
 
@@ -135,27 +139,27 @@ def wackiest_table(models: Sequence[WackinessRecord]) -> Table:
     """Return the wackiest terms of each expander side by side, grouped by kind (table 3 of the paper)."""
     rows: list[list[str]] = []
     for kind in TERM_KINDS:
-        lists = [[one["term"] for one in model["wackiest"] if one["kind"] == kind] for model in models]
+        lists = [[term["term"] for term in model["wackiest"] if term["kind"] == kind] for model in models]
         for row, terms in enumerate(zip_longest(*lists, fillvalue="")):
             rows.append(["" if row else kind, *terms])
-    return Table("", ["kind", *(one["name"] for one in models)], rows)
+    return Table("", ["kind", *(model["name"] for model in models)], rows)
 
 
 def cards_table(model: WackinessRecord) -> Table:
     """Return the cards of the wackiest terms of an expander."""
     rows = []
-    for one in model["wackiest"]:
-        counts = f"{one['documents']:,}", f"{one['inputs']:,}", f"{one['weight']:.2f}"
-        rows.append([one["term"], *counts, " / ".join(one["examples"]), ", ".join(one["nearest"])])
+    for term in model["wackiest"]:
+        counts = f"{term['documents']:,}", f"{term['inputs']:,}", f"{term['weight']:.2f}"
+        rows.append([term["term"], *counts, " / ".join(term["examples"]), ", ".join(term["nearest"])])
     return Table("", ["term", "documents", "inputs", "weight", "added most to", "nearest terms"], rows)
 
 
 def sensitivity_table(models: Sequence[WackinessRecord]) -> Table:
-    """Return the W-AUC of each expander with the settings of the run, and with one setting changed."""
-    rows = [["unchanged", *(_number(one["w_auc"]) for one in models)]]
-    for changed in zip(*(one["sensitivity"] for one in models), strict=True):
-        rows.append([changed[0]["setting"], *(_number(one["w_auc"]) for one in changed)])
-    return Table("", ["setting", *(one["name"] for one in models)], rows)
+    """Return the W-AUC of each expander with the settings of the run, and with each changed setting."""
+    rows = [["unchanged", *(_number(model["w_auc"]) for model in models)]]
+    for changed in zip(*(model["sensitivity"] for model in models), strict=True):
+        rows.append([changed[0]["setting"], *(_number(result["w_auc"]) for result in changed)])
+    return Table("", ["setting", *(model["name"] for model in models)], rows)
 
 
 def _number(value: float | None) -> str:
@@ -165,20 +169,20 @@ def _number(value: float | None) -> str:
 def curves_figure(models: Sequence[WackinessRecord]) -> Figure:
     """Draw the curve of each expander (Polyakov et al. 2026, figure 4).
 
-    Expanders without expansions are left out. Raises `ArgumentError` if none remains.
+    Expanders without expansions are left out. Raises `ArgumentError` if no expander remains.
     """
     require_extra("matplotlib", "figures")
     from matplotlib.figure import Figure
 
-    curves = [(one, one["curve"]) for one in models if one["curve"] is not None]
+    curves = [(model, model["curve"]) for model in models if model["curve"] is not None]
     if not curves:
         raise ArgumentError("nothing to draw: no term is an expansion")
     figure = Figure(figsize=CURVE_SIZE, layout="constrained")
     axes = figure.add_subplot()
-    for number, (one, curve) in enumerate(curves):
+    for number, (model, curve) in enumerate(curves):
         places = np.linspace(0, 100, len(curve)) if len(curve) > 1 else np.array([50.0])
         style, marker = LINE_STYLES[number // 10 % len(LINE_STYLES)], "" if len(curve) > 1 else "o"
-        label = f"{one['name']} ({_number(one['w_auc'])})"
+        label = f"{model['name']} ({_number(model['w_auc'])})"
         axes.plot(places, curve, style, marker=marker, color=f"C{number}", label=label)
     axes.set_xlabel("terms that are expansions, wackiest first (%)")
     axes.set_ylabel("mean Wackiness Score")
@@ -188,12 +192,12 @@ def curves_figure(models: Sequence[WackinessRecord]) -> Figure:
     return figure
 
 
-def write_card(folder: str | Path, found: WackinessRecord, run: Mapping[str, Any]) -> Path:
+def write_card(folder: str | Path, wackiness: WackinessRecord, run: Mapping[str, Any]) -> Path:
     """Write a measurement as evaluation results into the card of the model in `folder`, creating it if necessary.
 
-    `found` and `run` are records of a report's results.json. A measurement replaces an earlier one with the same
-    inputs, collection and settings; the rest of the card stays. Raises `ModelError` if the folder does not exist or its
-    card cannot be read.
+    `wackiness` and `run` are records of a report's results.json. A measurement replaces an earlier measurement with the
+    same inputs, collection and settings; the rest of the card stays. Raises `ModelError` if the folder does not exist
+    or its card cannot be read.
     """
     path = Path(folder) / CARD
     if not path.parent.is_dir():
@@ -202,8 +206,8 @@ def write_card(folder: str | Path, found: WackinessRecord, run: Mapping[str, Any
     if run["limit"] is not None:
         inputs = f"{run['limit']:,} {inputs}"
     settings = {key: run[key] for key in ("k", "idf", "bins", "whole_vocabulary", "special", "splitter")}
-    measures = {"W-AUC": ("w_auc", found["w_auc"]), "W-AUC, standard deviation": ("std", found["std"])}
-    measures["scored terms"] = ("scored_terms", found["scored_terms"])
+    measures = {"W-AUC": ("w_auc", wackiness["w_auc"]), "W-AUC, standard deviation": ("std", wackiness["std"])}
+    measures["scored terms"] = ("scored_terms", wackiness["scored_terms"])
     results = [
         EvalResult(
             metric_type=key,

@@ -1,6 +1,6 @@
 """The Wackiness Score of expansion terms (Polyakov et al. 2026, section 3.2), its curve and W-AUC (section 3.3).
 
-An expansion term is an active term that the input itself does not contain. A wacky one is absent from the documents
+An expansion term is an active term that the input itself does not contain. A wacky term is absent from the documents
 that it helps to find.
 
 Letters: m inputs (queries, or documents), n documents of the collection, v terms, u scored terms, k retrieved
@@ -47,7 +47,13 @@ class Wackiness(NamedTuple):
 
 
 def wackiness(
-    vectors: csr_array, own: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log", special: Ints = ()
+    vectors: csr_array,
+    input_counts: csr_array,
+    rows: np.ndarray,
+    counts: csr_array,
+    *,
+    idf: Formula = "log",
+    special: Ints = (),
 ) -> Wackiness:
     """Return the Wackiness Score of every term that expands an input.
 
@@ -56,13 +62,13 @@ def wackiness(
 
     Args:
         vectors: [m, v], the inputs.
-        own: [m, v], frequencies of the terms in the inputs themselves (`vocable.encoding.terms`).
+        input_counts: [m, v], frequencies of the terms in the inputs themselves (`vocable.encoding.terms`).
         rows: int32 [m, k], the documents that each input retrieves (`Ranking.rows`), -1 where there is no k-th.
         counts: [n, v], frequencies of the terms in the documents of the collection.
-        idf: "log" is log(n / df), the paper's; "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), which is
-            above 0 for a term of every document.
-        special: columns that do not count as expansions. By default all count: the paper has [CLS] among the wackiest
-            terms.
+        idf: "log" is the paper's log(n / df); "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), which is above 0 even for
+            a term that all documents have.
+        special: columns that do not count as expansions. By default all columns count: the paper lists [CLS] among the
+            wackiest terms.
 
     Three documents, two queries, six words:
 
@@ -84,10 +90,10 @@ def wackiness(
     >>> found.inputs, found.scores
     (array([0, 2, 2, 0, 1, 0]), array([nan,  0.,  0., nan,  1., nan]))
     """
-    return scored(lexical_importance(expansions(vectors, own, special), rows, counts, idf=idf))
+    return scored(lexical_importance(expansions(vectors, input_counts, special), rows, counts, idf=idf))
 
 
-def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_array:
+def expansions(vectors: csr_array, input_counts: csr_array, special: Ints = ()) -> csr_array:
     """Return the vectors [m, v] without terms of the inputs themselves, and without the columns `special`.
 
     >>> vector, in_text = csr_array(np.array([[1.0, 0.5, 2.0]])), csr_array(np.array([[3.0, 0.0, 0.0]]))
@@ -96,13 +102,15 @@ def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_ar
     """
     vectors = as_vectors(vectors, "the inputs")
     columns = np.asarray(special, dtype=np.int64)
-    return selected(vectors, expansion_entries(vectors, own) & ~flags(columns, vectors.shape[1])[vectors.indices])
+    return selected(
+        vectors, expansion_entries(vectors, input_counts) & ~flags(columns, vectors.shape[1])[vectors.indices]
+    )
 
 
 def lexical_importance(expanded: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log") -> csr_array:
-    """Return the importance of each of the `expansions` [m, v], float64, 0 for a term that no document contains.
+    """Return the importance of each of the `expansions` [m, v], float64; 0 for a term that no document contains.
 
-    The other arguments are described in `wackiness`.
+    `wackiness` describes the other arguments.
     """
     counts = as_vectors(counts, "the collection's terms")
     m, v = expanded.shape
@@ -124,7 +132,7 @@ def lexical_importance(expanded: csr_array, rows: np.ndarray, counts: csr_array,
 def scored(importance: csr_array, weights: np.ndarray | None = None) -> Wackiness:
     """Return the Wackiness Scores from `lexical_importance` [m, v]; input i counts `weights`[i] times, by default once.
 
-    The least important term has the score 1, also if it is the only term or all terms are equally important.
+    The least important term has the score 1, even if it is the only term or all terms are equally important.
     """
     v = importance.shape[1]
     times = np.ones(importance.shape[0]) if weights is None else weights
@@ -143,10 +151,10 @@ def scored(importance: csr_array, weights: np.ndarray | None = None) -> Wackines
 def curve(scores: np.ndarray, bins: Count = CURVE_BINS, *, whole_vocabulary: bool = False) -> np.ndarray:
     """Return the mean Wackiness Score of each of N equal bins of the terms, the wackiest first, float64 [N].
 
-    Bin i has the terms from rank floor(i u / N) up to floor((i + 1) u / N), and at least one term: with fewer terms
-    than bins, neighbouring bins share one. `scores` [v] are nan for a term without a score; if no term has a score, all
-    heights are nan. With `whole_vocabulary` all v terms are cut into bins instead of the u scored terms: the others
-    come last and are left out of the means; a bin without a scored term is 0.
+    Bin i has the terms from rank floor(i u / N) up to floor((i + 1) u / N). It has at least one term: with fewer terms
+    than bins, neighbouring bins share a term. `scores` [v] are nan for a term without a score; if no term has a score,
+    all heights are nan. With `whole_vocabulary` all v terms are cut into bins instead of the u scored terms. Unscored
+    terms then come last and are left out of the means; a bin without a scored term is 0.
 
     >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9]), bins=2)
     array([0.95, 0.25])
@@ -189,24 +197,24 @@ class WackinessSettings:
     splitter: Words = "any"
 
     def variants(self) -> dict[str, WackinessSettings]:
-        """Return the settings with one of them changed, by the change.
+        """Return variants of the settings, each with a single change, by the change.
 
         >>> ", ".join(WackinessSettings(k=100).variants())
         'k = 10, k = 1000, idf = bm25, bins = 10, bins = 1000, no special tokens, whole vocabulary'
         """
         idf: Formula = "bm25" if self.idf == "log" else "log"
-        found = {f"k = {k}": replace(self, k=k) for k in (max(1, self.k // 10), 10 * self.k)}
-        found[f"idf = {idf}"] = replace(self, idf=idf)
-        found |= {f"bins = {bins}": replace(self, bins=bins) for bins in (max(1, self.bins // 10), 10 * self.bins)}
+        variants = {f"k = {k}": replace(self, k=k) for k in (max(1, self.k // 10), 10 * self.k)}
+        variants[f"idf = {idf}"] = replace(self, idf=idf)
+        variants |= {f"bins = {bins}": replace(self, bins=bins) for bins in (max(1, self.bins // 10), 10 * self.bins)}
         special = "no special tokens" if self.special else "special tokens"
         whole = "scored terms only" if self.whole_vocabulary else "whole vocabulary"
-        found[special] = replace(self, special=not self.special)
-        found[whole] = replace(self, whole_vocabulary=not self.whole_vocabulary)
-        return found
+        variants[special] = replace(self, special=not self.special)
+        variants[whole] = replace(self, whole_vocabulary=not self.whole_vocabulary)
+        return variants
 
     def expanded(self, data: ExpansionData) -> csr_array:
         """Return the weights [m, v] of the expansions that count."""
-        added = expansions(data.vectors, data.own, () if self.special else data.special)
+        added = expansions(data.vectors, data.input_counts, () if self.special else data.special)
         return added if self.expansions is None else prune(added, self.expansions)
 
     def importance(self, data: ExpansionData) -> csr_array:
@@ -222,12 +230,12 @@ def query_w_auc(model: Model, encoded: Encoded, ranking: Ranking) -> dict[str, f
     """Return {"W-AUC": area} of a model's expansions of the queries of a dataset; {} if nothing is expanded.
 
     The settings are the defaults of `vocable.measure_wackiness` (Polyakov et al. 2026, section 3.3). `ranking` is the
-    model's, of at least 100 documents per query.
+    model's ranking of at least 100 documents per query.
     """
-    own = input_terms(model, [query.text for query in encoded.dataset.queries])
+    input_counts = input_terms(model, [query.text for query in encoded.dataset.queries])
     counts = input_terms(model, [document.full for document in encoded.dataset.documents])
-    found = area(curve(wackiness(encoded.queries, own, ranking.rows[:, :W_AUC_DEPTH], counts).scores))
-    return {} if np.isnan(found) else {W_AUC: found}
+    w_auc = area(curve(wackiness(encoded.queries, input_counts, ranking.rows[:, :W_AUC_DEPTH], counts).scores))
+    return {} if np.isnan(w_auc) else {W_AUC: w_auc}
 
 
 @compiled
@@ -241,10 +249,10 @@ def _retrieved_frequencies(
     v: int,
     frequencies: np.ndarray,
 ) -> None:
-    """Fill `frequencies`, one for each of the inputs' terms, with the term's count in the documents `rows` [m, k].
+    """Fill `frequencies` with the count of each of the inputs' terms in the documents `rows` [m, k].
 
-    Documents and inputs are CSR matrices of v columns. One dense row holds an input's counts: a sparse product would
-    hold the counts of all terms of all retrieved documents.
+    Documents and inputs are CSR matrices with v columns. A single dense row holds an input's counts: a sparse product
+    would hold the counts of all terms of all retrieved documents.
     """
     dense = np.zeros(v, np.float64)
     for x in range(len(input_starts) - 1):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -78,7 +78,7 @@ def measure_wackiness(
         role: role of the expanded texts.
         limit: number of inputs, at most, drawn at random; by default all.
         names: source of further texts whose capitalization tells proper names.
-        sensitivity: also measure with one setting changed at a time.
+        sensitivity: also measure with each setting changed in turn.
         card: also write the result into the models' cards, README.md in their folders.
         skip_bad: number of bad lines of the collection, the queries and the names to tolerate and skip.
         options: the fields of `vocable.options.WackinessOptions`.
@@ -94,7 +94,7 @@ def measure_wackiness(
     fields = WackinessSettings.__dataclass_fields__
     settings = WackinessSettings(**{name: value for name, value in options.items() if name in fields})  # type: ignore[arg-type]
     several = [models] if isinstance(models, str) or is_model(models) else list(models)
-    places = [model_name(one) for one in several]
+    places = [model_name(model) for model in several]
     require_extra("matplotlib", "figures")  # before the work
     for place in places if card else ():
         if not Path(place).is_dir():
@@ -103,8 +103,8 @@ def measure_wackiness(
         raise ArgumentError(f"the same model twice: {' '.join(places)}")
     expanders = [expander_class(place, role) for place in places]
     if (options.get("vectors") or options.get("query_vectors")) and (len(places) > 1 or expanders[0] is not None):
-        raise ArgumentError("vectors and query_vectors go with a single model")
-    encoders = [None if expander else one for one, expander in zip(several, expanders, strict=True)]
+        raise ArgumentError("vectors and query_vectors are for a single model")
+    encoders = [None if expander else model for model, expander in zip(several, expanders, strict=True)]
     for encoder in encoders:
         check_length(encoder, options.get("max_length"))
     opened = [
@@ -120,7 +120,8 @@ def measure_wackiness(
     run = settings_of(measure_wackiness, arguments, others, without=("card",))
     if not finished(output, run):
         texts = _read(queries, corpus, role, limit, settings.seed)
-        known_names = proper_names(chain((one.full for one in texts.documents), read_texts(names) if names else ()))
+        named = chain((document.full for document in texts.documents), read_texts(names) if names else ())
+        known_names = proper_names(named)
         titles = [place if model is None else Path(place).name for place, model in zip(places, opened, strict=True)]
         if len(set(titles)) < len(titles):
             titles = places
@@ -128,15 +129,16 @@ def measure_wackiness(
         with resumable(output, run) as work:
             shutil.rmtree(work / "whole", ignore_errors=True)  # left by an interrupted call
             (work / "whole").mkdir()
-            found, origin = [], {"role": role, "queries": queries or "", "corpus": corpus}
+            measured, origin = [], {"role": role, "queries": queries or "", "corpus": corpus}
             for number, (place, title, model) in enumerate(zip(places, titles, opened, strict=True)):
                 data = _expand(title, place, model, texts, k, work / f"{number:02d}", options)
                 rows, inputs = None if model is None else output_rows(model), [text.full for text in texts.inputs]
-                one = wackiness_of(data, settings, names=known_names, sensitivity=sensitivity, inputs=inputs, rows=rows)
-                found.append(one)
+                cards: dict[str, Any] = {"inputs": inputs, "rows": rows}
+                wackiness = wackiness_of(data, settings, names=known_names, sensitivity=sensitivity, **cards)
+                measured.append(wackiness)
                 suffix = "-" + re.sub(r"[^\w.+-]", "_", title) if len(places) > 1 else ""
-                write_scores(work / "whole" / f"scores{suffix}.parquet", one, settings, model=place, **origin)
-            write_report(work / "whole", found, run)
+                write_scores(work / "whole" / f"scores{suffix}.parquet", wackiness, settings, model=place, **origin)
+            write_report(work / "whole", measured, run)
             finish(work, output, work / "whole")
     report = replace(read_record(output / RESULTS, WackinessReport), output=output)
     for place, record in zip(places, report.models, strict=True) if card else ():
@@ -145,7 +147,7 @@ def measure_wackiness(
 
 
 class StudyTexts(NamedTuple):
-    """The m inputs and n documents; of inputs that are documents, `itself` [m] has their rows."""
+    """The m inputs and n documents; `itself` [m] has the rows of inputs that are documents."""
 
     inputs: list[Document]
     documents: list[Document]
@@ -153,7 +155,7 @@ class StudyTexts(NamedTuple):
 
 
 def _read(queries: str | None, corpus: str, role: Role, limit: int | None, seed: int) -> StudyTexts:
-    """Read the texts; of more than `limit` inputs, as many at random in their order."""
+    """Read the texts; of more than `limit` inputs, draw `limit` at random and keep their order."""
     if (queries is None) == (role == "query"):
         raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
     documents = list(read_corpus(corpus))
@@ -177,8 +179,8 @@ def _expand(
     work: Path,
     options: WackinessOptions,
 ) -> ExpansionData:
-    """Expand the inputs with a model, whose vectors are kept in `work`, or with the expander of this name."""
-    inputs, collection = [one.full for one in texts.inputs], [one.full for one in texts.documents]
+    """Expand the inputs with a model, whose vectors `work` keeps, or with the expander of this name."""
+    inputs, collection = ([document.full for document in side] for side in (texts.inputs, texts.documents))
     if model is None:
         role: Role = "query" if texts.itself is None else "document"
         expander = open_expander(place, collection, role, options.get("device"))
@@ -208,6 +210,6 @@ def _expand(
         itself=texts.itself,
         vectors=vectors("document", texts.documents),
         query_vectors=vectors("query", texts.inputs) if texts.itself is None else None,
-        ids=[one.id for one in texts.documents],
+        ids=[document.id for document in texts.documents],
         splitter=options.get("splitter", "any"),
     )

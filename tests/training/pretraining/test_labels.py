@@ -70,7 +70,7 @@ def test_given_classes_are_learned_and_their_layer_is_dropped(
     assert not any("class_layer" in key for key in vo.load(tmp_path / "out").state_dict())
     (tmp_path / "one.jsonl").write_bytes(b"".join(one._replace(query="weather").line for one in examples))
     command[2], command[-1] = tmp_path / "one.jsonl", tmp_path / "other"
-    assert "one class" in refused(capsys, *command)
+    assert "the same class" in refused(capsys, *command)
     assert "labels exclude teacher" in refused(capsys, *command, "--teacher", "x")
 
 

@@ -152,13 +152,13 @@ def text_of(lengths: list[int], gaps: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", range(1, 201))
-def test_fifteen_per_cent_of_the_words_are_hidden_and_at_least_one(n: int) -> None:
+def test_fifteen_per_cent_of_the_words_are_masked_and_at_least_one(n: int) -> None:
     words = text_of([1 + i % 3 for i in range(n)], [i % 2 for i in range(n)])
     ids = np.arange(10, 10 + len(words))
     for seed in range(3):
         masked = whole_words(ids, words, np.random.default_rng(seed), rate=0.15, mask_id=MASK, size=SIZE)
-        hidden = set(masked.labels.tolist()) - {IGNORED}
-        assert len(hidden) == max(1, 15 * n // 100)
+        chosen = set(masked.labels.tolist()) - {IGNORED}
+        assert len(chosen) == max(1, 15 * n // 100)
 
 
 @given(
@@ -168,14 +168,14 @@ def test_fifteen_per_cent_of_the_words_are_hidden_and_at_least_one(n: int) -> No
     seed=st.integers(0, 99),
     data=st.data(),
 )
-def test_labels_are_the_word_s_on_each_of_its_hidden_tokens(
+def test_labels_are_the_word_s_on_each_of_its_masked_tokens(
     lengths: list[int], rate: float, part: Part, seed: int, data: st.DataObject
 ) -> None:
     gaps = data.draw(st.lists(st.integers(0, 2), min_size=len(lengths), max_size=len(lengths)))
     words = text_of(lengths, gaps)
     ids = np.arange(10, 10 + len(words))
     masked = whole_words(ids.copy(), words, np.random.default_rng(seed), rate=rate, mask_id=MASK, size=SIZE, part=part)
-    hidden, at = [], 1
+    chosen, at = [], 1
     for i, (length, gap) in enumerate(zip(lengths, gaps, strict=True)):
         tokens = {"all": range(length), "first": range(1), "later": range(1, length)}[part]
         expected = {7 * i} if any(masked.labels[at : at + length] != IGNORED) else {IGNORED}
@@ -183,7 +183,7 @@ def test_labels_are_the_word_s_on_each_of_its_hidden_tokens(
         others = set(range(length)) - set(tokens)
         assert all(masked.labels[at + k] == IGNORED and masked.input_ids[at + k] == ids[at + k] for k in others)
         if expected != {IGNORED}:
-            hidden.append(i)
+            chosen.append(i)
             assert part == "all" or length > 1
             fates = [masked.input_ids[at + k] for k in tokens]
             # One fate for the whole word: [MASK] for all tokens, or for none (but by chance).
@@ -193,7 +193,7 @@ def test_labels_are_the_word_s_on_each_of_its_hidden_tokens(
         assert (masked.labels[at + length : at + length + gap] == IGNORED).all()
         at += length + gap
     candidates = len(lengths) if part == "all" else sum(length > 1 for length in lengths)
-    assert len(hidden) == (max(1, int(np.floor(rate * candidates + 1e-9))) if candidates else 0)
+    assert len(chosen) == (max(1, int(np.floor(rate * candidates + 1e-9))) if candidates else 0)
     assert masked.input_ids.dtype == masked.labels.dtype == np.int64
 
 
@@ -206,12 +206,12 @@ def test_by_token_the_number_is_rounded_and_each_token_has_a_draw_of_its_own() -
     words = text_of([4] * 4000, [0] * 4000)
     ids = np.full(len(words), 7)
     masked = whole_words(ids, words, np.random.default_rng(0), **common)
-    hidden = masked.labels != IGNORED
-    became = (masked.input_ids == MASK)[hidden].reshape(-1, 4)
-    assert hidden.sum() == 4 * 600
+    chosen = masked.labels != IGNORED
+    became = (masked.input_ids == MASK)[chosen].reshape(-1, 4)
+    assert chosen.sum() == 4 * 600
     assert became.mean() == pytest.approx(0.8, abs=0.03)
     assert became.all(axis=1).mean() == pytest.approx(0.8**4, abs=0.05)  # 0.8 with one draw a word
-    assert (masked.input_ids == 7)[hidden].mean() == pytest.approx(0.1, abs=0.03)
+    assert (masked.input_ids == 7)[chosen].mean() == pytest.approx(0.1, abs=0.03)
 
 
 def test_of_the_chosen_words_eight_tenths_become_masks() -> None:

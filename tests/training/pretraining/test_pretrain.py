@@ -69,9 +69,9 @@ def test_loss_and_gradients_are_the_stock_model_s(
     gradients = {name: p.grad.clone() for name, p in mlm.named_parameters() if p.grad is not None}
     mlm.zero_grad()
     with without_logits(mlm) as decoder:
-        loss, hidden = masker.loss(mlm, dict(batch), decoder)
+        loss, count = masker.loss(mlm, dict(batch), decoder)
         loss.backward()
-    assert hidden == int((batch["labels"] != -100).sum())
+    assert count == int((batch["labels"] != -100).sum())
     torch.testing.assert_close(loss, expected)
     for name, parameter in mlm.named_parameters():
         if parameter.grad is not None:

@@ -117,7 +117,7 @@ def test_what_cannot_be_sorted_is_refused(
     assert "41 classes of 40 windows: add texts, take more steps, or ask for fewer classes" in said
     assert "classes" in refused(capsys, *command, 1, "--teacher", dense)
     assert "no such" in refused(capsys, *command, 4, "--teacher", "absent")
-    assert "vocable-mini is a sparse encoder: name a dense one" in refused(
+    assert "vocable-mini is a sparse encoder: name a dense encoder" in refused(
         capsys, *command, 4, "--teacher", "vocable-mini"
     )
     alike = tmp_path / "alike.txt"

@@ -1,7 +1,8 @@
-"""The task of masked language modelling that keeps the dense embeddings of the model it begins with.
+"""Masked language modelling that keeps the dense embeddings of the initial model.
 
-The mean of a masked window's last hidden states learns, beside the tokens, to be the initial model's mean over the
-window without masks. So an encoder that was trained for dense retrieval remains one while its head learns to predict.
+The model predicts masked tokens. In addition, the mean of its last hidden states over a masked window learns to equal
+the initial model's mean over the unmasked window. So an encoder that was trained for dense retrieval keeps this ability
+while its head learns to predict.
 
 Letters: b texts of a batch, s tokens of a text.
 """
@@ -20,14 +21,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.torch_models.dense import DENSE, keep_last_hidden, mean_embeddings, take_last_hidden
 from vocable.torch_models.fuse import pack
 from vocable.training.pretraining.masking import IGNORED
-from vocable.training.pretraining.mlm import MaskingTask, TokenBatch, hidden_tokens, mean_cross_entropy
+from vocable.training.pretraining.mlm import MaskingTask, TokenBatch, masked_states, mean_cross_entropy
 from vocable.training.recipe import PretrainSettings
 
 
 class DenseMaskingTask(MaskingTask):
     """Masks tokens, and adds `dense_weight` times the mean of 1 - cosine to the initial model's embeddings.
 
-    The model gets a dense side of all dimensions of its hidden states.
+    The model gets a dense side with all dimensions of its hidden states.
     """
 
     def __init__(
@@ -46,19 +47,19 @@ class DenseMaskingTask(MaskingTask):
         keep_last_hidden(mlm)
 
     def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
-        states, labels, distance = hidden_tokens(model, batch, self._distance)
+        states, labels, distance = masked_states(model, batch, self._distance)
         loss = mean_cross_entropy(states, decoder.weight, decoder.bias, labels, self.margin)
         return loss + self._weight * distance.float() / len(batch["labels"]), len(labels)
 
     def _distance(self, batch: TokenBatch) -> Tensor:
-        """Return the sum of 1 - cosine over the texts of a batch [b, s], which the model has just read."""
-        own, masks, labels = take_last_hidden(), batch["attention_mask"], batch["labels"]
-        assert own is not None
+        """Return the sum of 1 - cosine over the texts of a batch [b, s] that the model has just read."""
+        last, masks, labels = take_last_hidden(), batch["attention_mask"], batch["labels"]
+        assert last is not None
         with torch.no_grad():
             unmasked = torch.where(labels != IGNORED, labels, batch["input_ids"])
             initial = self._initial(input_ids=unmasked, attention_mask=masks)[0]
-        made, wanted = (
+        embeddings, initial_embeddings = (
             mean_embeddings(*pack({"token_embeddings": states, "attention_mask": masks}), self._d)
-            for states in (own, initial)
+            for states in (last, initial)
         )
-        return (1 - cosine_similarity(made, wanted, dim=1)).sum()
+        return (1 - cosine_similarity(embeddings, initial_embeddings, dim=1)).sum()

@@ -1,4 +1,4 @@
-"""Masking: the tokens of a window that are hidden from a model, and their replacements.
+"""Masking: choose the tokens of a window that a model has to predict, and replace them.
 
 Letters: s tokens of a window, n words.
 """
@@ -11,51 +11,51 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-IGNORED = -100  # the label of a token without a loss, PyTorch's convention
-NO_WORD, CONTINUES = -1, -2  # in place of a word's number: a token of no word; a later sub-token of a word
+IGNORED = -100  # the label of a token without a loss, by PyTorch's convention
+NO_WORD, CONTINUES = -1, -2  # instead of a word's number: a token that belongs to no word; a later sub-token of a word
 
 Ids: TypeAlias = NDArray[np.int64]
 Part = Literal["all", "first", "later"]
 
 
 class Masked(NamedTuple):
-    """A window as the model reads it, and the labels of its hidden tokens, both [s] int64."""
+    """A window as the model reads it, and the labels of its masked tokens, both [s] int64."""
 
     input_ids: Ids
     labels: Ids
 
 
 def mask_tokens(ids: Ids, probabilities: NDArray[np.float64], rng: Generator, *, mask_id: int, size: int) -> Masked:
-    """Hide tokens with the probabilities [s]; of these, 80 % become [MASK], 10 % random tokens, 10 % stay.
+    """Mask tokens with the probabilities [s]: 80 % of them become [MASK], 10 % become random tokens, 10 % stay.
 
-    Random tokens are drawn from range(size). At least one token is hidden, so that every text has a loss, unless all
-    probabilities are 0. A token of probability 0 is never hidden.
+    Random tokens are drawn from range(size). At least one token is masked, so that every text has a loss, unless all
+    probabilities are 0. A token of probability 0 is never masked.
     """
     draws, possible = rng.random(len(ids)), probabilities > 0
     chosen = draws < probabilities
-    if not chosen.any() and possible.any():  # take the one that came nearest
+    if not chosen.any() and possible.any():  # take the token whose draw came nearest to its probability
         chosen[np.where(possible, draws / np.where(possible, probabilities, 1.0), np.inf).argmin()] = True
-    masked = _replaced(ids, chosen, rng.random(len(ids)), rng, mask_id, size)
-    return Masked(masked, np.where(chosen, ids, IGNORED))
+    replaced = _replaced(ids, chosen, rng.random(len(ids)), rng, mask_id, size)
+    return Masked(replaced, np.where(chosen, ids, IGNORED))
 
 
 def _replaced(
-    ids: Ids, hidden: NDArray[np.bool_], fate: NDArray[np.float64], rng: Generator, mask_id: int, size: int
+    ids: Ids, masked: NDArray[np.bool_], fate: NDArray[np.float64], rng: Generator, mask_id: int, size: int
 ) -> Ids:
-    """Replace hidden tokens by [MASK] or a random token, or keep them, by the `fate` of each, from 0 to 1."""
+    """Replace masked tokens with [MASK] or a random token, or keep them; the `fate` of each, from 0 to 1, decides."""
     random = rng.integers(size, size=len(ids))
-    masked = np.where(hidden & (fate < 0.8), mask_id, ids)
-    return np.where(hidden & (fate >= 0.8) & (fate < 0.9), random, masked)
+    replaced = np.where(masked & (fate < 0.8), mask_id, ids)
+    return np.where(masked & (fate >= 0.8) & (fate < 0.9), random, replaced)
 
 
 def overlap_aware(
     special: NDArray[np.bool_], new: NDArray[np.bool_], rate: float, weight: float = 2.0
 ) -> NDArray[np.float64]:
-    """Return probabilities [s] that mask new tokens `weight` times as often as shared ones, and `rate` on average.
+    """Return probabilities [s] that mask new tokens `weight` times as often as shared tokens, and `rate` on average.
 
-    They are min(1, c) for shared and min(1, c weight) for new tokens, with c such that their mean over the ordinary
-    tokens is the rate, and 0 for special tokens. Where one kind is masked entirely, the rest of the rate goes to the
-    other, so that a text of only new tokens is masked as often as any other.
+    They are min(1, c) for shared tokens, min(1, c weight) for new tokens and 0 for special tokens. c is chosen so that
+    their mean over the ordinary tokens is the rate. If all tokens of one kind are masked, the rest of the rate goes to
+    the other kind. So a text of only new tokens is masked as often as any other text.
 
     Overlap-aware masking of Geng and Yang 2026 (§4.2.3), which gives the weights 1 and lambda; the equal rate of every
     text is our interpretation.
@@ -81,36 +81,36 @@ def whole_words(
     part: Part = "all",
     by_token: bool = False,
 ) -> Masked:
-    """Hide floor(rate n) of the n words of a text, at least one; every hidden token has the label of its word.
+    """Mask floor(rate n) of the n words of a text, at least one; every masked token has the label of its word.
 
-    The masking of Kim et al. 2026 (appendix B.2): the number of words is fixed. Of the hidden words 80 % become [MASK],
-    10 % random tokens, 10 % stay; that one draw decides for all sub-tokens of a word is our interpretation. In a text
-    without a word nothing is hidden.
+    The masking of Kim et al. 2026 (appendix B.2): the number of words is fixed. 80 % of the masked words become [MASK],
+    10 % become random tokens, 10 % stay. A single draw decides for all sub-tokens of a word; this is our
+    interpretation. A text without a word has no masked token.
 
     Args:
         words: [s], for each token the number of the word that begins there, `CONTINUES` for the later sub-tokens of
-            that word, `NO_WORD` for all others.
+            that word, `NO_WORD` for all other tokens.
         rate: share of the words, in (0, 1].
         mask_id, size: as in `mask_tokens`.
-        part: "all" sub-tokens of a word are hidden, or only its "first", or only the "later" ones. For the last two,
-            only words of several sub-tokens count.
-        by_token: as the authors of Geng and Yang 2026 mask terms: the number of words is rounded to the nearest (halves
-            to the even one), and each sub-token is drawn by itself.
+        part: mask "all" sub-tokens of a word, only the "first", or only the "later" sub-tokens. With "first" and
+            "later", only words of several sub-tokens count.
+        by_token: mask terms as the authors of Geng and Yang 2026 do: the number of words is rounded to the nearest
+            integer (halves to the even integer), and each sub-token is drawn by itself.
     """
     begins = np.flatnonzero(words >= 0)
-    place = np.cumsum(words >= 0) - 1  # the word that a token belongs to, if any
-    lengths = np.bincount(place[words != NO_WORD], minlength=len(begins))
+    word_of = np.cumsum(words >= 0) - 1  # the last word that begins at or before a token
+    lengths = np.bincount(word_of[words != NO_WORD], minlength=len(begins))
     candidates = np.flatnonzero(lengths > (0 if part == "all" else 1))
     if not len(candidates):
         return Masked(ids, np.full(len(ids), IGNORED))
     # 0.15 * 100 may be a little less than 15 in binary
     count = round(rate * len(candidates)) if by_token else int(rate * len(candidates) + 1e-9)
     chosen = rng.choice(candidates, size=max(1, count), replace=False)
-    fate = np.full(len(begins), np.inf)  # of words that are not chosen
+    fate = np.full(len(begins), np.inf)  # infinite for words that are not chosen
     fate[chosen] = rng.random(len(chosen))
-    hidden = (words != NO_WORD) & np.isfinite(fate[place])
+    masked = (words != NO_WORD) & np.isfinite(fate[word_of])
     if part != "all":
-        hidden &= (words >= 0) == (part == "first")
-    labels = np.where(hidden, words[begins][place], IGNORED)
-    drawn = rng.random(len(ids)) if by_token else fate[place]
-    return Masked(_replaced(ids, hidden, drawn, rng, mask_id, size), labels)
+        masked &= (words >= 0) == (part == "first")
+    labels = np.where(masked, words[begins][word_of], IGNORED)
+    drawn = rng.random(len(ids)) if by_token else fate[word_of]
+    return Masked(_replaced(ids, masked, drawn, rng, mask_id, size), labels)

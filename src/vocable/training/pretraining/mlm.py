@@ -1,10 +1,11 @@
 """Masked language modelling: tasks, batches of windows, losses, and predictions of held-out windows.
 
-The held-out windows and their masks depend on the seed alone, so that runs can be compared. Their tokens are masked
-uniformly, whatever the training does; in a training that masks whole words they are masked by words, and for words of
-several sub-tokens also only the first and only the later sub-tokens (Kim et al. 2026, §3.2).
+The held-out windows and their masks depend only on the seed, so that runs can be compared. Their tokens are masked
+uniformly, whatever masking the training uses. A training that masks whole words is the exception: held-out windows are
+then masked by words, and in words of several sub-tokens also only the first or only the later sub-tokens (Kim et al.
+2026, §3.2).
 
-Letters: m hidden tokens, d size of the decoder's input, v output terms, b texts of a batch, s tokens of a text.
+Letters: m masked tokens, d size of the decoder's input, v output terms, b texts of a batch, s tokens of a text.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ BLOCK_LOGITS = 2**25  # logits of a block: 128 MB in float32
 LARGEST_SHARE = 10  # at most one window in this many is held out
 HELD_OUT_BATCH = 32
 
-# Random streams of their own: the training's keys have three numbers, where a fourth counts as a zero.
+# Separate random streams: the training's keys have only three numbers, so their fourth number counts as 0.
 SPLIT_STREAM, MASK_STREAM, PART_STREAM = 1, 2, 3
 PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "later"}
 
@@ -48,8 +49,8 @@ def mean_cross_entropy(
 ) -> Tensor:
     """Return the mean of -log softmax(states @ weight.T + bias) at the labels: a scalar, float32, differentiable once.
 
-    Logits are computed for a block of tokens at a time, and turned into gradients at once, so that memory holds one
-    block and the gradients. Products have autocast's type where it is on, everything else float32.
+    Logits are computed for a block of tokens at a time, and turned into gradients at once, so that memory holds a
+    single block and the gradients. Products have autocast's type where it is on; everything else is float32.
 
     Args:
         states: [m, d]; weight: [v, d]; bias: [v] or None; labels: [m] below v.
@@ -86,7 +87,7 @@ class _MeanCrossEntropy(torch.autograd.Function):
             norm = logits.logsumexp(dim=1)
             total += (norm - logits[picked]).sum()
             if needed:
-                slope = logits.sub_(norm[:, None]).exp_()  # the softmax, where the logits were
+                slope = logits.sub_(norm[:, None]).exp_()  # the softmax, in the memory of the logits
                 slope[picked] -= 1
                 slope /= m
                 grads[2] += slope.sum(dim=0)
@@ -120,12 +121,13 @@ def _cast(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, 
     return states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
-def hidden_tokens(
-    mlm: nn.Module, batch: TokenBatch, beside: Callable[[TokenBatch], Tensor] | None = None
+def masked_states(
+    mlm: nn.Module, batch: TokenBatch, measure: Callable[[TokenBatch], Tensor] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the decoder's inputs [m, d] at the m hidden tokens of a batch, their labels [m], and a sum.
+    """Return the decoder's inputs [m, d] at the m masked tokens of a batch, their labels [m], and a sum.
 
-    The sum is over `beside` of the parts in which the batch is encoded, called just after the model; 0 without it.
+    The batch is encoded in parts. `measure(part)` is called after each forward pass, and its results are summed; the
+    sum is 0 without `measure`.
     """
     tokens, parts, width = batch["labels"].numel(), [batch], 0
     if in_parts(mlm) and tokens > part_size(tokens):
@@ -134,21 +136,21 @@ def hidden_tokens(
     def states(part: TokenBatch) -> Tensor:
         nonlocal width
         inputs = {key: value for key, value in part.items() if key != "labels"}
-        found: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
-        width = found.shape[1]
-        more = found.new_zeros(1) if beside is None else beside(part).to(found.dtype).view(1)
-        return torch.cat([found.flatten(), more])  # threads pass on one tensor
+        masked: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
+        width = masked.shape[1]
+        measured = masked.new_zeros(1) if measure is None else measure(part).to(masked.dtype).view(1)
+        return torch.cat([masked.flatten(), measured])  # a thread returns a single tensor
 
-    labels = torch.cat([some[some != IGNORED] for some in (part["labels"] for part in parts)])
-    made = call_on_parts(mlm, states, parts, tokens)
-    rows = torch.cat([one[:-1] for one in made]).view(len(labels), width)
-    return rows, labels, torch.stack([one[-1] for one in made]).sum()
+    labels = torch.cat([part["labels"][part["labels"] != IGNORED] for part in parts])
+    results = call_on_parts(mlm, states, parts, tokens)
+    rows = torch.cat([result[:-1] for result in results]).view(len(labels), width)
+    return rows, labels, torch.stack([result[-1] for result in results]).sum()
 
 
 class Predictions(NamedTuple):
-    """Predictions of hidden tokens."""
+    """Predictions of masked tokens."""
 
-    tokens: int  # hidden; texts where classes are predicted
+    tokens: int  # number of masked tokens, or of texts if classes are predicted
     loss: float  # mean cross-entropy, in nats
     accuracy: float  # share of tokens whose largest logit is the label's
 
@@ -156,26 +158,26 @@ class Predictions(NamedTuple):
 class TeacherDistance(NamedTuple):
     """The distance of a model's logits from its teacher's."""
 
-    terms: int  # of all texts, with a logit above zero in the model or the teacher
+    terms: int  # number of terms of all texts with a logit above zero in the model or the teacher
     loss: float  # mean squared difference
 
 
 class Task(ABC):
     """A pre-training task: the labels of a window, the loss of a batch, and figures of held-out windows.
 
-    `decoder` is the layer of the output terms; the model returns its inputs in place of logits, as within
-    `encoder.fuse.without_logits`.
+    `decoder` is the layer of the output terms. The model returns the decoder's inputs instead of logits, as it does
+    within `torch_models.fuse.without_logits`.
     """
 
     outcome: ClassVar[type[Predictions | TeacherDistance]]  # a count, then means over it
-    new: NDArray[np.bool_] | None = None  # [v], True for tokens that the source vocabulary lacks, which count apart
+    new: NDArray[np.bool_] | None = None  # [v], True for tokens that the source vocabulary lacks; they count separately
 
     @abstractmethod
     def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
         """Return a window [s] as the model reads it, with its labels; `words` come from `Windows.words`."""
 
     def uniform(self, ids: Ids, rng: Generator) -> Masked:
-        """Do the same for held-out windows, on which ways of masking are compared."""
+        """Mask a held-out window uniformly, so that masking strategies can be compared on it."""
         return self(ids, rng)
 
     @abstractmethod
@@ -184,18 +186,18 @@ class Task(ABC):
 
     @abstractmethod
     def figures(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
-        """Return summands of the fields of `outcome` [fields, m], and the labels [m] if they are tokens'."""
+        """Return summands of the fields of `outcome` [fields, m], and the labels [m] if they are tokens."""
 
 
 class PredictionTask(Task):
     """A task whose labels are predicted by a softmax."""
 
     outcome = Predictions
-    margin = 0.0  # of the loss, not of the figures
+    margin = 0.0  # applies to the loss, not to the figures
 
     def inputs(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor, nn.Linear]:
-        """Return the states [m, d] of the hidden tokens, their labels [m], and the layer that predicts them."""
-        states, labels, _ = hidden_tokens(model, batch)
+        """Return the states [m, d] of the masked tokens, their labels [m], and the layer that predicts them."""
+        states, labels, _ = masked_states(model, batch)
         return states, labels, decoder
 
     def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:
@@ -209,9 +211,9 @@ class PredictionTask(Task):
 
 
 class MaskingTask(PredictionTask):
-    """Hides tokens of a window by the settings: random ones, or whole words where the windows have words.
+    """Masks tokens of a window by the settings: random tokens, or whole words where the windows have words.
 
-    Some hidden tokens become another, drawn from the `size` tokens that the model reads.
+    Some masked tokens become random tokens, drawn from the `size` tokens that the model reads.
     """
 
     def __init__(
@@ -240,7 +242,7 @@ class MaskingTask(PredictionTask):
 
 
 class MaskedWindows(Dataset[Masked]):
-    """The windows of a run as the model sees them: every epoch has each of `rows`, in another order, masked anew."""
+    """The windows of a run as the model sees them: every epoch has each of `rows`, with a new order and new masks."""
 
     def __init__(self, windows: Windows, rows: Ids, task: Task, draws: int, seed: int) -> None:
         self._windows, self._rows, self._task, self._draws, self._seed = windows, rows, task, draws, seed
@@ -254,11 +256,11 @@ class MaskedWindows(Dataset[Masked]):
         return np.random.default_rng((self._seed, epoch)).permutation(self._rows)
 
     def __getitem__(self, index: int) -> Masked:
-        epoch, place = divmod(index, len(self._rows))
+        epoch, position = divmod(index, len(self._rows))
         if self._order[0] != epoch:
             self._order = epoch, self.order(epoch)
-        row = int(self._order[1][place])
-        rng = np.random.default_rng((self._seed, epoch, place))
+        row = int(self._order[1][position])
+        rng = np.random.default_rng((self._seed, epoch, position))
         return self._task(self._windows[row], rng, self._windows.words(row))
 
 
@@ -275,7 +277,7 @@ def collate(batch: Iterable[Masked], padding: int) -> TokenBatch:
 
 
 def split_windows(windows: int, held_out: int, seed: int) -> tuple[Ids, Ids]:
-    """Return the numbers of the windows to learn from, and of `held_out` others, at most a tenth; ascending."""
+    """Return the numbers of the windows to learn from, and of `held_out` windows, at most a tenth; both ascend."""
     order = np.random.default_rng((seed, 0, 0, SPLIT_STREAM)).permutation(windows)
     count = min(held_out, windows // LARGEST_SHARE)
     return np.sort(order[count:]), np.sort(order[:count])
@@ -304,10 +306,10 @@ class HeldOut:
 
     @torch.inference_mode()
     def evaluate(self, mlm: PreTrainedModel, decoder: nn.Linear) -> dict[str, Predictions | TeacherDistance]:
-        """Return the outcome of "all" windows, or by "shared" and "new" tokens where some are new.
+        """Return the outcome on "all" windows, or by "shared" and "new" tokens if the model has new tokens.
 
-        Where whole words are masked there are also the sets "first sub-word" and "later sub-words". Empty groups are
-        left out. Call it within `encoder.fuse.without_logits`; it keeps the model's mode.
+        Masks of whole words add the groups "first sub-word" and "later sub-words". Empty groups are left out. Call it
+        within `torch_models.fuse.without_logits`; it restores the model's mode.
         """
         training, device = mlm.training, mlm.device
         mlm.eval()

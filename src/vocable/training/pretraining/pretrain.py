@@ -1,7 +1,7 @@
 """Pre-training before the retrieval training: masked language modelling, or learning from a teacher.
 
-The order and the masks of the texts depend on the seed and the position in the run alone, so that a resumed run sees
-what an uninterrupted one would have seen.
+The order and the masks of the texts depend only on the seed and the position in the run. So a resumed run sees the same
+texts as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from vocable.training.teachers import dense_teacher
 
 logger = logging.getLogger(__name__)
 
-KEPT_LOG = "pretrain.jsonl"  # the log of a pre-training, beside the finished model
+KEPT_LOG = "pretrain.jsonl"  # the log of a pre-training, in the folder of the finished model
 
 
 @checked
@@ -81,25 +81,25 @@ def pretrain(
     - `trainable="embeddings"` is the adaptation of Geng and Yang 2026 (§4.2.3): the transformer is frozen; the word
       embeddings and the output layer, tied or not, learn. With `trainable="head"` the whole encoder is frozen.
     - `masking="whole-word"`, for a model of `expand_vocabulary`, is the pre-training of Kim et al. 2026 (appendix B.2):
-      words of the output vocabulary are hidden and predicted.
+      words of the output vocabulary are masked and predicted.
     - A sparse `teacher` is the sparse alignment (SAP) of Geng and Yang 2026 (table 6): a model with the teacher's
       output terms, as `transfer` with `head_only` makes it, learns the largest logits of a text.
     - `classes` with a dense `teacher` is the supervised pre-training that Kim et al. 2026 propose (§J.2): the model
-      learns the cluster of the teacher's embeddings that a text is in. With `labels` the classes are given: that of a
-      text is its query, as the queries that led to a click on a document.
+      learns which cluster of the teacher's embeddings a text is in. With `labels` the classes are given: the class of a
+      text is its query, for example a query that led to a click on a document.
 
     Args:
         model: from `vocable.load`, with an output layer that is a plain `Linear`; it is not changed.
-        texts: with `labels` examples; read once, cut into windows and kept as tokens in `work`; a resumed run does not
-            read them again.
-        work: folder of checkpoints, tokens and `log.jsonl`, the same for all processes; a run continues from the
-            checkpoint that it finds there. By default a temporary folder.
+        texts: texts, or with `labels` examples. They are read once, cut into windows and kept as tokens in `work`; a
+            resumed run does not read them again.
+        work: folder of checkpoints, tokens and `log.jsonl`, the same for all processes; a run continues from the last
+            checkpoint in it. By default a temporary folder.
         steps: number of optimizer steps.
         settings: the fields of `vocable.options.PretrainOptions`.
 
     Returns:
-        a new model. Its last step of provenance has the settings that are not defaults, `held_out` before and after by
-        group of tokens, and with whole words `words`, their counts in the corpus.
+        a new model. Its last step of provenance has the settings that are not defaults, the figures `held_out` before
+        and after by group of tokens, and with whole words `words`, their counts in the corpus.
 
     Raises:
         ModelError: the model cannot predict masked tokens, its terms differ from the teacher's, or the output layer
@@ -127,8 +127,8 @@ def pretrain_folder(
 ) -> SparseEncoder:
     """Pre-train a model into a folder (written atomically), or load the result of an earlier call.
 
-    An interrupted run resumes when repeated. `made_from` is everything that decides the result, as JSON values. The
-    other arguments are as for `pretrain`.
+    An interrupted run resumes when repeated. `made_from` is everything that determines the result, as JSON values. The
+    other arguments are as in `pretrain`.
     """
     if finished(output, made_from):
         return load_sparse_encoder(output)
@@ -139,7 +139,7 @@ def pretrain_folder(
         try:
             adapted = pretrain(model, texts, steps=steps, work=run, **settings)
         except (CollapseError, DataError):  # the same call would fail again: nothing is worth keeping
-            shutil.rmtree(run, ignore_errors=True)  # of several processes one is the first
+            shutil.rmtree(run, ignore_errors=True)  # another process may have removed it
             raise
         if distributed.is_first():
             shutil.rmtree(result, ignore_errors=True)
@@ -151,7 +151,7 @@ def pretrain_folder(
 
 
 def check_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
-    """Return the settings of `pretrain` as a record; `ArgumentError` for one that is unknown or out of its range."""
+    """Return the settings of `pretrain` as a record; `ArgumentError` for an unknown key or a value out of range."""
     given = {"steps": steps} | {key: value for key, value in settings.items() if key != "seed"}
     try:
         return PretrainSettings.model_validate({**given, "texts": ["-"]})
@@ -161,7 +161,7 @@ def check_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
 
 
 class _Pretraining:
-    """One pre-training in `folder`."""
+    """A pre-training in `folder`."""
 
     def __init__(
         self, model: SparseEncoder, texts: Iterable[str], settings: PretrainSettings, folder: Path, seed: int
@@ -188,7 +188,7 @@ class _Pretraining:
             self._windows = write_windows(folder / "tokens", texts, self._tokenizer, length, finder)
             if settings.labels:
                 if self._windows.labels < 2:
-                    raise DataError("labels: all examples have one query, and so one class: add others")
+                    raise DataError("labels: all examples have the same query, and so the same class: add others")
                 self._task = ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), self._windows.labels)
             learned, held_out = split_windows(len(self._windows), settings.held_out, seed)
             _check_passes(settings, draws, len(learned))
@@ -217,18 +217,18 @@ class _Pretraining:
         use_few_shapes(mlm)
         class_layer = self._task.part_of_model() if isinstance(self._task, ClassTask) else nullcontext()
         with without_logits(mlm) as decoder, _learning(mlm, settings), float32_attention(mlm), class_layer:
-            before = self._held_out.evaluate(mlm, decoder)
+            start = self._held_out.evaluate(mlm, decoder)
             self._train(decoder)
             callbacks.refuse_non_finite("pretrain", mlm, settings.learning_rate)
-            after = self._held_out.evaluate(mlm, decoder)
-        for group, found in after.items() if distributed.is_first() else ():
-            if found.loss > before[group].loss:
-                values = group, before[group].loss, found.loss, callbacks.lower_rate(settings.learning_rate)
+            end = self._held_out.evaluate(mlm, decoder)
+        for group, outcome in end.items() if distributed.is_first() else ():
+            if outcome.loss > start[group].loss:
+                values = group, start[group].loss, outcome.loss, callbacks.lower_rate(settings.learning_rate)
                 logger.warning("the held-out loss (%s) rose from %.3f to %.3f: a worse model, %s", *values)
         figures = settings.model_dump(exclude_defaults=True, exclude={"texts"})
         figures["held_out"] = {
-            when: {group: one._asdict() for group, one in found.items()}
-            for when, found in (("before", before), ("after", after))
+            when: {group: outcome._asdict() for group, outcome in outcomes.items()}
+            for when, outcomes in (("before", start), ("after", end))
         }
         if settings.labels:
             figures["classes"] = self._windows.labels
@@ -302,7 +302,7 @@ def _check_task(
 
 
 def _is_new(tokens: Ids | None, size: int) -> NDArray[np.bool_] | None:
-    """Return True [v] for these tokens."""
+    """Return [v] flags that are True for these tokens."""
     if tokens is None:
         return None
     if tokens.max(initial=-1) >= size:
@@ -314,7 +314,7 @@ def _is_new(tokens: Ids | None, size: int) -> NDArray[np.bool_] | None:
 
 @contextmanager
 def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None]:
-    """Freeze all other weights within the context."""
+    """Freeze the weights that are not to learn within the context."""
     if settings.trainable == "all":
         yield
         return
@@ -342,7 +342,7 @@ class _PretrainTrainer(Trainer):
     schedule_steps: int | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
-        """Return the schedule of a longer run, if this one is its beginning."""
+        """Return the schedule of a longer run, if this run is only its beginning."""
         return super().create_scheduler(self.schedule_steps or num_training_steps, optimizer)
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> SequentialSampler:
@@ -353,7 +353,7 @@ class _PretrainTrainer(Trainer):
 
 
 class _LogHeldOut(TrainerCallback):
-    """Logs the held-out figures before each checkpoint, so that a resumed run lacks none; only in the first process."""
+    """Logs the held-out figures before each checkpoint, in the first process, so that a resumed run has them all."""
 
     def __init__(self, trainer: _PretrainTrainer, held_out: HeldOut) -> None:
         self._trainer, self._held_out = trainer, held_out
@@ -363,12 +363,12 @@ class _LogHeldOut(TrainerCallback):
             return
         outcomes = self._held_out.evaluate(kwargs["model"], self._trainer.decoder) if distributed.is_first() else {}
         figures = {
-            f"held_out_{name}" if group == "all" else f"held_out_{name}_{group.replace(' ', '_')}": getattr(found, name)
-            for group, found in outcomes.items()
-            for name in found._fields[1:]
+            "_".join(["held_out", name, *([] if group == "all" else group.split())]): getattr(outcome, name)
+            for group, outcome in outcomes.items()
+            for name in outcome._fields[1:]
         }
         if figures:
-            callbacks.log_beside_loss(self._trainer, figures, control)
+            callbacks.log_extra(self._trainer, figures, control)
         distributed.wait()
 
 
@@ -379,12 +379,12 @@ def _describe(step: Step) -> Iterator[str]:
         cut, without = f"{counts['cut']:,} that tokens cut across", f"{counts['without']:,} texts without any"
         yield f"words to guess: {counts['words']:,}; passed over: {cut}, {without}"
     classes = step.get("classes")
-    for group, before in step["held_out"]["before"].items():
-        after = step["held_out"]["after"][group]
-        loss = f"loss {before['loss']:.3f} -> {after['loss']:.3f}"
+    for group, start in step["held_out"]["before"].items():
+        end = step["held_out"]["after"][group]
+        loss = f"loss {start['loss']:.3f} -> {end['loss']:.3f}"
         if step.get("teacher") is not None and classes is None:
-            yield f"held-out texts ({before['terms']:,} terms): {loss}, the mean squared difference of logits"
+            yield f"held-out texts ({start['terms']:,} terms): {loss}, the mean squared difference of logits"
             continue
-        accuracy = f"accuracy {before['accuracy']:.1%} -> {after['accuracy']:.1%}"
+        accuracy = f"accuracy {start['accuracy']:.1%} -> {end['accuracy']:.1%}"
         items = "tokens" if classes is None else f"texts, of {classes:,} classes"
-        yield f"held-out {items}, {group} ({before['tokens']:,}): {loss}, {accuracy}"
+        yield f"held-out {items}, {group} ({start['tokens']:,}): {loss}, {accuracy}"

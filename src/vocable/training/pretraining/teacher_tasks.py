@@ -1,12 +1,12 @@
 """Tasks of a pre-training by a teacher: its largest logits (SAP), or clusters of its embeddings as classes.
 
-In sparse alignment pre-training (SAP) a model learns the largest logits of a sparse teacher for a text's terms, after
-the code that Geng and Yang 2026 (table 6) and arXiv 2510.00671 publish; the papers give no formula.
+In sparse alignment pre-training (SAP) a model learns the largest logits of a sparse teacher for a text's terms. It
+follows the code that Geng and Yang 2026 (table 6) and arXiv 2510.00671 publish; the papers give no formula.
 
 In class pre-training a model learns to predict the class of a text from its sparse vector. Kim et al. 2026 (§J.2)
-propose it in place of masks, with pseudo classes where there are no labels: clusters of another model's embeddings (An
-et al. 2023). They give no formula and no figure. Our interpretation: the clusters are those of k-means, a linear layer
-predicts the class from the vector, and it is dropped at the end.
+propose it instead of masks. Texts without labels get pseudo classes: clusters of another model's embeddings (An et al.
+2023). The paper gives no formula and no figure. In our interpretation k-means makes the clusters, and a linear layer,
+which is dropped at the end, predicts the class from the vector.
 
 Letters: b texts of a batch, s tokens of a text, d size of the decoder's input, v output terms, n windows, c classes.
 """
@@ -41,13 +41,13 @@ from vocable.training.pretraining.windows import Windows
 from vocable.training.recipe import PretrainSettings
 from vocable.training.teachers import check_terms, embed
 
-CLASS_LAYER = "class_layer"  # its name in the model while that learns
+CLASS_LAYER = "class_layer"  # name of the layer in the model, as long as it learns
 
 
 def squared_difference(student: Tensor, teacher: Tensor) -> tuple[Tensor, int]:
-    """Return the mean squared difference of pooled logits over the terms above zero in either, and their number.
+    """Return the mean squared difference of pooled logits [b, v] over the terms above zero in either, and their number.
 
-    Both are [b, v]. A term that is inactive in both costs nothing, however far below zero.
+    A term that is inactive in both costs nothing, however far below zero its logits are.
 
     >>> squared_difference(torch.tensor([[1.0, -2.0, -5.0]]), torch.tensor([[3.0, 1.0, -1.0]]))
     (tensor(6.5000), 2)
@@ -58,10 +58,10 @@ def squared_difference(student: Tensor, teacher: Tensor) -> tuple[Tensor, int]:
 
 
 class AlignmentTask(Task):
-    """The task: unmasked windows, and the distance of a batch of them from the logits of a sparse teacher.
+    """The task of SAP: unmasked windows, whose loss is the distance of their logits from a sparse teacher's logits.
 
-    The teacher reads the windows' texts with its own tokenizer. Raises `ModelError` if it cannot be read, is exported,
-    or has other output terms than the student's, `names`.
+    The teacher reads the windows' texts with its own tokenizer. Raises `ModelError` if the teacher cannot be read, is
+    exported, or has other output terms than `names`, the student's terms.
     """
 
     outcome = TeacherDistance
@@ -98,20 +98,20 @@ class AlignmentTask(Task):
 
 
 class ClassTask(PredictionTask):
-    """The task: unmasked windows, whose classes are predicted from their sparse vectors.
+    """The task of class pre-training: unmasked windows, whose classes are predicted from their sparse vectors.
 
     The class layer is a part of the model while it learns.
     """
 
     def __init__(self, model: nn.Module, pooling: nn.Module, terms: int, classes: int) -> None:
-        self._model, self._pooling = model, pooling  # the fused one of the encoder
-        self.layer = nn.Linear(terms, classes)  # of v terms and c classes
+        self._model, self._pooling = model, pooling  # the encoder's fused pooling
+        self.layer = nn.Linear(terms, classes)  # from v terms to c classes
         for parameter in self.layer.parameters():
             nn.init.zeros_(parameter)  # all classes are equally likely
 
     @contextmanager
     def part_of_model(self) -> Iterator[None]:
-        """Within the context the layer learns and is saved with the model."""
+        """Make the layer a part of the model within the context, so that it learns and is saved."""
         self._model.add_module(CLASS_LAYER, self.layer.to(next(self._model.parameters()).device))
         try:
             yield
@@ -143,8 +143,8 @@ def classify_windows(
 ) -> None:
     """Put the windows `rows` into classes, the clusters of the teacher's embeddings of their texts.
 
-    Embeddings and classes are kept in the folder of the windows, where an interrupted run finds them. Raises
-    `DataError` if there are fewer windows, or fewer different texts, than classes.
+    The folder of the windows keeps embeddings and classes for an interrupted run. Raises `DataError` if there are fewer
+    windows, or fewer different texts, than classes.
     """
     classes = cast(int, settings.classes)
     if len(rows) < classes:
@@ -157,16 +157,16 @@ def classify_windows(
     if not finished.exists():
         if not embedded.exists():
 
-            def decode(some: Sequence[int]) -> list[str]:
-                ids = [windows[int(row)].tolist() for row in some]
+            def decode(batch: Sequence[int]) -> list[str]:
+                ids = [windows[int(row)].tolist() for row in batch]
                 texts: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
                 return texts
 
             embed(rows.tolist(), teacher, embedded, settings.dtype, decode)
-        found = np.full(len(windows), -1, dtype=np.int64)
-        found[rows] = cluster(np.load(embedded).astype(np.float32), classes, seed)
-        if (different := len(np.unique(found[rows]))) < classes:
+        labels = np.full(len(windows), -1, dtype=np.int64)
+        labels[rows] = cluster(np.load(embedded).astype(np.float32), classes, seed)
+        if (different := len(np.unique(labels[rows]))) < classes:
             raise DataError(f"{classes:,} classes of texts that make {different:,}: ask for fewer, or add other texts")
         with replacing(finished) as file:
-            np.save(file, found)
+            np.save(file, labels)
     windows.classes = np.load(finished)

@@ -1,4 +1,4 @@
-"""A corpus as token windows on disk, with the terms of an output vocabulary among the tokens.
+"""A corpus as token windows on disk, with the terms of an output vocabulary that the tokens spell.
 
 Letters: s tokens of a window, t tokens of a text that spell something.
 """
@@ -29,20 +29,20 @@ from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
 
 WINDOWS = "token windows"
 SHORTEST = 16  # tokens; a shorter tail of a longer text is dropped
-HERE = 20  # batches that are cut before workers start: some seconds, about the time that a worker needs to start
-MOST_WORKERS = 16  # of about 0.5 GB each
-SPAN = 8  # tokens of a span that spells a term, at most
-WHITE = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)  # none is beyond
+HERE = 20  # batches that are cut before workers start: a few seconds, about the time that a worker needs to start
+MOST_WORKERS = 16  # each has about 0.5 GB
+SPAN = 8  # most tokens of a span that spells a term
+WHITE = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)  # all white space
 
-TokenWindows: TypeAlias = Sequence[Sequence[int]]  # ids [s], special tokens included
+TokenWindows: TypeAlias = Sequence[Sequence[int]]  # ids [s], including special tokens
 Offsets: TypeAlias = Sequence[Sequence[tuple[int, int]]]  # for each token its first and last character
 
 
 class TermFinder(ABC):
     """Finds the terms of an output vocabulary in a text that is cut into token windows.
 
-    `cut` counts what was passed over. A finder can be pickled, and then begins to count anew. Raises `ModelError` if
-    the tokenizer has no backend of the `tokenizers` library, which alone reports token offsets.
+    `cut` counts what was passed over. A finder can be pickled; its copy counts from 0. Raises `ModelError` if the
+    tokenizer has no backend of the `tokenizers` library, because only these report token offsets.
     """
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, *others: object) -> None:
@@ -57,14 +57,14 @@ class TermFinder(ABC):
 
     @abstractmethod
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
-        """Return the term that each token belongs to, as `whole_words` takes it: [s_i] for window i of the text."""
+        """Return the term of each token in the form that `whole_words` takes: [s_i] for window i of the text."""
 
 
 class WordFinder(TermFinder):
-    """Finds words whose characters are spelled by whole tokens of one window, and by no other characters but spaces.
+    """Finds words that whole tokens of a single window spell; these tokens spell nothing else, except spaces.
 
-    A word that a token or the edge of a window cuts across is passed over. Terms that are the same to the tokenizer
-    count as the first of them. `split` is a splitter or its name; only a named one can be pickled.
+    A word is passed over if a token or the edge of a window cuts across it. Terms that are the same to the tokenizer
+    count as the first of them. `split` is a splitter or its name; only a finder with a name can be pickled.
     """
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, split: Splitter | str) -> None:
@@ -77,10 +77,10 @@ class WordFinder(TermFinder):
 
     def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
         words = list(self._split(text))
-        numbers = np.array([self._number.get(word, -1) for word, _, _ in words], dtype=np.int64)
+        numbers = np.array([self._number.get(text, -1) for text, _, _ in words], dtype=np.int64)
         spans = np.array([(start, end) for _, start, end in words], dtype=np.int64).reshape(-1, 2)
         tokens, starts, ends, window = _spelling(text, windows, offsets, self._marks)
-        found = np.full(len(window), NO_WORD)
+        of_tokens = np.full(len(window), NO_WORD)
         # A word has the tokens from the first that reaches into it to the last that begins before its end.
         low = np.searchsorted(ends, spans[:, 0], side="right")
         high = np.searchsorted(starts, spans[:, 1], side="left") - 1
@@ -91,12 +91,12 @@ class WordFinder(TermFinder):
         if len(tokens):
             whole &= (starts[low] >= spans[:, 0]) & (ends[high] <= spans[:, 1])
             whole &= (tokens[high] - tokens[low] == high - low) & (window[tokens[low]] == window[tokens[high]])
-        for place in np.flatnonzero(whole & (numbers >= 0)):
-            begin, end = tokens[low[place]], tokens[high[place]]
-            found[begin : end + 1] = CONTINUES
-            found[begin] = numbers[place]
+        for word in np.flatnonzero(whole & (numbers >= 0)):
+            begin, end = tokens[low[word]], tokens[high[word]]
+            of_tokens[begin : end + 1] = CONTINUES
+            of_tokens[begin] = numbers[word]
         self.cut += int((~whole & (numbers >= 0)).sum())
-        return _by_window(found, windows)
+        return _by_window(of_tokens, windows)
 
 
 class Labelled(str):
@@ -120,7 +120,7 @@ class LabelFinder(TermFinder):
 
 
 def labelled(examples: Iterable[Example]) -> Iterator[Labelled]:
-    """Yield the positives of examples; their classes are the different queries, numbered as they come."""
+    """Yield the positives of examples; their classes are the different queries, numbered in order."""
     numbers: dict[str, int] = {}
     for example in examples:
         if not isinstance(example, Example):
@@ -131,19 +131,19 @@ def labelled(examples: Iterable[Example]) -> Iterator[Labelled]:
 
 
 class SpanFinder(TermFinder):
-    """Finds terms by their own tokens: from left to right the longest span of tokens that are those of a term.
+    """Finds terms by their tokens: from left to right, the longest span of tokens that are the tokens of a term.
 
-    A span has at most SPAN tokens of one window. `cut` counts the tokens that belong to no term.
+    A span has at most SPAN tokens, in a single window. `cut` counts the tokens that belong to no term.
 
-    The authors of Geng and Yang 2026 label these spans in their comparison with Kim et al. 2026 (table 6, EMLM). As
-    ids are compared, a cased word is not labelled by a lower-case term, and a comma after a word is "##,".
+    The authors of Geng and Yang 2026 label these spans in their comparison with Kim et al. 2026 (table 6, EMLM). Only
+    ids are compared, so a lower-case term does not label a cased word, and a comma after a word is "##,".
     """
 
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(terms, tokenizer)
         self._number = terms_by_tokens(terms, tokenizer)
         self._special = set(tokenizer.all_special_ids)
-        self._lengths: dict[int, list[int]] = {}  # of the terms that begin with a token, longest first
+        self._lengths: dict[int, list[int]] = {}  # first token -> lengths of its terms, longest first
         for first, length in sorted({(ids[0], len(ids)) for ids in self._number}, reverse=True):
             self._lengths.setdefault(first, []).append(length)
 
@@ -151,51 +151,53 @@ class SpanFinder(TermFinder):
         return [self._of_window(tuple(ids)) for ids in windows]
 
     def _of_window(self, ids: tuple[int, ...]) -> Ids:
-        found, place = np.full(len(ids), NO_WORD), 0
-        while place < len(ids):
-            length = next((some for some in self._lengths.get(ids[place], ()) if self._is_term(ids, place, some)), 0)
+        terms, start = np.full(len(ids), NO_WORD), 0
+        while start < len(ids):
+            lengths = self._lengths.get(ids[start], ())
+            length = next((length for length in lengths if self._is_term(ids[start : start + length])), 0)
             if length:
-                found[place : place + length] = CONTINUES
-                found[place] = self._number[ids[place : place + length]]
+                terms[start : start + length] = CONTINUES
+                terms[start] = self._number[ids[start : start + length]]
             else:
-                self.cut += ids[place] not in self._special
-            place += max(1, length)
-        return found
+                self.cut += ids[start] not in self._special
+            start += max(1, length)
+        return terms
 
-    def _is_term(self, ids: tuple[int, ...], place: int, length: int) -> bool:
-        return self._special.isdisjoint(ids[place : place + length]) and ids[place : place + length] in self._number
+    def _is_term(self, span: tuple[int, ...]) -> bool:
+        return self._special.isdisjoint(span) and span in self._number
 
 
 def terms_by_tokens(terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> dict[tuple[int, ...], int]:
-    """Return the number of each term by the tokens that spell it; of several terms with the same tokens, the last.
+    """Return the number of each term by the tokens that spell it; the last of several terms with the same tokens.
 
-    A term that begins a word is spelled after a space, a continuation ("##ing") without one; where that gives more than
-    SPAN tokens or an unknown one, the other way. Terms of neither spelling, special and unused ones have no tokens.
+    A term that begins a word is spelled after a space, a continuation ("##ing") without a space. If this gives more
+    than SPAN tokens or an unknown token, the term is spelled the other way. Special and unused terms, and terms that
+    neither way can spell, have no tokens.
     """
     pieces = any(term.startswith(CONTINUATION_MARKS) for term in terms)
     marked = not pieces and any(term.startswith(WORD_MARKS) for term in terms)
     special = {*special_columns_of(terms).tolist()}
-    spelled: dict[int, tuple[str, str]] = {}  # each way, the better first
+    spelled: dict[int, tuple[str, str]] = {}  # both ways, the better first
     for number, term in enumerate(terms):
         mark = next((mark for mark in CONTINUATION_MARKS if pieces and term.startswith(mark) and term != mark), "")
         begin = next((mark for mark in WORD_MARKS if marked and term.startswith(mark)), "")
         core, continues = term[len(mark or begin) :], bool(mark) or (marked and not begin)
         if core and number not in special:
             spelled[number] = (core, f" {core}") if continues else (f" {core}", core)
-    found: dict[int, tuple[int, ...]] = {}
+    tokens_of: dict[int, tuple[int, ...]] = {}
     for way in (0, 1):
-        left = [number for number in spelled if number not in found]
+        left = [number for number in spelled if number not in tokens_of]
         encoded = tokenizer([spelled[number][way] for number in left], add_special_tokens=False) if left else {}
         for number, ids in zip(left, encoded.get("input_ids", ()), strict=True):
             if ids and len(ids) <= SPAN and tokenizer.unk_token_id not in ids:
-                found[number] = tuple(ids)
-    return {found[number]: number for number in sorted(found)}
+                tokens_of[number] = tuple(ids)
+    return {tokens_of[number]: number for number in sorted(tokens_of)}
 
 
 def _spelling(text: str, windows: TokenWindows, offsets: Offsets, marks: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Return the positions [t] of tokens that spell something, their first and last characters [t], all windows [s]."""
+    """Return the positions [t] of tokens that spell something, their first and last characters [t], and windows [s]."""
     window = np.repeat(np.arange(len(windows)), [len(ids) for ids in windows])
-    ids = np.concatenate([np.asarray(some, dtype=np.int64) for some in windows])
+    ids = np.concatenate([np.asarray(window_ids, dtype=np.int64) for window_ids in windows])
     places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     ink = np.append(~np.isin(characters, WHITE), True)
@@ -207,24 +209,24 @@ def _spelling(text: str, windows: TokenWindows, offsets: Offsets, marks: Ids) ->
     return tokens, starts[tokens], ends[tokens], window
 
 
-def _by_window(found: Ids, windows: TokenWindows) -> list[Ids]:
-    return np.split(found, np.cumsum([len(ids) for ids in windows])[:-1])
+def _by_window(of_tokens: Ids, windows: TokenWindows) -> list[Ids]:
+    return np.split(of_tokens, np.cumsum([len(ids) for ids in windows])[:-1])
 
 
 class WordCounts(NamedTuple):
-    """Counts of whole and cut words of an output vocabulary in a corpus, and of windows without any."""
+    """Counts of whole and cut words of an output vocabulary in a corpus, and of windows without a word."""
 
-    words: int  # occurrences in windows, each of them whole
-    cut: int  # occurrences passed over: a token or the edge of a window does not end where the word does
-    without: int  # windows passed over: they have no word
+    words: int  # whole occurrences in windows
+    cut: int  # occurrences that were passed over, because a token or the edge of a window cuts across the word
+    without: int  # windows that were passed over, because they have no word
 
 
 class Windows:
-    """Token windows on disk, memory-mapped; those written with a finder also have the term of each token."""
+    """Token windows on disk, memory-mapped; windows written with a finder also have the term of each token."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.classes: Ids | None = None  # of the windows, where they have been classified; -1 where none is needed
+        self.classes: Ids | None = None  # classes of the windows, if they were classified; -1 for an unused window
         self._arrays, header = load_arrays(folder, WINDOWS, verify=False)
         self.counts = WordCounts(**header["counts"]) if "counts" in header else None
 
@@ -237,11 +239,11 @@ class Windows:
         return 1 + int(self._arrays["words"].max())
 
     def __getitem__(self, index: int) -> Ids:
-        """The ids [s] of one window, special tokens included."""
+        """Return the ids [s] of a window, including special tokens."""
         return self._part("tokens", index)
 
     def words(self, index: int) -> Ids | None:
-        """Return the word of each token [s] of one window, as `whole_words` takes it, or its class [1], if any."""
+        """Return the word of each token [s] of a window, as `whole_words` takes it, or its class [1], if any."""
         if self.classes is not None:
             return self.classes[index : index + 1]
         return self._part("words", index) if "words" in self._arrays else None
@@ -293,24 +295,24 @@ def write_windows(
     length: int,
     finder: TermFinder | None = None,
 ) -> Windows:
-    """Cut every text into windows of at most `length` tokens, special tokens included, and keep them in `folder`.
+    """Cut every text into windows of at most `length` tokens, including special tokens, and keep them in `folder`.
 
-    With a finder, windows without a term of the output vocabulary are passed over. Windows that are in the folder
-    already are used as they are, and the texts not read. Raises `DataError` if no text gave a window.
+    With a finder, windows without a term of the output vocabulary are passed over. If the folder has windows already,
+    they are used and the texts are not read. Raises `DataError` if no text gives a window.
     """
     if (folder / HEADER).exists():
-        tokenizer("", truncation=True, max_length=length)  # it keeps this setting, as after cutting, and is saved so
+        tokenizer("", truncation=True, max_length=length)  # it keeps and saves this setting, as after cutting
         return Windows(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     lengths, words, without = [0], 0, 0
     with TemporaryFile(dir=folder.parent) as tokens_file, TemporaryFile(dir=folder.parent) as words_file:
-        for ids, found in cut(texts, Cutter(tokenizer, length, finder)):
-            if found is not None:
-                begun = int((found >= 0).sum())
+        for ids, terms in cut(texts, Cutter(tokenizer, length, finder)):
+            if terms is not None:
+                begun = int((terms >= 0).sum())
                 words, without = words + begun, without + (not begun)
                 if not begun:
                     continue
-                words_file.write(found.astype(np.int32).tobytes())
+                words_file.write(terms.astype(np.int32).tobytes())
             tokens_file.write(ids.tobytes())
             lengths.append(len(ids))
         if len(lengths) == 1:
@@ -326,10 +328,10 @@ def write_windows(
 
 
 def cut(texts: Iterable[str], cutter: Cutter, *, here: int = HERE, workers: int | None = None) -> Iterator[Cut]:
-    """Cut texts into windows: the first `here` batches in this process, the others in `workers`, one a core by default.
+    """Cut texts into windows: the first `here` batches in this process, the others in `workers` processes.
 
-    Without a finder, two or three cores are as busy with this process alone: the tokenizer has threads of its own.
-    Raises `LostProcessError` if a worker has ended.
+    By default each core has a worker. Without a finder, this process alone keeps two or three cores busy, because the
+    tokenizer runs several threads. Raises `LostProcessError` if a worker has ended.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     fewest = 4 if cutter.finder is None else 2
@@ -374,7 +376,7 @@ def _start_worker(cutter: Cutter) -> None:
 
 
 def _cut_batch(texts: list[str]) -> tuple[list[Cut], int]:
-    """Return the windows of some texts, and the number of words that the finder passed over in them."""
-    before = 0 if _cutter.finder is None else _cutter.finder.cut
+    """Return the windows of texts, and the number of words that the finder passed over in them."""
+    previous = 0 if _cutter.finder is None else _cutter.finder.cut
     windows = _cutter(texts)
-    return windows, 0 if _cutter.finder is None else _cutter.finder.cut - before
+    return windows, 0 if _cutter.finder is None else _cutter.finder.cut - previous
