@@ -1,13 +1,13 @@
-"""The command line: plain functions, a file for each group (`vocable.cli.command`).
+"""The command line: plain functions, with a file for each group (`vocable.cli.command`).
 
 Exit status:
 
-0    success, or the reader of the output has closed it
-1    internal error: one line; with VOCABLE_DEBUG=1 also the traceback
-2    user error: one line
-130  interrupted from the keyboard; 129 and 143 by SIGHUP and SIGTERM
+0    success, also if the reader of the output has closed it
+1    internal error, reported in one line; with VOCABLE_DEBUG=1 also the traceback
+2    user error, reported in one line
+130  interrupted from the keyboard; 129 and 143: interrupted by SIGHUP and SIGTERM
 
-Of several processes that `torchrun` started, only the first prints.
+If `torchrun` started several processes, only the first prints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import typer
 from typer.main import get_command
 
 from vocable import __version__
-from vocable.cli import adapt, analyze, evaluate, search, serve, train  # each registers its commands
+from vocable.cli import adapt, analyze, evaluate, search, serve, train  # importing a module registers its commands
 from vocable.cli.command import COMMANDS, Groups, PlainHelp, typer_function
 from vocable.cli.signals import signals_interrupt
 from vocable.core.tables import visible
@@ -34,7 +34,7 @@ from vocable.core.threads import tune_threads
 from vocable.errors import ArgumentError, VocableError, naming_extra
 
 MODULES = (search, evaluate, train, adapt, analyze, serve)  # in the order of the help
-GRACE = 10.0  # seconds that other processes leave the first one to report an error
+GRACE = 10.0  # seconds that other processes wait, so that the first can report an error
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "critical",
     "HF_HUB_VERBOSITY": "critical",
@@ -43,13 +43,13 @@ QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # including the "Loading weights" bar
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
-    "TOKENIZERS_PARALLELISM": "true",  # set explicitly, it does not warn at every fork
+    "TOKENIZERS_PARALLELISM": "true",  # set explicitly, to avoid a warning at every fork
 }
-MOST_SHOWN = 4000  # characters of a message, which may repeat an argument
+MOST_SHOWN = 4000  # characters of a message, since a message may repeat a long argument
 
 
 def program(verb: str | None = None) -> typer.Typer:
-    """Return the command line; with a verb, only that command has its arguments and options."""
+    """Return the command line; with a verb, only this command gets its arguments and options."""
     app = typer.Typer(
         cls=Groups,
         help="Learned sparse retrieval: train, encode, search, measure and explain. Begin with: vocable demo",
@@ -59,10 +59,10 @@ def program(verb: str | None = None) -> typer.Typer:
     )
     app.callback()(_options)
     for module in MODULES:
-        for name, one in COMMANDS.items():
-            if one.function.__module__ == module.__name__:
-                function = typer_function(one, with_options=verb in (None, name))
-                app.command(name, cls=PlainHelp, rich_help_panel=one.group)(function)
+        for name, declared in COMMANDS.items():
+            if declared.function.__module__ == module.__name__:
+                function = typer_function(declared, with_options=verb in (None, name))
+                app.command(name, cls=PlainHelp, rich_help_panel=declared.group)(function)
     return app
 
 
@@ -81,7 +81,7 @@ def _options(
         bool, typer.Option("--trust-remote-code", help="Run code that comes with models; off by default.")
     ] = False,
 ) -> None:
-    """Options before a command."""
+    """Apply the options that stand before a command."""
     if trust_remote_code:
         from vocable.encoding.hub import trusting
 
@@ -89,13 +89,13 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command in `arguments`, by default those of the process, and return its exit status."""
+    """Run the command in `arguments`, by default the process's arguments, and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     verb = next((word for word in words if not word.startswith("-")), "")
     silence()
     tune_threads()
     if not _is_first():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the process ends
     try:
         for word in words:
             if word.encode(errors="ignore").decode() != word:
@@ -105,9 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             group.invoke(context)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nothing can be written any more, not even by Python's flush at exit.
+        # Nothing can be written any more, so discard what Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except typer.Exit as done:  # as after --help
+    except typer.Exit as done:  # for example after --help
         return done.exit_code
     except (KeyboardInterrupt, typer.Abort) as interrupt:
         status = 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
@@ -123,10 +123,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def silence() -> None:
-    """Turn off progress bars, reports and warnings of libraries, unless VOCABLE_DEBUG is set; log ours as one line."""
+    """Log our messages as single lines, and, unless VOCABLE_DEBUG is set, silence progress bars and libraries."""
     for name, handler in (("vocable", _OneLine(logging.INFO)), ("", logging.NullHandler())):
         logger = logging.getLogger(name)  # without any handler, Python prints the warnings of other libraries
-        if not any(type(known) is type(handler) for known in logger.handlers):
+        if not any(type(other) is type(handler) for other in logger.handlers):
             logger.addHandler(handler)
     if not _debugging():
         warnings.simplefilter("ignore")
@@ -135,20 +135,20 @@ def silence() -> None:
 
 
 class _OneLine(logging.Handler):
-    """Prints log records in the form of the other messages."""
+    """Prints log records like other messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _print_line(record.getMessage())
 
 
 def _is_first() -> bool:
-    """Return whether this is the only process, or the first of those that `torchrun` started."""
+    """Return whether this is the only process, or the first process that `torchrun` started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _fail(message: str, status: int) -> int:
     if status == 2 and not _is_first():
-        time.sleep(GRACE)  # the first process meets the same error, and torchrun ends this one with it
+        time.sleep(GRACE)  # the first process hits the same error, and torchrun then ends this process
     if _debugging() and status < 128:
         traceback.print_exc()
     _print_line(message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}…")
@@ -161,7 +161,7 @@ def _print_line(message: str) -> None:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
-        return error.format_message().replace("Value error, ", "")  # pydantic's, which typer uses for choices
+        return error.format_message().replace("Value error, ", "")  # a prefix by pydantic, which typer uses for choices
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

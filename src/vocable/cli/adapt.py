@@ -46,14 +46,14 @@ def _adapted(
     following: str,
     without: tuple[str, ...] = (),
 ) -> Outcome:
-    """Adapt a model into the output folder, unless an equal call has; return the last step of its provenance.
+    """Adapt a model into the output folder, unless an equal call did; return the last step of its provenance.
 
     Args:
-        verb: the command, whose arguments are those of the function of its name in `vocable`.
-        arguments: its `locals()`.
-        texts: opens the texts of the function; it is called unless the model is there.
+        verb: the command; it has the arguments of the function with the same name in `vocable`.
+        arguments: the `locals()` of the command.
+        texts: opens the texts for the function; it is not called if the model already exists.
         following: a command that may follow.
-        without: arguments that the function does not have.
+        without: arguments that the function does not take.
     """
     from vocable.core.fingerprint import settings_of
     from vocable.core.storage import finished, refuse_taken
@@ -65,9 +65,9 @@ def _adapted(
     else:
         refuse_taken(output)
         left_out = {"model", "output", "options", "texts", *without}
-        own = {name: value for name, value in arguments.items() if name not in left_out and value is not None}
+        given = {name: value for name, value in arguments.items() if name not in left_out and value is not None}
         opened, loaded = texts(), vo.load(arguments["model"], **arguments["options"])
-        adapted = getattr(vo, verb.__name__)(loaded, texts=opened, **own)
+        adapted = getattr(vo, verb.__name__)(loaded, texts=opened, **given)
         save_model(adapted, output, made_from)
     return Outcome(vo.provenance(adapted)[-1], [output], following)
 
@@ -82,8 +82,8 @@ def rescale(
 ) -> Outcome:
     """Divide a model's output matrix by a factor.
 
-    With auto, the factor is the smallest of 1, 2, 4 ... 32 from which training
-    would start well.
+    With auto, it is the smallest of 1, 2, 4 ... 32 that lets training start
+    well.
 
     Example: vocable rescale answerdotai/ModernBERT-base -o out --factor auto
     """
@@ -104,7 +104,7 @@ def rescale(
 
 
 class _Transferred(NamedTuple):
-    """The step of a transfer, with the tokens that some new tokens were made of."""
+    """The step of a transfer, with the source tokens of the requested new tokens."""
 
     step: Any
     neighbours: Sequence[Any]
@@ -113,7 +113,7 @@ class _Transferred(NamedTuple):
         return "\n".join(map(str, [self.step, *self.neighbours]))
 
     def to_json(self) -> dict[str, object]:
-        return {**self.step.to_json(), "neighbours": [made._asdict() for made in self.neighbours]}
+        return {**self.step.to_json(), "neighbours": [sources._asdict() for sources in self.neighbours]}
 
 
 @command("Adapt", reads=True)
@@ -149,15 +149,15 @@ def transfer(
     """
     arguments = locals()
     following = f"vocable pretrain {quoted(output)} TEXTS -o DIR --steps 500 --masking overlap-aware"
-    if head_only:  # there is nothing to pre-train
+    if head_only:  # nothing needs pre-training
         following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
     outcome = _adapted(transfer, arguments, lambda: texts_of(texts) if texts else None, following, ("neighbours",))
     if not neighbours:
         return outcome
     from vocable.adapt import transfer as transferring
 
-    made = transferring.neighbours(vo.load(model, **options), target, neighbours, init=init)
-    return outcome._replace(result=_Transferred(outcome.result, made))
+    sources = transferring.neighbours(vo.load(model, **options), target, neighbours, init=init)
+    return outcome._replace(result=_Transferred(outcome.result, sources))
 
 
 @command("Adapt", reads=True)
@@ -168,7 +168,8 @@ def expand_vocabulary(
         Path | None, typer.Option(metavar="FILE", dir_okay=False, help="A word per line, or in .jsonl a JSON string.")
     ] = None,
     texts: Annotated[
-        Sequence[str], typer.Option(metavar="SOURCE", help="In place of words: corpus of the most frequent words.")
+        Sequence[str],
+        typer.Option(metavar="SOURCE", help="Instead of --words: take the most frequent words of this corpus."),
     ] = (),
     size: Annotated[Count | None, Doc("With --texts: number of words, 100,000 by default.")] = None,
     min_count: Annotated[Count | None, Doc("With --texts: leave out words with fewer occurrences.")] = None,
@@ -258,7 +259,7 @@ def pretrain(
     loading, settings = select(Loading, options), select(PretrainOptions, options)
     complete = check_settings(steps, settings).model_dump(mode="json", exclude={"texts", "teacher"})
     made_from = settings_of(pretrain, arguments, complete | {"seed": settings.get("seed", 0)})
-    finished(output, made_from)  # refuses an output of other settings before the texts are opened
+    finished(output, made_from)  # refuses an output made with other settings, before the texts are opened
     given: Iterable[Any] = texts_of(texts)
     if complete["labels"]:
         given = chain.from_iterable(map(read_examples, texts))
@@ -273,7 +274,7 @@ def calibrate(
     texts: Texts,
     output: Output,
     activation_rate: Annotated[float | None, Gt(0), Lt(1), Doc("Share of the terms to be active.")] = None,
-    shift: Annotated[float | None, Doc("In place of a rate: lower the output bias by this many logits.")] = None,
+    shift: Annotated[float | None, Doc("Instead of a rate: lower the output bias by this many logits.")] = None,
     level: Annotated[
         Literal["pooled", "token"], Doc("Count the active terms of a text, after pooling, or of each token.")
     ] = "pooled",
@@ -283,7 +284,7 @@ def calibrate(
 ) -> Outcome:
     """Choose the share of the vocabulary that is active.
 
-    The output bias is shifted, so that a text makes that share of the terms active.
+    The output bias is shifted, so that a text activates this share of the terms.
 
     Example: vocable calibrate adapted texts.txt -o out --activation-rate 0.05
     """
@@ -292,10 +293,10 @@ def calibrate(
         raise ArgumentError("give either --activation-rate or --shift")
 
     def probe() -> list[str]:
-        found = list(islice((text for text in texts_of(texts) if text.strip()), count))
-        if not found:
+        probes = list(islice((text for text in texts_of(texts) if text.strip()), count))
+        if not probes:
             raise DataError("no text to probe with", source=" ".join(texts))
-        return found
+        return probes
 
     return _adapted(calibrate, arguments, probe, f"vocable inspect {quoted(output)}")
 

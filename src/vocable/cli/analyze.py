@@ -46,7 +46,7 @@ def analyze_logits(
 @command("Analyze")
 def analyze_weights(
     vectors: Vectors,
-    min_count: Annotated[Sequence[Count], Doc("Least numbers of texts of a term; each is measured.")] = (1,),
+    min_count: Annotated[Sequence[Count], Doc("Least number of texts with a term; each is measured.")] = (1,),
     max_terms: MaxTerms = (None,),
 ) -> Outcome:
     """Measure how a term's weights differ between texts.
@@ -80,7 +80,7 @@ def measure_wackiness(
     ],
     corpus: Annotated[str, typer.Option(metavar="SOURCE", help="The collection: a file, beir:DIR, pydocs: ...")],
     output: Output,
-    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Inputs, if these are queries.")] = None,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Inputs, if they are queries.")] = None,
     role: Annotated[
         Literal["query", "document"], Doc("Texts whose expansions are measured: queries, or the documents of --corpus.")
     ] = "query",

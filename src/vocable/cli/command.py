@@ -1,9 +1,9 @@
-"""Plain functions as commands of typer.
+"""Turn plain functions into typer commands.
 
-`@command` registers a function as the command of its name. Typer reads its type hints, completed here: `Doc` is the
-help text of an argument, the limits of its numbers stand behind it, and a record (`**options: Unpack[Encoding]`)
-becomes an option for each field, left out of the call where it is not set. The function returns an `Outcome`, which is
-printed.
+`@command` registers a function as the command with its name. This module completes the type hints that typer reads:
+`Doc` becomes the help text of an argument, followed by the limits of numbers. A record (`**options: Unpack[Encoding]`)
+becomes an option for each field; a field that is not set is left out of the call. The function returns an `Outcome`,
+which is printed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TEXT_FILES = (".jsonl", ".json", ".tsv", ".txt")
 class Outcome(NamedTuple):
     """The result of a command, the files or folders that it wrote, and a command that may follow.
 
-    `repeated`: what it would have written was there already; None if the files tell.
+    `repeated` says whether the output already existed; if it is None, the files are compared.
     """
 
     result: Any = None
@@ -51,8 +51,13 @@ class Outcome(NamedTuple):
 class Command(NamedTuple):
     """A function of the command line and its place in the help.
 
-    resumable: the same command continues interrupted work. reads: the function reads sources, and the command takes
-    --skip-bad for them. json, markdown: the command takes these options.
+    Attributes:
+        function: the function.
+        group: heading of the command in the help.
+        resumable: whether repeating the command continues interrupted work.
+        reads: whether the function reads sources, so that the command takes --skip-bad.
+        json: whether the command takes --json.
+        markdown: whether the command takes --markdown.
     """
 
     function: Callable[..., Outcome | None]
@@ -74,7 +79,7 @@ SHARED = {
 def command(
     group: str, *, resumable: bool = False, reads: bool = False, json: bool = True, markdown: bool = False
 ) -> Callable[[F], F]:
-    """Return a decorator that registers a function as the command of its name (`make_testset` as make-testset)."""
+    """Return a decorator that registers a function as the command with its name (make-testset for `make_testset`)."""
 
     def register(function: F) -> F:
         COMMANDS[command_name(function)] = Command(function, group, resumable, reads, json, markdown)
@@ -84,7 +89,7 @@ def command(
 
 
 def quoted(path: object) -> str:
-    """Return a path or an address as one word of a shell, for the command that may follow."""
+    """Return a path or an address as a single shell word, for the command that may follow."""
     return shlex.quote(str(path))
 
 
@@ -96,21 +101,21 @@ def command_name(function: Callable[..., object]) -> str:
 def typer_function(declared: Command, *, with_options: bool = True) -> Callable[..., None]:
     """Return the function that typer reads and calls: it checks the values, calls the command and prints the outcome.
 
-    Without options it only serves a list of commands, which is shown sooner.
+    Without options, the function only serves to list the commands, which is faster.
     """
     parameters = _parameters(declared) if with_options else {}
 
     def run(**values: Any) -> None:
         as_json, markdown = values.pop("as_json", False), values.pop("markdown", False)
         output = values.get("output")
-        before = _state(output)
+        previous_state = _state(output)
         skip_bad = values.pop("skip_bad") if declared.reads else None
         try:
             given = _checked(declared, values)
             with nullcontext() if skip_bad is None else _reading(skip_bad):
                 outcome = declared.function(**given)
                 if outcome is not None:
-                    same = before is not None and before == _state(output)
+                    same = previous_state is not None and previous_state == _state(output)
                     repeated = same if outcome.repeated is None else outcome.repeated
                     _print(outcome, repeated, as_json, markdown, output)
         except UnwrittenError as error:
@@ -132,7 +137,7 @@ def _reading(skip_bad: int) -> AbstractContextManager[object]:
 
 
 def _print(outcome: Outcome, repeated: bool, as_json: bool, markdown: bool, output: str | Path | None) -> None:
-    """Print a result, the files written and the command that may follow."""
+    """Print a result, the written files and the command that may follow."""
     result = outcome.result
     if as_json and isinstance(result, Iterator):
         for item in result:
@@ -153,8 +158,8 @@ def _print(outcome: Outcome, repeated: bool, as_json: bool, markdown: bool, outp
 
 
 def _state(output: str | Path | None) -> tuple[int, int] | None:
-    """Return what changes when an output is replaced or gets a shard; None if it does not exist."""
-    path = Path(re.sub(r"^[a-z]+:(?!//)", "", str(output or "")))  # the folder of exact:FOLDER
+    """Return a state that changes when an output is replaced or gets a shard; None if the output does not exist."""
+    path = Path(re.sub(r"^[a-z]+:(?!//)", "", str(output or "")))  # the folder in exact:FOLDER
     if output is None or not path.exists():
         return None
     return path.stat().st_ino, sum(1 for _ in path.glob("shard-*")) if path.is_dir() else 0
@@ -163,7 +168,8 @@ def _state(output: str | Path | None) -> tuple[int, int] | None:
 def _checked(declared: Command, values: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a command's function, without the options of records that are not set.
 
-    Raises `ArgumentError` for an empty text, a number out of its limits or beyond 32 bits, and a model that is a file.
+    Raises `ArgumentError` for an empty text, for a number out of its limits or beyond 32 bits, and for a model that is
+    a file.
     """
     fields = record_fields(declared.function)
     given = {name: value for name, value in values.items() if value is not None or name not in fields}
@@ -188,28 +194,28 @@ def record_fields(function: Callable[..., object]) -> dict[str, Any]:
 
 def _parameters(declared: Command) -> dict[str, inspect.Parameter]:
     """Return the parameters of a command as typer reads them."""
-    hints, found = get_type_hints(declared.function, include_extras=True), dict[str, inspect.Parameter]()
+    hints, parameters = get_type_hints(declared.function, include_extras=True), dict[str, inspect.Parameter]()
     for name, parameter in inspect.signature(declared.function).parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             for field, hint in record_fields(declared.function).items():
-                found[field] = _parameter(field, hint | None, None)
+                parameters[field] = _parameter(field, hint | None, None)
         else:
-            found[name] = _parameter(name, hints[name], parameter.default)
+            parameters[name] = _parameter(name, hints[name], parameter.default)
     shared = {"skip_bad": declared.reads, "markdown": declared.markdown, "as_json": declared.json}
     for name in (name for name, taken in shared.items() if taken):
-        found[name] = _parameter(name, SHARED[name], 0 if name == "skip_bad" else False)
-    for parameter in found.values():
+        parameters[name] = _parameter(name, SHARED[name], 0 if name == "skip_bad" else False)
+    for parameter in parameters.values():
         [info] = parameter.annotation.__metadata__
-        info.help = _in_options(info.help, found)
-    return found
+        info.help = _in_options(info.help, parameters)
+    return parameters
 
 
 def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
-    """Return the parameter of an argument: its kind, typer option with help, limits and metavar, and default."""
+    """Return the parameter for an argument: its type, its default, and a typer option with help and metavar."""
     kind, metadata, values = _option_type(hint), _metadata(hint), Values.of(hint)
-    info = copy(next((one for one in metadata if isinstance(one, ParameterInfo)), typer.Option()))
-    kinds = [get_origin(one) or one for one in (*get_args(kind), kind)]
-    info.help = info.help or next((one.documentation for one in metadata if isinstance(one, Doc)), "")
+    info = copy(next((item for item in metadata if isinstance(item, ParameterInfo)), typer.Option()))
+    kinds = [get_origin(part) or part for part in (*get_args(kind), kind)]
+    info.help = info.help or next((item.documentation for item in metadata if isinstance(item, Doc)), "")
     limits = values and (values.items or values).short
     if list in kinds and (parser := _number_parser(hint)):
         info.callback, info.metavar = parser, info.metavar or "N,N..."
@@ -219,13 +225,13 @@ def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
     if isinstance(info, ArgumentInfo):
         info.metavar = info.metavar or name.upper()
     else:
-        of_kind = next((METAVARS[one] for one in kinds if one in METAVARS), None)
+        of_kind = next((METAVARS[part] for part in kinds if part in METAVARS), None)
         info.metavar = info.metavar or METAVARS_OF_NAMES.get(name, of_kind)
         if bool in kinds and not default and Default(True) not in metadata and info.default is ...:
             info.param_decls = (option(name),)  # without --no-NAME
         elif len(name) == 1 and info.default is ...:
             info.param_decls = (f"-{name}", option(name))
-    default = ["all" if one is None else str(one) for one in default] if isinstance(default, tuple) else default
+    default = ["all" if value is None else str(value) for value in default] if isinstance(default, tuple) else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
@@ -234,20 +240,20 @@ def _alternatives(hint: object) -> list[Any]:
     if get_origin(hint) is Annotated:
         return _alternatives(get_args(hint)[0])
     if get_origin(hint) in (UnionType, Union):
-        return [one for part in get_args(hint) for one in _alternatives(part)]
+        return [kind for part in get_args(hint) for kind in _alternatives(part)]
     return [hint]
 
 
 def _metadata(hint: Any) -> list[Any]:
     """Return the metadata of a type hint and of its alternatives."""
-    found = list(hint.__metadata__) if get_origin(hint) is Annotated else []
-    nested = get_args(hint)[:1] if found else get_args(hint) if get_origin(hint) in (UnionType, Union) else ()
-    return found + [one for part in nested for one in _metadata(part)]
+    metadata = list(hint.__metadata__) if get_origin(hint) is Annotated else []
+    nested = get_args(hint)[:1] if metadata else get_args(hint) if get_origin(hint) in (UnionType, Union) else ()
+    return metadata + [item for part in nested for item in _metadata(part)]
 
 
 def _option_type(hint: object) -> Any:
-    """Return the type for typer: of several alternatives the one that a text of the command line can be."""
-    kinds = {get_origin(one) or one: one for one in _alternatives(hint)}
+    """Return the type for typer: among alternatives, the type that a word of the command line can have."""
+    kinds = {get_origin(kind) or kind: kind for kind in _alternatives(hint)}
     if Sequence in kinds:
         chosen: Any = list[str]
     elif Literal in kinds:
@@ -260,7 +266,7 @@ def _option_type(hint: object) -> Any:
 
 
 def _number_parser(hint: object) -> Callable[[list[str]], list[int | None]] | None:
-    """Return the parser of a sequence of whole numbers; None of any other hint."""
+    """Return the parser for a sequence of whole numbers; None for any other hint."""
     for part in _alternatives(hint):
         if get_origin(part) is Sequence and int in (kinds := _alternatives(get_args(part)[0])):
             others = ("all",) if NoneType in kinds else ()
@@ -269,7 +275,7 @@ def _number_parser(hint: object) -> Callable[[list[str]], list[int | None]] | No
 
 
 def numbers(words: list[str], others: Sequence[str] = ()) -> list[int | None]:
-    """Return the numbers of an option that may be repeated and holds several, separated by commas; None for `others`.
+    """Return the numbers of a repeatable option with commas between numbers; None for a word in `others`.
 
     >>> numbers(["5,all", "10"], others=["all"])
     [5, None, 10]
@@ -281,7 +287,7 @@ def numbers(words: list[str], others: Sequence[str] = ()) -> list[int | None]:
 
 
 def option(name: str) -> str:
-    """Return the option of an argument.
+    """Return the option for an argument.
 
     >>> option("max_terms"), option("as_json")
     ('--max-terms', '--json')
@@ -290,15 +296,15 @@ def option(name: str) -> str:
 
 
 def _in_options(text: str, parameters: Mapping[str, inspect.Parameter]) -> str:
-    """Return a message or help text of a verb in the words of the command line: --max-terms for max_terms.
+    """Translate a verb's message or help text for the command line: max_terms becomes --max-terms.
 
     An argument is recognized at the start of the text, by an underscore in its name, or by backquotes.
     """
 
-    def translated(found: re.Match[str]) -> str:
-        name = found[0].strip("`")
+    def translated(match: re.Match[str]) -> str:
+        name = match[0].strip("`")
         if name not in parameters:
-            return found[0]
+            return match[0]
         [info] = parameters[name].annotation.__metadata__
         return name.upper() if isinstance(info, ArgumentInfo) else option(name)
 
@@ -326,9 +332,9 @@ class Groups(TyperGroup):
         """Write a section for each group."""
         groups: dict[str, list[tuple[str, str]]] = {}
         width = formatter.width - 6 - max(map(len, self.commands))
-        for name, one in self.commands.items():
-            group = str(getattr(one, "rich_help_panel", None) or "Commands")
-            groups.setdefault(group, []).append((name, one.get_short_help_str(width)))
+        for name, subcommand in self.commands.items():
+            group = str(getattr(subcommand, "rich_help_panel", None) or "Commands")
+            groups.setdefault(group, []).append((name, subcommand.get_short_help_str(width)))
         for group, rows in groups.items():
             with formatter.section(group):
                 formatter.write_dl(rows, col_max=max(map(len, self.commands)))

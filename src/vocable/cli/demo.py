@@ -1,6 +1,6 @@
 """The demonstration: index, search, explain, compare and evaluate on a real corpus in a few minutes.
 
-Where the extra `train` is installed, it also tunes the model on this corpus, and shows whether that paid.
+If the extra `train` is installed, the demonstration also tunes the model on this corpus, and shows whether tuning paid.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ QUESTIONS = (
     "compare two files and show the lines that differ",
     "keep a list sorted while inserting",
 )
-EVERY = 3  # use one known item in three: enough to distinguish systems
+EVERY = 3  # every third known item is used: enough to distinguish systems
 MEASURE = "nDCG@10"
 DEFAULT_OUTPUT = "vocable-demo"
 DEPTH = 100
-TUNING_MINUTES = 6  # of which the plan takes 85 %
+TUNING_MINUTES = 6  # the plan takes 85 % of them
 TUNING = (
     "pip install 'vocable[train]' (in a checkout: make demo-train) adds training, and here five minutes of tuning on "
     "this documentation, with an exam before and after that shows whether it paid."
@@ -52,7 +52,7 @@ TUNING = (
 
 
 def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
-    """Print the results of each step; a second run reuses the index and any tuned model in `output`.
+    """Run the demonstration, and print each result; a second run reuses the index and a tuned model in `output`.
 
     Args:
         output: the folder.
@@ -83,9 +83,9 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
     else:
         console.print(f"\n{escape(TUNING)}")
     console.print("\n[bold]Next[/bold]")
-    own = "" if folder == Path(DEFAULT_OUTPUT) else f" -o {folder}"
+    output_option = "" if folder == Path(DEFAULT_OUTPUT) else f" -o {folder}"
     for command, what in (
-        (f"vocable demo{own} --serve", "see it on a page, in a browser"),
+        (f"vocable demo{output_option} --serve", "see it on a page, in a browser"),
         (f'vocable search {quoted(folder / "index")} "your own question" --explain', "search this index"),
         (f"vocable index {BUILT_IN_MODEL} my-documents.jsonl -o my-index", "index your own documents"),
         (f'vocable search {quoted(folder / "index")} "your own question" --hybrid', "with BM25, and any dense vectors"),
@@ -95,7 +95,7 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
 
 
 def _indexed(folder: Path) -> Collection:
-    """Return the index in the folder, made if necessary."""
+    """Return the index in the folder; build it if it does not exist."""
     if not (folder / "index").exists():
         index(BUILT_IN_MODEL, "pydocs:", folder / "index", bm25=True)
     return open_index(folder / "index")
@@ -112,24 +112,24 @@ def _serve(folder: Path, console: Console) -> None:
 
 
 def known_items() -> Dataset:
-    """Return a third of the known-item test: first sentences as queries, the rest of their docstrings as documents."""
+    """Return a third of the known-item test: queries are first sentences, documents the rest of the docstrings."""
     items = [item for item in pydocs.known_items() if item.split == "test"][::EVERY]
     documents = [Document(item.id, item.rest) for item in items]
     return Dataset("known items", documents, [*pydocs.queries("test")][::EVERY], [*pydocs.judgments("test")][::EVERY])
 
 
 def changes(systems: ComparedEvaluations) -> list[str]:
-    """Return a sentence about the gain or loss by the model, and one by each fusion."""
+    """Describe the gain or loss by the model and by each fusion, a sentence for each."""
     parts = "the model", "the hybrid with BM25", "the hybrid with dense vectors, too,"
     return [_change(part, *pair) for part, pair in zip(parts, pairwise(systems.evaluations), strict=False)]
 
 
-def _change(what: str, before: Evaluation, after: Evaluation) -> str:
-    difference = after.values[MEASURE] - before.values[MEASURE]
-    p = compare([before, after]).p_values[0][MEASURE]
+def _change(part: str, baseline: Evaluation, system: Evaluation) -> str:
+    difference = system.values[MEASURE] - baseline.values[MEASURE]
+    p = compare([baseline, system]).p_values[0][MEASURE]
     word = "gained" if difference > 0 else "lost" if difference < 0 else "changed nothing:"
     sure = "" if p < 0.05 else ", which may be chance"
-    return f"{what} {word} {abs(difference):.3f} {MEASURE} over {before.name} (p = {p:.2g}{sure})"
+    return f"{part} {word} {abs(difference):.3f} {MEASURE} over {baseline.name} (p = {p:.2g}{sure})"
 
 
 def _ask(console: Console, model: Model, collection: Collection) -> None:
@@ -155,19 +155,20 @@ def _tune(folder: Path, console: Console) -> None:
 
     try:
         report = tune(BUILT_IN_MODEL, "pydocs:", folder, minutes=TUNING_MINUTES)
-    except ArgumentError as error:  # the machine is too slow for these minutes
+    except ArgumentError as error:  # the machine is too slow to tune in this time
         console.print(f"   left out: {escape(str(error))}")
         console.print(f"   with more time: vocable tune {BUILT_IN_MODEL} pydocs: -o {quoted(folder)}")
         return
     assert isinstance(report, TuningReport)
-    for table in report.tables()[:2]:  # the control is Python's documentation itself, and no control here
+    # Further tables use Python's documentation as a control, which is no control here.
+    for table in report.tables()[:2]:
         console.print(table)
     console.print(f"   verdict: {report.verdict} ({escape(report.reason)})", highlight=False)
     console.print(f"   {report.notes()[-1]}; report: {folder / 'index.html'}", highlight=False)
 
 
 def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:
-    """Evaluate BM25, the model, their fusion and, if the model gives dense vectors, the fusion with these."""
+    """Evaluate BM25, the model, their fusion, and, if the model has dense vectors, the fusion of all three."""
     lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=TIMED_ANSWERS)
     encoded = encode_dataset(model, dataset)
     learned = retrieve(encoded, k=DEPTH, time_queries=TIMED_ANSWERS)
@@ -175,13 +176,16 @@ def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:
     if (dense := retrieve_densely(encoded, k=DEPTH)) is not None:
         parts, names = [*parts, dense], [*names, "dense"]
     fusions = {
-        " + ".join(names[:size]): weighted([one.ranking for one in parts[:size]], [1] * size)
+        " + ".join(names[:size]): weighted([part.ranking for part in parts[:size]], [1] * size)
         for size in range(2, len(parts) + 1)
     }
     return [
         evaluate_run("BM25", lexical, dataset, [MEASURE]),
         evaluate_run(name, learned, dataset, [MEASURE]),
-        *(evaluate_run(one, found.to_run(lexical.query_ids), dataset, [MEASURE]) for one, found in fusions.items()),
+        *(
+            evaluate_run(label, fusion.to_run(lexical.query_ids), dataset, [MEASURE])
+            for label, fusion in fusions.items()
+        ),
     ]
 
 

@@ -43,7 +43,7 @@ def evaluate(
     Several systems are each tested against the first (paired t-test). With
     --grid a model encodes once and is searched with many settings (see
     docs/evaluate.md). With --hybrid the spaces of an index are fused; --folds
-    tunes their weights. For runs judgments are enough: --judgments qrels.txt.
+    tunes their weights. A run needs only judgments: --judgments qrels.txt.
 
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """
@@ -118,8 +118,8 @@ def check_engine(
 
     A sample is written to a new place, searched, and removed: score error,
     rank agreement, recall, lost terms and filters, next to the precision that
-    the engine declares. Of an index that is there, all vectors are counted and
-    compared with the frequencies of searches.
+    the engine declares. For an existing index, all vectors are counted and
+    compared with the frequencies that searches use.
 
     Example: vocable check-engine postgresql://localhost/mine?table=check
     """
@@ -154,8 +154,8 @@ def export(
 
     Example: vocable export query-vectors -o topics --documents vectors
     """
-    made = vo.export(list(vectors), output, format=format, scale=scale, documents=documents, query_idf=query_idf)
-    return Outcome(made, [output], LUCENE.format(output=output) if (output / "collection").is_dir() else "")
+    exported = vo.export(list(vectors), output, format=format, scale=scale, documents=documents, query_idf=query_idf)
+    return Outcome(exported, [output], LUCENE.format(output=output) if (output / "collection").is_dir() else "")
 
 
 @command("Search", reads=True, markdown=True)
@@ -165,7 +165,7 @@ def export_model(
     format: Annotated[Literal["onnx", "openvino"], Doc("Format of the graph.")] = "onnx",
     int8: Annotated[bool, Doc("Round the weights to 8 bits.")] = False,
     texts: Annotated[
-        Sequence[str], typer.Option(metavar="SOURCE", help="Texts to compare both with; by default of pydocs:.")
+        Sequence[str], typer.Option(metavar="SOURCE", help="Texts to compare both on; by default pydocs:.")
     ] = (),
     min_overlap: Annotated[Share, Doc("Least mean share of the largest terms that both have in common.")] = 0.8,
     pooling: Annotated[PoolingName | None, Doc("By default the model's own.")] = None,
@@ -182,7 +182,7 @@ def export_model(
     Example: vocable export-model vocable-mini -o for-onnx --int8
     """
     loaded = vo.load(model, pooling=pooling, activation=activation)
-    made = vo.export_model(
+    exported = vo.export_model(
         loaded, output, format=format, int8=int8, texts=texts_of(texts) if texts else None, min_overlap=min_overlap
     )
-    return Outcome(made, [output], f"vocable index {quoted(output)} CORPUS -o INDEX")
+    return Outcome(exported, [output], f"vocable index {quoted(output)} CORPUS -o INDEX")

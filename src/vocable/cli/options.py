@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and the reading of their values."""
+"""Arguments and options that several commands share, and functions that read their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _checked_model(name: str) -> str:
-    """Return the name of a model; raise `ModelError` for a folder without one, before libraries are imported."""
+    """Return the name of a model; raise `ModelError` for a folder without a model, before libraries are imported."""
     from vocable.encoding.graph import is_exported
     from vocable.encoding.hub import check_model
 
@@ -29,7 +29,7 @@ def _checked_model(name: str) -> str:
 
 
 def _checked_place(name: str) -> str:
-    """Return the name of a model, checked, or the place of an index."""
+    """Check the name of a model, unless it is the place of an index, and return it."""
     from vocable.engines.protocols import holds_index
 
     return name if holds_index(name) else _checked_model(name)
@@ -84,12 +84,12 @@ class Loading(TypedDict, total=False):
 
 
 def keywords(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a command, its `locals()`, as keywords of a verb with the same parameters and record."""
+    """Turn a command's `locals()` into keywords for the verb with the same parameters and record."""
     return {**{name: value for name, value in arguments.items() if name != "options"}, **arguments["options"]}
 
 
 def read_text(text: str) -> str:
-    """Return the text itself, or with a leading @ the content of that file.
+    """Return the text itself; for a text such as @FILE, return the content of the file.
 
     Raises:
         ArgumentError: the file does not exist, is a device, or is not UTF-8.
@@ -107,7 +107,7 @@ def read_text(text: str) -> str:
 
 
 def texts_of(sources: Sequence[str]) -> Iterator[str]:
-    """Return the texts of all sources; all must exist."""
+    """Iterate over the texts of all sources; every source must exist."""
     from vocable.data import read_texts
 
     return chain.from_iterable([read_texts(source) for source in sources])

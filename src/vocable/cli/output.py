@@ -1,4 +1,4 @@
-"""Printing of results: text without control characters, and JSON."""
+"""Print results: text without control characters, and JSON."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ def show(result: object) -> None:
         for item in result:
             show(item)
     elif result is not None:
-        pieces = re.split(
-            "(" + "|".join(map(re.escape, ("\n", BOLD, PLAIN))) + ")", str(result)
-        )  # which stay as they are
-        print("".join(one if number % 2 else visible(one) for number, one in enumerate(pieces)), flush=True)
+        kept = "|".join(map(re.escape, ("\n", BOLD, PLAIN)))  # these control characters stay
+        pieces = re.split(f"({kept})", str(result))
+        print("".join(piece if number % 2 else visible(piece) for number, piece in enumerate(pieces)), flush=True)
 
 
 def print_json(values: object, *, indent: int | None = 2) -> None:
-    """Print JSON values; `indent=None` puts them on one line, for streams of objects.
+    """Print JSON values; `indent=None` prints them on one line, for streams of objects.
 
-    NaN and infinite numbers, which JSON lacks, are printed as null.
+    JSON has no NaN and no infinite numbers: they are printed as null.
     """
     text = json.dumps(_finite(values), indent=indent, ensure_ascii=False, allow_nan=False)
-    shown = re.sub(r"[^\n -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
-    print(shown, flush=True)  # a program may wait for an answer before it sends the next query
+    shown = re.sub(r"[^\n -~]", lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text)
+    print(shown, flush=True)  # a program may wait for the answer before it sends its next query
 
 
 def _finite(value: object) -> Any:

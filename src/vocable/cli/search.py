@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 PLACES = "A folder, exact:FOLDER for an index that cannot change, or an engine's address (docs/search.md)."
 BATCH = 256  # queries that are encoded together
-# SciPy takes over all names of NumPy, and so imports the parts that NumPy itself imports only when they are used. A
-# search uses none of these, which would take a twentieth of its time.
+# SciPy copies all names of NumPy, and so imports parts that NumPy itself imports only when they are used. A search
+# needs none of these parts, and importing them would take a twentieth of its time.
 LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
 
 
@@ -64,7 +64,7 @@ def index(
         typer.Option(metavar="URL", help="Web address of a corpus that is a folder: documents get the field url."),
     ] = None,
     replace: Annotated[
-        bool, Doc("On a server: build beside the collection, which is searched until they swap.")
+        bool, Doc("On a server: build a new collection while searches use the old, then swap them.")
     ] = False,
     skip_bad: SkipBad = 0,
     **options: Unpack[IndexOptions],
@@ -75,7 +75,7 @@ def index(
 
     Example: vocable index vocable-mini pydocs: -o python-docs --bm25
     """
-    made = vo.index(
+    indexed = vo.index(
         [model, *vectors] if vectors else model,
         corpus,
         output,
@@ -87,8 +87,8 @@ def index(
         skip_bad=skip_bad,
         **options,
     )
-    hybrid = " --hybrid" if len(made.spaces) > 1 else ""
-    return Outcome(made, [output], f'vocable search {quoted(output)} "your question"{hybrid}', made.was_there)
+    hybrid = " --hybrid" if len(indexed.spaces) > 1 else ""
+    return Outcome(indexed, [output], f'vocable search {quoted(output)} "your question"{hybrid}', indexed.was_there)
 
 
 @command("Search")
@@ -99,7 +99,7 @@ def add(
     device: Device = None,
     skip_bad: SkipBad = 0,
 ) -> Outcome:
-    """Add documents, or replace those with their ids.
+    """Add documents, replacing any with the same ids.
 
     An interrupted run resumes when repeated: unchanged documents are kept.
 
@@ -122,12 +122,12 @@ def delete(
     if "-" in ids:
         from vocable.data.read import typed_ids
 
-        ids = [*(one for one in ids if one != "-"), *typed_ids()]
+        ids = [*(identifier for identifier in ids if identifier != "-"), *typed_ids()]
     return Outcome(vo.delete(index, ids))
 
 
 class _Shown(NamedTuple):
-    """An answer below its query, where there are several."""
+    """An answer, with its query as a heading if there are several queries."""
 
     heading: str
     answer: Any
@@ -172,7 +172,7 @@ def search(
     device: Device = None,
     **options: Unpack[OpenedSearchOptions],
 ) -> Outcome:
-    """Search an index, or that of a service by its address.
+    """Search an index, or a service by its address.
 
     With --json, each answer is one object on a line.
 
@@ -207,22 +207,22 @@ def search(
         check_file(run)
     opened = vo.open_index(index, engine_options=engine_options, allow_changed_model=allow_changed_model, device=device)
     marked = wacky_terms(wacky, wacky_share, opened.models.loaded) if wacky or wacky_share else None
-    if run is not None:  # all queries together: a run is one file
+    if run is not None:  # all queries together, since a run is a single file
         return Outcome(_RunSummary(len(vo.search(opened, list(records), k, run=run, **options))), [run])
 
     def answers() -> Iterator[Answer]:
-        size = 1 if query == ["-"] else BATCH  # a line of stdin is answered before the next one is read
+        size = 1 if query == ["-"] else BATCH  # answer a line of stdin before reading the next line
         while batch := list(islice(records, size)):
             if batch[0].text:
                 yield from vo.search(opened, None if like else batch, k, explain=explain, wacky=marked, **options)
-            else:  # a blank line of stdin, alone in its batch
+            else:  # a blank line of stdin is alone in its batch
                 yield Answer(batch[0], ())
 
     return Outcome(_shown(answers(), several))
 
 
 def _load_when_used(*modules: str) -> None:
-    """Let modules that are not loaded yet load when an attribute is first used."""
+    """Delay the import of modules until one of their attributes is used."""
     for name in modules:
         package, _, part = name.rpartition(".")
         spec = None if name in sys.modules else find_spec(name)
@@ -271,8 +271,8 @@ def explain(
     """Show which terms make a score or a rank.
 
     Without a document: the terms that the model gives the query. With an
-    index: the terms that a search uses, IDF included; with the id of a
-    document, too: its rank, and why it is no hit.
+    index: the terms that a search uses, IDF included. With the id of a
+    document as well: its rank, or why it is no hit.
 
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
@@ -321,9 +321,9 @@ def encode(
 
     Example: vocable encode vocable-mini corpus.jsonl -o vectors
     """
-    made = vo.encode(**keywords(locals()))
+    encoded = vo.encode(**keywords(locals()))
     complete = role == "document" and shard is None
-    return Outcome(made, [output], f"vocable index {quoted(output)} CORPUS -o INDEX" if complete else "")
+    return Outcome(encoded, [output], f"vocable index {quoted(output)} CORPUS -o INDEX" if complete else "")
 
 
 @command("Search", reads=True)
@@ -343,8 +343,8 @@ def prune(
 ) -> Outcome:
     """Keep only the largest weights of stored vectors.
 
-    A term stays if it is within every limit, and with --wacky if it is not
-    among the wackiest or occurs in the text itself.
+    A term stays if it is within every limit. With --wacky, it must also occur
+    in the text, or not be among the wackiest.
 
     Example: vocable prune vectors -o small --max-terms 20
     """

@@ -43,9 +43,9 @@ def serve(
 def publish(
     index: Place,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Output folder: a new one, or one of an earlier call to update.")
+        Path, typer.Option("-o", "--output", help="New folder, or the folder of an earlier call to update.")
     ],
-    title: Annotated[str | None, Doc("Heading of the page; by default that of the earlier call, or Search.")] = None,
+    title: Annotated[str | None, Doc("Heading of the page; by default the earlier call's, or Search.")] = None,
     bm25: Annotated[bool, Doc("Also publish the words of the documents, for hybrid search.")] = True,
     characters: Annotated[Count, Doc("Length of a document's text that is shown.")] = 500,
     encoder: Annotated[
@@ -55,11 +55,11 @@ def publish(
 ) -> Outcome:
     """Write an index as files that a browser searches.
 
-    Any web server, without a program or a model of its own, can hand them out:
-    queries are looked up. Documents of vocable-mini-doc, vocable-mini, or a
-    model of make-inference-free. Run it again after a change of the index.
+    Any web server can deliver them, without running a program or a model:
+    queries are looked up. The index must be by vocable-mini-doc, vocable-mini
+    or a model of make-inference-free. Repeat it after the index has changed.
 
     Example: vocable publish my-index -o site
     """
-    made = vo.publish(index, output, title=title, bm25=bm25, characters=characters, encoder=encoder)
-    return Outcome(made, following=f"python3 -m http.server --directory {quoted(output)}")
+    published = vo.publish(index, output, title=title, bm25=bm25, characters=characters, encoder=encoder)
+    return Outcome(published, following=f"python3 -m http.server --directory {quoted(output)}")

@@ -1,4 +1,4 @@
-"""Signals: SIGTERM and SIGHUP end a command as Ctrl-C does, and no interrupt is lost."""
+"""Signals: SIGTERM and SIGHUP end a command as Ctrl-C does, and interrupts do not get lost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 def signals_interrupt() -> Iterator[None]:
     """Raise `KeyboardInterrupt(number)` on SIGTERM and SIGHUP within the context, unless they are ignored (`nohup`).
 
-    Forked children keep the default action. Python drops an interrupt that is raised in a destructor or a callback;
-    it is sent again a moment later.
+    Forked children keep the default action. Python drops an interrupt that is raised in a destructor or a callback:
+    such an interrupt is sent again a moment later.
     """
     process = os.getpid()
 

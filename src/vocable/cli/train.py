@@ -52,7 +52,7 @@ def tune(
     """Tune a model on your own documents, with proof.
 
     Asks questions about documents that are not learned from, before and after. The
-    output is the better model: the one before, if no difference is shown.
+    output is the better model: the original model if the test shows no difference.
     An interrupted run resumes when repeated.
 
     Example: vocable tune vocable-mini docs/ -o my-model --minutes 30
@@ -89,7 +89,7 @@ def train(
 
     Example: vocable train pydocs -o my-model --override training.steps=200
     """
-    names = [name.strip() for some in variants or [] for name in some.split(",")]
+    names = [name.strip() for listed in variants or [] for name in listed.split(",")]
     result = vo.train(
         recipe,
         output,
@@ -111,7 +111,7 @@ def recipes(
 ) -> Outcome:
     """List the built-in recipes, or print one.
 
-    Those with a * need data, devices or code that vocable does not include.
+    A recipe with a * needs data, devices or code that vocable does not include.
 
     Example: vocable recipes pydocs
     """
@@ -128,9 +128,9 @@ def mine(
     examples: Examples,
     output: Lines,
     corpus: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="Documents to search; by default those of the examples.")
+        str | None, typer.Option(metavar="SOURCE", help="Documents to search; by default the examples' documents.")
     ] = None,
-    index: Annotated[str | None, typer.Option(metavar="PLACE", help="Index to search, in place of a corpus.")] = None,
+    index: Annotated[str | None, typer.Option(metavar="PLACE", help="Index to search, instead of a corpus.")] = None,
     with_scores: Annotated[bool, Doc("Also write the model's scores.")] = False,
     skip_bad: SkipBad = 0,
     **options: Unpack[MineOptions],
@@ -190,9 +190,10 @@ def make_testset(
     """Make a test collection from a log of queries.
 
     A BEIR folder whose queries come equally from all groups of similar queries,
-    equally many of low, middle and high word overlap with their documents.
+    with equal numbers of low, middle and high word overlap with their documents.
 
     Example: vocable make-testset clicks.jsonl -o test-set --queries 300
     """
-    made = vo.make_testset(**keywords(locals()))
-    return Outcome(made, [output, train_output], f"vocable evaluate vocable-mini --dataset {quoted(f'beir:{output}')}")
+    testset = vo.make_testset(**keywords(locals()))
+    following = f"vocable evaluate vocable-mini --dataset {quoted(f'beir:{output}')}"
+    return Outcome(testset, [output, train_output], following)

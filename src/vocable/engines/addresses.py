@@ -20,7 +20,9 @@ class Server(NamedTuple):
 
 
 def servers_of(address: str, ports: Mapping[str, int]) -> list[Server]:
-    """Parse the address http(s)://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME of nodes of one cluster; `ports` as below.
+    """Parse the address http(s)://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME of the nodes of a cluster.
+
+    `ports` are the default ports by scheme.
 
     >>> [server.url for server in servers_of("http://me:secret@node1,node2:9201/documents", {"http": 9200})]
     ['http://node1:9200', 'http://node2:9201']
@@ -37,7 +39,7 @@ def server_of(address: str, ports: Mapping[str, int]) -> Server:
     """Parse the address http(s)://USER:PASSWORD@HOST:PORT/NAME; `ports` are the default ports by scheme.
 
     Raises:
-        ArgumentError: a part is missing, or there is one more.
+        ArgumentError: the address lacks a part, or has a query or a fragment.
     """
     parts = urlsplit(address)
     try:

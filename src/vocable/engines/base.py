@@ -1,4 +1,4 @@
-"""The base class of all engines: checks, paging, addresses and errors; an engine adds a few primitives.
+"""Base classes of all engines: they check input and split it into pages; an engine adds a few primitives.
 
 Letters: m documents, q queries, k results.
 """
@@ -29,37 +29,37 @@ from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.options import Matching
 
 T = TypeVar("T")
-UNBOUNDED = 2**31 - 1  # columns of a space that was made with 0: words are numbered as they come
+UNBOUNDED = 2**31 - 1  # columns of a space created with 0 columns: its words are numbered as they come
 FORMAT = 1
 
 Vectors: TypeAlias = csr_array | np.ndarray  # sparse or dense, [m, columns]
-Row: TypeAlias = Any  # one vector: (columns int32, weights float32) of a sparse one, an array of a dense one
+Row: TypeAlias = Any  # a sparse vector as (columns int32, weights float32), or a dense vector as an array
 Hits: TypeAlias = list[tuple[str, float]]  # (document id, score), best first
 
 
 class Store(ABC):
-    """Documents with their vectors at an address, the part of a place after the engine's name.
+    """Documents with their vectors at an address; the address is the part of a place after the engine's name.
 
-    A document without terms is kept and is never a hit. Equal scores are in the order of the ids.
+    The store keeps a document without terms, but no search finds it. Documents with equal scores are ordered by id.
     """
 
     about: ClassVar[About]
     folder: Path | None = None
     place: str  # for messages, without a password
-    spaces: dict[Space, int]  # numbers of columns; 0: any
+    spaces: dict[Space, int]  # number of columns of each space; 0: any number
     settings: dict[str, Any]  # JSON values that are stored with the documents
-    _changes = 0  # of the documents by this process, since it opened the store
-    opening: Any = NoOptions()  # options of this opening, a record of `about.opening`
+    _changes = 0  # changes by this process since it opened the store
+    opening: Any = NoOptions()  # options with which the store was opened, a record of `about.opening`
 
     @classmethod
     @abstractmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, object]) -> Self:
-        """Make an empty store; `ArgumentError` if the address is taken."""
+        """Create an empty store; raise `ArgumentError` if the address is taken."""
 
     @classmethod
     @abstractmethod
     def open(cls, address: str) -> Self:
-        """Open a store; `VectorsError` if it is missing, damaged or in use."""
+        """Open a store; raise `VectorsError` if it is missing, damaged or in use."""
 
     @abstractmethod
     def configure(self, settings: dict[str, object]) -> None:
@@ -67,27 +67,29 @@ class Store(ABC):
 
     @abstractmethod
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
-        """Add documents with their vectors [m, columns] by space; documents with known ids are replaced.
+        """Add documents with their vectors [m, columns] by space, and replace documents with the same ids.
 
-        When it returns, searches find them, and a durable engine keeps them after a kill. All are checked before any is
-        written; of documents with one id, the last is written.
+        When this returns, searches find the documents, and a durable engine keeps them even if the process is killed.
+        All documents are checked before the first is written. If several documents have the same id, the last is
+        written.
 
         Raises:
-            ArgumentError: vectors of other documents or spaces, or more terms than the engine stores.
-            DataError: a document that the engine cannot store.
+            ArgumentError: the vectors do not fit the documents or the spaces, or a vector has more terms than the
+                engine stores.
+            DataError: the engine cannot store a document.
         """
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> int:
-        """Delete documents, and return the number of those that existed."""
+        """Delete documents, and return how many of them existed."""
 
     @abstractmethod
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
-        """Return the documents with these ids, None for an unknown id."""
+        """Return the documents with these ids, and None for each unknown id."""
 
     @abstractmethod
     def vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
-        """Return the stored vectors [m, columns] of documents; `ArgumentError` for an unknown id."""
+        """Return the stored vectors [m, columns] of documents; raise `ArgumentError` for an unknown id."""
 
     @abstractmethod
     def ids(self) -> Iterator[str]:
@@ -105,21 +107,21 @@ class Store(ABC):
     ) -> Ranking:
         """Return the k best documents that pass the filter for each of `queries` [q, columns], by the dot product.
 
-        Options of `matching` are for engines that declare them.
+        An engine takes the options of `matching` that it declares.
 
         Raises:
-            ArgumentError: an option that the engine does not declare, unknown space, k out of range, or more terms in a
-                query than the engine takes.
-            VectorsError: the queries have another number of columns.
+            ArgumentError: the engine does not declare an option, the space is unknown, k is out of range, or a query
+                has more terms than the engine takes.
+            VectorsError: the number of columns of the queries is wrong.
         """
 
     @abstractmethod
     def optimize(self) -> None:
-        """Tidy up after changes; an engine that is filled once makes its index."""
+        """Tidy up after changes; an engine that is filled only once builds its index here."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove the store; afterwards it can only be closed."""
+        """Remove the store; afterwards, only `close` may be called."""
 
     @abstractmethod
     def close(self) -> None:
@@ -131,18 +133,19 @@ class Store(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int | None:
-        """Size in bytes, None if the engine does not report it."""
+        """Size in bytes; None if the engine does not report it."""
 
     def settings_now(self) -> Mapping[str, Any]:
-        """Return the settings as they are stored, which on a server another process may have changed."""
+        """Return the stored settings; another process may have changed them on a server."""
         return self.settings
 
     def version(self) -> object:
-        """Return a token of the documents, which differs after each change by any process.
+        """Return a token that differs after each change of the documents by any process.
 
-        None while they change, and after a kill in a change: what is computed from them then may not be kept.
+        The token is None during a change, and after a process was killed during a change: then a caller must not cache
+        what it computes from the documents.
         """
-        return self._changes  # no other process changes a folder that is open
+        return self._changes  # no other process can change an open folder
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -153,32 +156,32 @@ class Store(ABC):
             self._changes += 1
 
     def replace_vectors(self, ids: Sequence[str], space: Space, vectors: Vectors) -> None:
-        """Replace the vectors [m, columns] of documents in one space; `ArgumentError` for an unknown id."""
+        """Replace the vectors [m, columns] of documents in one space; raise `ArgumentError` for an unknown id."""
         kept = {name: self.vectors(ids, name) for name in self.spaces}
-        found = [document for document in self.documents(ids) if document is not None]
-        self.upsert(found, kept | {space: vectors})
+        documents = [document for document in self.documents(ids) if document is not None]
+        self.upsert(documents, kept | {space: vectors})
 
     def document_frequencies(self) -> np.ndarray:
         """Count the documents that have each term, int64 [v], by reading all sparse vectors."""
         counts, ids = np.zeros(self.spaces["sparse"], dtype=np.int64), self.ids()
-        while some := list(islice(ids, self.about.part)):
-            counts += np.bincount(csr_array(self.vectors(some)).indices, minlength=len(counts))
+        while batch := list(islice(ids, self.about.part)):
+            counts += np.bincount(csr_array(self.vectors(batch)).indices, minlength=len(counts))
         return counts
 
     def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
-        """Count the documents that have each term, int64 [t], and all documents; of an engine on a server."""
+        """Count the documents that have each term, int64 [t], and all documents; for engines on servers."""
         raise NotImplementedError
 
     def count(self, filter: Filter) -> int:
-        """Count the documents that pass the filter; of an engine with filters that changes."""
+        """Count the documents that pass the filter; for engines that have filters and can change."""
         raise NotImplementedError
 
     @classmethod
     def parse_options(cls, options: str | Mapping[str, object] | None, *, opening: bool = False) -> dict[str, object]:
         """Return the engine's own options, checked, from a mapping or text such as "weight_bits=8".
 
-        They are those of the making of a store, or of an `opening`.
-        Raises `ArgumentError` for an unknown option or a value that the option does not take.
+        A store is created with these options; with `opening`, return the options for opening a store instead.
+        Raises `ArgumentError` for an unknown option, or for a value that the option does not take.
         """
         if isinstance(options, str):
             pairs = [part.partition("=") for part in options.split(",")]
@@ -195,7 +198,7 @@ class Store(ABC):
         return f"{type(self).__name__}({self.place!r}, {len(self):,} documents)"
 
     def _refuse(self, document: Document) -> str | None:
-        """Return the reason for which the engine cannot store a document."""
+        """Return why the engine cannot store a document; None if it can."""
         return None
 
     def _checked(
@@ -238,27 +241,27 @@ class Store(ABC):
 
 
 class RowStore(Store):
-    """A store that writes, reads and searches documents in pages; an engine adds the primitives."""
+    """A store that writes, reads and searches documents page by page; an engine adds the primitives."""
 
-    page: int = 1_000  # documents, or queries, of one request
+    page: int = 1_000  # documents or queries in one request
     max_hits: ClassVar[int | None] = None
-    ties_by_id: ClassVar[bool] = True  # the engine orders equal scores by id itself
+    ties_by_id: ClassVar[bool] = True  # the engine itself orders documents with equal scores by id
 
     @abstractmethod
     def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
-        """Add or replace a page of documents, with a row for each space."""
+        """Add or replace a page of documents, each with a row for every space."""
 
     @abstractmethod
     def _delete(self, ids: Sequence[str]) -> int:
-        """Delete documents, whose ids are all different, and return the number of those that existed."""
+        """Delete documents with distinct ids, and return how many of them existed."""
 
     @abstractmethod
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
-        """Return the documents that exist, by id."""
+        """Return the existing documents by id."""
 
     @abstractmethod
     def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
-        """Return the vectors of the documents that exist, by id."""
+        """Return the vectors of the existing documents by id."""
 
     @abstractmethod
     def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
@@ -275,18 +278,18 @@ class RowStore(Store):
             self._write(documents, rows)
 
     def delete(self, ids: Sequence[str]) -> int:
-        return sum(self._delete(some) for some in pages(list(dict.fromkeys(ids)), self.page))
+        return sum(self._delete(page) for page in pages(list(dict.fromkeys(ids)), self.page))
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
-        found = self._by_id(ids, self._documents)
-        return [found.get(identifier) for identifier in ids]
+        documents = self._by_id(ids, self._documents)
+        return [documents.get(identifier) for identifier in ids]
 
     def vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
         columns = self._columns(space)
-        found = self._by_id(ids, lambda some: self._rows(some, space))
-        if (missing := next((identifier for identifier in ids if identifier not in found), None)) is not None:
+        rows = self._by_id(ids, lambda page: self._rows(page, space))
+        if (missing := next((identifier for identifier in ids if identifier not in rows), None)) is not None:
             raise ArgumentError(f"{self.place}: there is no document {missing!r}")
-        return matrix_of([found[identifier] for identifier in ids], space, columns)
+        return matrix_of([rows[identifier] for identifier in ids], space, columns)
 
     def search(
         self,
@@ -300,25 +303,25 @@ class RowStore(Store):
         if name := next((name for name, value in matching.items() if value), None):
             raise ArgumentError(f"{name}: not supported by the {self.about.engine} engine")
         rows = list(rows_of(self._checked_queries(queries, k, space)))
-        hits = [hits for some in pages(rows, self.page) for hits in self._best(some, k, space, filter)]
+        hits = [hits for page in pages(rows, self.page) for hits in self._best(page, k, space, filter)]
         return ranking_of(hits, k)
 
     def _best(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
-        """Iterate over the k best documents of each query, with all that score as much as the last of them."""
+        """Iterate over the k best documents of each query, and the documents that tie with the k-th."""
         most = self.max_hits or UNBOUNDED
         depth = k if self.ties_by_id else min(k + 1, most)
         for row, hits in zip(rows, self._query(rows, depth, space, filter), strict=True):
-            wanted = depth
-            while k < wanted == len(hits) and hits[-1][1] == hits[k - 1][1] and wanted < most:
-                wanted = min(4 * wanted, most)
-                [hits] = self._query([row], wanted, space, filter)
+            depth_of_query = depth
+            while k < depth_of_query == len(hits) and hits[-1][1] == hits[k - 1][1] and depth_of_query < most:
+                depth_of_query = min(4 * depth_of_query, most)
+                [hits] = self._query([row], depth_of_query, space, filter)
             yield hits
 
     def _by_id(self, ids: Sequence[str], read: Callable[[Sequence[str]], dict[str, T]]) -> dict[str, T]:
-        found: dict[str, T] = {}
-        for some in pages(list(dict.fromkeys(ids)), self.page):
-            found |= read(some)
-        return found
+        values: dict[str, T] = {}
+        for page in pages(list(dict.fromkeys(ids)), self.page):
+            values |= read(page)
+        return values
 
     def _columns(self, space: Space) -> int:
         if space not in self.spaces:
@@ -344,7 +347,7 @@ class RowStore(Store):
 
 
 class StoreRecord(NamedTuple):
-    """The file `store.json` in the folder of a store; `files` are checksums that the engine keeps."""
+    """The file `store.json` in a store's folder; `files` has checksums that the engine keeps."""
 
     engine: str
     spaces: dict[Space, int]
@@ -364,7 +367,7 @@ class FolderStore(Store):
 
     @classmethod
     def read(cls, folder: Path) -> StoreRecord:
-        """Read the record of a folder; `VectorsError` if it is missing, damaged or of another engine."""
+        """Read the record of a folder; raise `VectorsError` if it is missing, damaged or by another engine."""
         if not (folder / STORE).is_file():
             unfinished = folder.name and partial_of(folder).exists()
             hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
@@ -398,12 +401,12 @@ def _value(text: str) -> Any:
 
 
 def key_of(identifier: str) -> str:
-    """Return a key of 32 hexadecimal digits, which is also a UUID, for engines that do not take any text as a key."""
+    """Return a key of 32 hexadecimal digits, also a valid UUID, for engines that do not take every text as a key."""
     return blake2b(identifier.encode(), digest_size=16).hexdigest()
 
 
 def _fitting(matrix: Vectors, columns: int, name: str) -> Vectors:
-    """Return the matrix as float32; in a space of any number of columns, with the largest number."""
+    """Return the matrix as float32; in a space with any number of columns, widen it to `UNBOUNDED` columns."""
     if isinstance(matrix, np.ndarray):
         return np.asarray(matrix, dtype=np.float32)
     matrix = as_vectors(matrix, name)
@@ -418,7 +421,7 @@ def pages(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def rows_of(matrix: Vectors) -> Iterator[Row]:
-    """Iterate over the rows: (columns int32, weights float32) of a sparse matrix, arrays of a dense one."""
+    """Iterate over the rows: (columns int32, weights float32) for a sparse matrix, arrays for a dense matrix."""
     if isinstance(matrix, np.ndarray):
         yield from matrix
         return
@@ -427,12 +430,12 @@ def rows_of(matrix: Vectors) -> Iterator[Row]:
 
 
 def matrix_of(rows: Sequence[Row], space: Space, columns: int) -> Vectors:
-    """Return the matrix [m, columns] of rows as `rows_of` yields them, their columns in any order."""
+    """Return the matrix [m, columns] of rows such as `rows_of` yields, with their columns in any order."""
     if space == "dense":
         return np.array(rows, dtype=np.float32).reshape(len(rows), columns)
     indptr = np.cumsum([0, *(len(indices) for indices, _ in rows)]).astype(np.int32)
-    indices = np.array([index for some, _ in rows for index in some], dtype=np.int32)
-    weights = np.array([weight for _, some in rows for weight in some], dtype=np.float32)
+    indices = np.array([index for row, _ in rows for index in row], dtype=np.int32)
+    weights = np.array([weight for _, row in rows for weight in row], dtype=np.float32)
     matrix: csr_array = csr_array((weights, indices, indptr), shape=(len(rows), columns or UNBOUNDED))
     matrix.sort_indices()
     return matrix

@@ -1,6 +1,6 @@
 """The embedded store: Qdrant Edge, with a write-ahead log, documents, their fields and vectors in one folder.
 
-One process at a time has it open. Completed writes are in the log and survive a kill.
+Only one process at a time can open it. Completed writes are in the log, and survive if the process is killed.
 
 Letters: m documents, q queries, k results.
 """
@@ -34,16 +34,16 @@ from vocable.engines.filters import Comparison, Filter
 from vocable.engines.protocols import About, Space
 from vocable.errors import ArgumentError, VectorsError
 
-PAGE = 512  # documents of one write of the log, and of one read
-LOGS = 5  # files of the write-ahead log, each of 32 MiB: two that are written, one in which both begin, and full ones
+PAGE = 512  # documents in one write to the log, and in one read
+LOGS = 5  # files of the write-ahead log, 32 MiB each: two being written, the file where both began, and full files
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
-_open: WeakValueDictionary[Path, EdgeStore] = WeakValueDictionary()  # by folder: a second lock would be refused
+_open: WeakValueDictionary[Path, EdgeStore] = WeakValueDictionary()  # by folder: the same folder cannot be locked twice
 _opening = RLock()
 
 
 def _real(folder: Path) -> Path:
-    """Return the path of a folder without links; a loop of links stays as it is, which `Path.resolve` raises at."""
+    """Resolve the links in a path; unlike `Path.resolve`, raise nothing for a loop of links."""
     return Path(os.path.realpath(folder))
 
 
@@ -57,7 +57,7 @@ class EdgeStore(RowStore, FolderStore):
     def __init__(self, folder: Path, shard: OpenShard, spaces: dict[Space, int], settings: dict[str, object]) -> None:
         FolderStore.__init__(self, folder, spaces, settings)
         self._shard = shard
-        self._finalizer = finalize(self, shard.close)  # also without a call of `close`, and when Python exits
+        self._finalizer = finalize(self, shard.close)  # even without `close`, and when Python exits
         _open[_real(folder)] = self
 
     @classmethod
@@ -66,7 +66,7 @@ class EdgeStore(RowStore, FolderStore):
         if folder.exists():
             raise ArgumentError(f"{folder} already exists")
         dense = {name: size for name, size in spaces.items() if name == "dense"}
-        flat = qdrant.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000)  # no graph: it would miss hits
+        flat = qdrant.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000)  # a graph would miss hits
         config = qdrant.EdgeConfig(
             vectors={
                 name: qdrant.EdgeVectorParams(size, qdrant.Distance.Dot, hnsw_config=flat)
@@ -87,12 +87,12 @@ class EdgeStore(RowStore, FolderStore):
 
     @classmethod
     def open(cls, address: str) -> Self:
-        """Open a store; a folder that this process has open already is the same store."""
+        """Open a store; if this process has already opened the folder, return the same store."""
         folder = Path(address)
         with _opening:
-            known = _open.get(_real(folder))
-            if isinstance(known, cls):
-                return known
+            opened = _open.get(_real(folder))
+            if isinstance(opened, cls):
+                return opened
             record = cls.read(folder)
             if not (folder / SHARD).is_dir():
                 raise VectorsError(f"{folder}: the index is damaged: it has no {SHARD}")
@@ -105,30 +105,33 @@ class EdgeStore(RowStore, FolderStore):
         points = [
             qdrant.Point(
                 key_of(document.id),
-                {space: _vector(row) for space, row in zip(self.spaces, some, strict=True) if _has_terms(row)},
+                {space: _vector(row) for space, row in zip(self.spaces, vectors, strict=True) if _has_terms(row)},
                 document._asdict() | {"fields": json.dumps(dict(document.fields))} | _payload(document.fields),
             )
-            for document, some in zip(documents, rows, strict=True)
+            for document, vectors in zip(documents, rows, strict=True)
         ]
         with self._shard.writing(sum(len(document.text) for document in documents)) as shard:
             shard.update(qdrant.UpdateOperation.upsert_points(points))
 
     def _delete(self, ids: Sequence[str]) -> int:
-        keys = [key_of(identifier) for identifier in self._found(ids, ["id"])]
+        keys = [key_of(identifier) for identifier in self._points(ids, ["id"])]
         with self._shard.writing() as shard:
             shard.update(qdrant.UpdateOperation.delete_points(list(keys)))
         return len(keys)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
-        # Fields are stored as a text: the log may read the last bit of a number wrong.
-        found = self._found(ids, list(Document._fields)).items()
-        return {name: Document(**one.payload | {"fields": json.loads(one.payload["fields"])}) for name, one in found}
+        # Fields are stored as text: the log may read the last bit of a number wrong.
+        points = self._points(ids, list(Document._fields))
+        return {
+            name: Document(**point.payload | {"fields": json.loads(point.payload["fields"])})
+            for name, point in points.items()
+        }
 
     def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
-        stored = {name: one.vector.get(space) for name, one in self._found(ids, ["id"], [space]).items()}
+        vectors = {name: point.vector.get(space) for name, point in self._points(ids, ["id"], [space]).items()}
         if space == "dense":
-            return stored
-        return {name: (one.indices, one.values) if one else ((), ()) for name, one in stored.items()}
+            return vectors
+        return {name: (vector.indices, vector.values) if vector else ((), ()) for name, vector in vectors.items()}
 
     def ids(self) -> Iterator[str]:
         offset, more = None, True
@@ -148,12 +151,12 @@ class EdgeStore(RowStore, FolderStore):
             if _has_terms(row)
         ]
         with self._shard.reading() as shard:
-            found = iter(shard.query_batch(qdrant.QueryBatchRequest(requests)) if requests else ())
+            answers = iter(shard.query_batch(qdrant.QueryBatchRequest(requests)) if requests else ())
         for row in rows:
-            yield [((hit.payload or {})["id"], hit.score) for hit in next(found)] if _has_terms(row) else []
+            yield [((hit.payload or {})["id"], hit.score) for hit in next(answers)] if _has_terms(row) else []
 
     def replace_vectors(self, ids: Sequence[str], space: Space, vectors: Vectors) -> None:
-        """Replace the vectors of documents in one space, without writing the rest of the documents."""
+        """Replace the vectors of documents in one space; the rest of the documents is not written again."""
         self.vectors(ids, space)  # raises for an unknown id
         rows = list(zip(map(key_of, ids), rows_of(vectors), strict=True))
         with self._shard.writing() as shard:
@@ -168,7 +171,7 @@ class EdgeStore(RowStore, FolderStore):
             shard.optimize()
             segments, logs = (len(list((self.folder / SHARD / name).iterdir())) for name in ("segments", "wal"))
             if segments > shard.info().segments_count or logs > LOGS:
-                shard.flush()  # removes replaced segments and old parts of the log, which also take memory
+                shard.flush()  # removes replaced segments and old parts of the log: both take memory, too
 
     def close(self) -> None:
         _open.pop(_real(self.folder), None)
@@ -180,7 +183,7 @@ class EdgeStore(RowStore, FolderStore):
     def count(self, filter: Filter) -> int:
         return self._shard.count(qdrant.Filter(must=[_condition(filter)]))
 
-    def _found(self, ids: Sequence[str], payload: list[str], vectors: bool | list[str] = False) -> dict[str, Any]:
+    def _points(self, ids: Sequence[str], payload: list[str], vectors: bool | list[str] = False) -> dict[str, Any]:
         """Return the points of documents by id."""
         with self._shard.reading() as shard:
             keys = [key_of(identifier) for identifier in ids]
@@ -192,7 +195,7 @@ ENGINE = EdgeStore
 
 
 def _payload(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return the keys for filters; the log reads back whole numbers to the last bit if they are stored as such."""
+    """Return the keys for filters, with whole numbers as integers: the log reads integers back exactly."""
     keys = filter_keys(fields)
     order = {
         name: int(value) if abs(value) < EXACT and value.is_integer() else value for name, value in keys.order.items()

@@ -1,8 +1,8 @@
 """An open shard of Qdrant Edge: locked against other processes, checked for damage, with reserved disk space.
 
 The engine releases its own lock before its files are written: a process that opens the shard at that moment loses
-documents. It detects little damage, and a write to a mapped file on a full disk kills the process. This module closes
-these gaps.
+documents. The engine detects little damage, and if the disk is full, a write to a mapped file kills the process. This
+module closes these gaps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vocable.errors import InUseError, NoSpaceError, VectorsError, VocableError
 
 SHARD, LOCK = "shard", "lock"
 PATIENCE = 5.0  # seconds to wait for another process; a search from the command line takes less
-PLENTY = 2 << 30  # free bytes on a disk; with this many, no space is reserved
+PLENTY = 2 << 30  # bytes: if the disk has more free space, none is reserved
 FILE = 32 << 20  # bytes of a log file, and of a page of documents or vectors
 BUSY = "one process at a time has a store open: wait, or search a service by its address, http://HOST:PORT"
 UNWRITABLE = (
@@ -32,7 +32,7 @@ UNWRITABLE = (
 )
 
 
-_inherited: list[qdrant.EdgeShard] = []  # shards of the process that this one was forked from
+_inherited: list[qdrant.EdgeShard] = []  # shards of the parent process, after a fork
 
 
 class OpenShard:
@@ -47,7 +47,7 @@ class OpenShard:
 
     @classmethod
     def create(cls, folder: Path, config: qdrant.EdgeConfig, spaces: int) -> Self:
-        """Make an empty shard in an existing folder, for documents with vectors in `spaces` spaces.
+        """Create an empty shard in an existing folder, for documents with vectors in `spaces` spaces.
 
         Raises:
             NoSpaceError: the disk is too full.
@@ -61,37 +61,37 @@ class OpenShard:
 
     @classmethod
     def open(cls, folder: Path, spaces: int) -> Self:
-        """Open the shard in a folder, after comparing its files with its seal.
+        """Compare the files of a folder with its seal, and open the shard.
 
-        A folder without a seal was not closed: the engine then recovers missing data from its log.
+        If the folder has no seal, the shard was not closed: the engine then recovers missing data from its log.
 
         Raises:
-            InUseError: another process has it open.
+            InUseError: another process has opened the shard.
             NoSpaceError: the disk is too full to recover the writes of a killed process.
-            VectorsError: it is damaged, a link is in the folder, or this user cannot write to it.
+            VectorsError: the shard is damaged, the folder contains a link, or this user cannot write to the folder.
         """
         with _failing(folder):
             lock = lock_file(folder / LOCK, BUSY, PATIENCE)
         with _failing(folder, lock):
-            found = check_seal(folder, SHARD)
+            sealed = check_seal(folder, SHARD)
             refuse_links(folder)  # without a seal, the engine would write through a link in its folder
-            if found is None or not found.settled:  # loading it changes files
+            if sealed is None or not sealed.settled:  # loading the shard changes files
                 reserve_room(folder, FILE)
                 break_seal(folder)
             shard = qdrant.EdgeShard.load(str(folder / SHARD))
-            if found is not None and found.documents != (left := _count(shard)):
+            if sealed is not None and sealed.documents != (left := _count(shard)):
                 shard.close()
                 raise VectorsError(
-                    f"{folder}: the index is damaged: {left:,} of {found.documents:,} documents are left"
+                    f"{folder}: the index is damaged: {left:,} of {sealed.documents:,} documents are left"
                 )
             opened = cls(folder, lock, shard, spaces)
-            opened._before, opened._written = found, found is None
-            opened._sealed = found is not None and found.settled
+            opened._before, opened._written = sealed, sealed is None
+            opened._sealed = sealed is not None and sealed.settled
         return opened
 
     @contextmanager
     def reading(self) -> Iterator[qdrant.EdgeShard]:
-        """Yield the engine's shard; its errors become `VectorsError`s."""
+        """Yield the engine's shard, and raise its errors as `VectorsError`."""
         if self._shard is None:
             raise VectorsError(f"{self.folder}: the index is closed")
         with _failing(self.folder):
@@ -99,7 +99,7 @@ class OpenShard:
 
     @contextmanager
     def writing(self, size: int = 0) -> Iterator[qdrant.EdgeShard]:
-        """Reserve space for documents of `size` bytes, and yield the engine's shard to write them."""
+        """Reserve disk space for documents of `size` bytes, and yield the engine's shard for writing them."""
         with self.reading() as shard:
             reserve_room(self.folder, FILE * (2 + self._spaces) + 4 * size)
             if self._sealed:
@@ -108,21 +108,21 @@ class OpenShard:
             yield shard
 
     def count(self, filter: qdrant.Filter | None = None) -> int:
-        """Return the number of documents, or of the documents that pass a filter."""
+        """Return the number of documents that pass a filter; of all documents without a filter."""
         with self.reading() as shard:
             return _count(shard, filter)
 
     def close(self) -> None:
         """Write everything to disk, seal the folder, and only then let other processes open it.
 
-        Data that cannot be written stays in the engine's log, and the folder stays unsealed. A forked child does
+        If data cannot be written, it stays in the engine's log, and the folder stays unsealed. A forked child does
         nothing: the process that opened the shard closes it.
         """
         shard, self._shard = self._shard, None
         if shard is None:
             return
         if os.getpid() != self._process:
-            _inherited.append(shard)  # the engine would write when it is destroyed
+            _inherited.append(shard)  # if the shard were destroyed here, the engine would write to its files
             return
         with suppress(VocableError), _failing(self.folder):
             documents = _count(shard)
@@ -131,7 +131,7 @@ class OpenShard:
             if not self._sealed:
                 seal(self.folder, SHARD, documents, settled=not self._written, previous=self._before)
         with suppress(VocableError), _failing(self.folder):
-            shard.close()  # also after an error, before the lock is released
+            shard.close()  # even after an error, and before the lock is released
         unlock_file(self._lock)
 
 
@@ -141,21 +141,21 @@ def _count(shard: qdrant.EdgeShard, filter: qdrant.Filter | None = None) -> int:
 
 @contextmanager
 def _failing(folder: Path, lock: int | None = None) -> Iterator[None]:
-    """Turn errors of the engine and the file system into `VocableError`s, and release a lock after any error."""
+    """Raise errors of the engine and the file system as `VocableError`, and release the lock after any error."""
     try:
         yield
     except BaseException as error:
         if lock is not None:
             unlock_file(lock)
         # The engine raises plain `Exception`s, and a panic derives from BaseException.
-        engines = type(error) is Exception or type(error).__name__ == "PanicException"
-        if isinstance(error, VocableError) or not (engines or isinstance(error, OSError)):
+        by_engine = type(error) is Exception or type(error).__name__ == "PanicException"
+        if isinstance(error, VocableError) or not (by_engine or isinstance(error, OSError)):
             raise
         raise _refusal(folder, str(error)) from error
 
 
 def _refusal(folder: Path, message: str) -> VocableError:
-    """Return the error to raise for a message of the engine or the file system."""
+    """Return the error to raise for a message from the engine or the file system."""
     if os.strerror(28) in message:  # ENOSPC
         return NoSpaceError(f"{folder}: no space left on the disk: free some, and repeat the command")
     if any(words in message for words in ("Permission denied", "Read-only file system")):
@@ -166,7 +166,7 @@ def _refusal(folder: Path, message: str) -> VocableError:
 
 
 def _check_room(folder: Path, needed: int) -> bool:
-    """Return whether the disk has plenty of free space; raises `NoSpaceError` if it has less than needed."""
+    """Return whether the disk has plenty of free space; raise `NoSpaceError` if it has less than `needed` bytes."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise NoSpaceError(
@@ -178,13 +178,13 @@ def _check_room(folder: Path, needed: int) -> bool:
 def reserve_room(folder: Path, new: int) -> None:
     """Allocate the holes in the files of a shard, and check that `new` more bytes are free.
 
-    The engine maps sparse files; writing to a hole kills the process if the disk is full (SIGBUS). If the disk has
+    The engine maps sparse files: if the disk is full, a write to a hole kills the process (SIGBUS). If the disk has
     plenty of free space, nothing is allocated, and the files stay sparse.
 
     Raises:
         NoSpaceError: the disk has too little free space.
     """
-    if _check_room(folder, 0) or not hasattr(os, "posix_fallocate"):  # which macOS lacks
+    if _check_room(folder, 0) or not hasattr(os, "posix_fallocate"):  # macOS lacks it
         return
     sparse = [path for path in (folder / SHARD).rglob("*") if path.is_file() and _hole(path)]
     _check_room(folder, new + sum(map(_hole, sparse)))
@@ -194,6 +194,6 @@ def reserve_room(folder: Path, new: int) -> None:
 
 
 def _hole(path: Path) -> int:
-    """Return the bytes of a file that are not allocated on the disk."""
+    """Return the number of bytes of a file that the disk has not allocated."""
     status = path.stat()
     return max(0, status.st_size - 512 * status.st_blocks)

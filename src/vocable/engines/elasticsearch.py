@@ -1,7 +1,7 @@
 """Elasticsearch: `sparse_vector` fields, queried without pruning, and `dense_vector` fields, scored by a script.
 
-The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with several HOST:PORT of one cluster between commas;
-alternatively, an API key is in ELASTIC_API_KEY.
+The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with commas between several HOST:PORT of one cluster. Without
+user and password, the API key in ELASTIC_API_KEY is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Elasticsearch(LuceneStore):
         if servers[0].password is not None:
             login = {"basic_auth": (servers[0].user, servers[0].password)}
         self._nodes = len(servers)
-        # The driver would repeat a request three times without a pause: it goes to each other node once.
+        # By default the driver repeats a request three times without a pause: try each other node once instead.
         others = {"max_retries": len(servers) - 1, "retry_on_status": (), "retry_on_timeout": True}
         self._client = driver.Elasticsearch([server.url for server in servers], **others, **login)
         return driver.ApiError, driver.TransportError
@@ -51,14 +51,14 @@ class Elasticsearch(LuceneStore):
     def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
         if not isinstance(error, self._driver.ApiError):
             return None, {}
-        found = error.body.get("error") if isinstance(error.body, dict) else None
-        return error.meta.status, found if isinstance(found, dict) else {}
+        content = error.body.get("error") if isinstance(error.body, dict) else None
+        return error.meta.status, content if isinstance(content, dict) else {}
 
     def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
         headers = {"accept": JSON} | (
             {} if body is None else {"content-type": JSON_LINES if isinstance(body, list) else JSON}
         )
-        # A making that was carried out would be refused by the next node: `_ask` knows that it is repeated.
+        # If a node created the index and its answer was lost, the next node would refuse: `_ask` handles this.
         once = {"max_retries": 0} if method == "PUT" and self.reached else {}
         client = self._client.options(request_timeout=seconds_left(self._nodes), **once)
         try:
@@ -69,12 +69,12 @@ class Elasticsearch(LuceneStore):
             return missing
 
     def _query_of(self, space: Space, weights: dict[str, float]) -> Mapping[str, object]:
-        # By default the server ignores frequent query terms of small weight.
+        # By default the server ignores frequent query terms with small weights.
         return {"sparse_vector": {"field": space, "query_vector": weights, "prune": False}}
 
     def _dense_field(self, dimensions: int) -> Mapping[str, object]:
         field: dict[str, object] = {"type": "dense_vector", "dims": dimensions, "index": self.options.dense == "hnsw"}
-        if self.options.dense == "hnsw":  # by default, vectors of some lengths are kept in one bit a dimension
+        if self.options.dense == "hnsw":  # by default, some vectors get one bit per dimension
             field |= {"similarity": "max_inner_product", "index_options": {"type": "hnsw"}}
         return field
 
@@ -86,7 +86,7 @@ class Elasticsearch(LuceneStore):
             depth = max(k, CANDIDATES)
             near = {"field": "dense", "query_vector": vector, "k": depth, "num_candidates": depth}
             candidates = {"knn": near | {"filter": conditions}}
-        source = f"Math.max(0.0, dotProduct(params.vector, 'dense')) + {DENSE_ZERO}"  # a score may not be negative
+        source = f"Math.max(0.0, dotProduct(params.vector, 'dense')) + {DENSE_ZERO}"  # a score cannot be negative
         return {"script_score": {"query": candidates, "script": {"source": source, "params": {"vector": vector}}}}
 
 

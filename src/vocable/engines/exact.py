@@ -1,7 +1,7 @@
-"""The exact engine: a folder that is filled once, read-only afterwards, and searched in memory.
+"""The exact engine: a folder that is filled once, then read-only, and searched in memory.
 
 FOLDER/store.json      settings, and checksums of the texts
-FOLDER/parts/          documents and vectors as they come, until the collection is whole
+FOLDER/parts/          documents and vectors in the order of their arrival, until the collection is complete
 FOLDER/postings/       index of the sparse vectors, or its shards
 FOLDER/texts.arrow     id, title, text and further fields by row, memory-mapped
 FOLDER/bm25/           index of the words, if the collection has one
@@ -49,8 +49,8 @@ TEXTS_FILE = "texts.arrow"
 class ExactOptions:
     """Options of the exact engine.
 
-    `weight_bits` rounds the weights of documents, so that a posting takes 4 or 3 bytes in place of 6; a weight is off
-    by less than 2/65,535 or 2/255 of the largest.
+    `weight_bits` rounds the weights of documents. A posting takes 6 bytes without rounding, 4 bytes with 16 bits, and 3
+    bytes with 8 bits. The error of a weight is below 2/65,535 (16 bits) or 2/255 (8 bits) of the largest weight.
     """
 
     weight_bits: Literal[8, 16] | None = None
@@ -60,7 +60,7 @@ class ExactOptions:
 
 
 class ExactStore(FolderStore):
-    """Documents in an exact index, with BM25 of their words."""
+    """Documents in an exact index, with a BM25 index of their words."""
 
     about = About(
         "exact",
@@ -92,7 +92,7 @@ class ExactStore(FolderStore):
 
     @classmethod
     def open(cls, address: str) -> Self:
-        """Open a store, memory-mapped; all parts are compared with their checksums and with each other."""
+        """Open a store, memory-mapped; compare all parts with their checksums and with each other."""
         return read_whole(lambda: cls._open(Path(address)), address)
 
     @classmethod
@@ -128,11 +128,11 @@ class ExactStore(FolderStore):
 
     @cached_property
     def texts(self) -> pa.Table:
-        """The documents, a table of `TEXT_SCHEMA`."""
+        """The documents, a table with the schema `TEXT_SCHEMA`."""
         return self._read_texts(self.folder / TEXTS_FILE)
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
-        """Add a part of the documents, which are all different; it counts after the next `configure`."""
+        """Add documents with new ids as a part; the part counts after the next `configure`."""
         if TEXTS_FILE in self.files:
             self._refuse_change()
         documents, vectors = self._checked(documents, vectors)
@@ -146,7 +146,7 @@ class ExactStore(FolderStore):
         self.files[texts.name] = file_checksum(texts)
 
     def optimize(self) -> None:
-        """Make the indexes of all parts, and remove the parts."""
+        """Build the indexes from all parts, and remove the parts."""
         parts = self.folder / "parts"
         if TEXTS_FILE in self.files or not self.files:
             return
@@ -154,13 +154,13 @@ class ExactStore(FolderStore):
         write_texts(self.folder / TEXTS_FILE, (self._read_texts(parts / name) for name in self.files))
         if self.settings.get("bm25"):
             table = self._read_texts(self.folder / TEXTS_FILE, known=False)
-            texts = [one.weighed(self.settings.get("title_weight", 1)) for one in documents_of(table)]
+            texts = [document.weighed(self.settings.get("title_weight", 1)) for document in documents_of(table)]
             language = str(self.settings.get("language", ENGLISH))
             BM25Index(texts, table.column("id").to_pylist(), language=language).save(self.folder / "bm25")
         if "dense" in self.spaces:
-            made = [DenseIndex.load((parts / name).with_suffix(".dense")) for name in self.files]
-            numbers = np.concatenate([one.numbers for one in made])
-            DenseIndex(numbers, np.concatenate([one.units for one in made])).save(self.folder / "dense")
+            indexes = [DenseIndex.load((parts / name).with_suffix(".dense")) for name in self.files]
+            numbers = np.concatenate([index.numbers for index in indexes])
+            DenseIndex(numbers, np.concatenate([index.units for index in indexes])).save(self.folder / "dense")
         self.files = {TEXTS_FILE: file_checksum(self.folder / TEXTS_FILE)}
         self.configure(self.settings)
         shutil.rmtree(parts)
@@ -183,8 +183,8 @@ class ExactStore(FolderStore):
         if TEXTS_FILE not in self.files:
             return [None] * len(ids)
         rows = self._ids.rows(ids)
-        found = dict(zip(rows[rows >= 0].tolist(), documents_of(self.texts.take(rows[rows >= 0])), strict=True))
-        return [found.get(row) for row in rows.tolist()]
+        documents = dict(zip(rows[rows >= 0].tolist(), documents_of(self.texts.take(rows[rows >= 0])), strict=True))
+        return [documents.get(row) for row in rows.tolist()]
 
     def vectors(self, ids: Sequence[str], space: Space = "sparse") -> Vectors:
         rows = self._ids.rows(ids)
@@ -207,12 +207,12 @@ class ExactStore(FolderStore):
         return self._index(space).search(csr_array(queries), k, allowed=allowed, **matching)
 
     def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
-        """Return the vectors [q, words] of texts, or of single stems, as queries in the space bm25."""
+        """Return the vectors [q, words] of q texts, or of q stems, as queries in the space bm25."""
         assert self.words is not None
         return self.words.query_vectors(texts, stems=stems)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
-        """Return words of documents, as `BM25Index` does."""
+        """Return words of the documents, as `BM25Index.words_like` does."""
         assert self.words is not None
         return self.words.words_like(initials, shortest, longest)
 
@@ -253,12 +253,12 @@ class ExactStore(FolderStore):
 
     def _rows_that_pass(self, filter: Filter) -> np.ndarray:
         """Return whether each document passes, bool [n]."""
-        fields = (one for part in self.texts.column("fields").chunks for one in part.to_pylist())
-        passing = (matches(filter, json.loads(one) if one else {}) for one in fields)
+        texts = (text for chunk in self.texts.column("fields").chunks for text in chunk.to_pylist())
+        passing = (matches(filter, json.loads(text) if text else {}) for text in texts)
         return np.fromiter(passing, bool, len(self))
 
     def _read_texts(self, path: Path, known: bool = True) -> pa.Table:
-        """Read texts, after comparing the file with its checksum if that is `known`."""
+        """Read texts; if the checksum of the file is `known`, compare it first."""
         try:
             if known and file_checksum(path) != self.files[path.name]:
                 raise VectorsError(f"{path}: the index is damaged (its checksum differs): {ANOTHER}")

@@ -1,7 +1,7 @@
-"""Fields of documents as keys and numbers that every engine compares in the same way.
+"""Turn the fields of documents into keys and numbers that every engine compares in the same way.
 
-A document has a digest for each value of a field, for equality, and the lowest and highest number and time of each
-field, for order.
+For equality, a document has a digest of each value of a field. For order, a document has the lowest and the highest
+number of each field, and the earliest and the latest time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXACT = 2**53  # whole numbers up to here are exact in float64
 
 
 class FilterKeys(NamedTuple):
-    """Digests of the (field, value) pairs of a document, and a number for the digest of each bound."""
+    """Digests of a document's (field, value) pairs, and the bounds of its fields by their digests."""
 
     equal: list[str]
     order: dict[str, float]
@@ -55,7 +55,7 @@ def filter_keys(fields: Mapping[str, object]) -> FilterKeys:
 
 
 def comparison_key(comparison: Comparison) -> str:
-    """Return the digest to look up for a comparison: in `equal` for "=", else in `order`."""
+    """Return the digest that a comparison looks up: in `equal` for "=", otherwise in `order`."""
     path, value = tuple(comparison.field.split(".")), comparison.value
     if comparison.operator == "=":
         return _digest(path, _plain(value))
@@ -65,7 +65,7 @@ def comparison_key(comparison: Comparison) -> str:
 
 
 def bound_of(comparison: Comparison) -> float:
-    """Return the number of an order comparison; `ArgumentError` for a number that float64 does not hold exactly."""
+    """Return the number of an order comparison; raise `ArgumentError` if float64 cannot hold it exactly."""
     number, value = _number(comparison.value), comparison.value
     exact = number is not None and (isinstance(value, str) or abs(value) < EXACT)
     if number is None or not exact:
@@ -77,45 +77,45 @@ def bound_of(comparison: Comparison) -> float:
 def translate(
     filter: Filter,
     leaf: Callable[[Comparison], T],
-    every: Callable[[list[T]], T],
-    some: Callable[[list[T]], T],
+    all_of: Callable[[list[T]], T],
+    any_of: Callable[[list[T]], T],
     negated: Callable[[T], T],
 ) -> T:
-    """Translate a filter into an engine's language by the translations of its parts."""
+    """Translate a filter into an engine's language: translate its parts, and combine the results."""
     if isinstance(filter, Comparison):
         return leaf(filter)
     if isinstance(filter, Not):
-        return negated(translate(filter.part, leaf, every, some, negated))
-    parts = [translate(part, leaf, every, some, negated) for part in filter.parts]
-    return (every if isinstance(filter, Every) else some)(parts)
+        return negated(translate(filter.part, leaf, all_of, any_of, negated))
+    parts = [translate(part, leaf, all_of, any_of, negated) for part in filter.parts]
+    return (all_of if isinstance(filter, Every) else any_of)(parts)
 
 
 def beyond_64_bits(value: object) -> bool:
-    """Return whether fields hold a whole number that JSON keeps and engines round."""
+    """Return whether fields contain a whole number that JSON keeps exactly but engines round."""
     if isinstance(value, Mapping | list):
         return any(map(beyond_64_bits, value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def _scalars(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Iterate over the values that a comparison can meet, each with its path of names."""
+    """Iterate over the values that a comparison can match, each with its path of names."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if "." not in name:  # no filter can name such a field
                 yield from _scalars(inner, (*path, name))
     elif path:
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, str | int | float):
-                yield path, one
+        for element in value if isinstance(value, list) else [value]:
+            if isinstance(element, str | int | float):
+                yield path, element
 
 
 def _plain(value: object) -> Any:
-    """Give equal values one form in JSON: 1 and 1.0, but not true and 1."""
+    """Give equal values the same JSON form: 1 and 1.0 are equal, true and 1 are not."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _number(value: Any) -> float | None:
-    """Return the number that orders a value: its own, or microseconds from 1970 to a time."""
+    """Return the number that orders a value: a number itself, or the microseconds since 1970 for a time."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):

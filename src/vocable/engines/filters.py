@@ -2,8 +2,8 @@
 
     lang=de and year>=2020 and not (kind in (draft, 'old note') or public=false)
 
-A value is a number, true, false, a word, or any text in quotes. A nested field is named with a dot. If a field is a
-list, one element must meet the comparison; a document without the field meets no comparison, so it meets every `not`.
+A value is a number, true, false, a word, or any text in quotes. A dot names a nested field. If a field is a list, one
+element must match the comparison. A document without the field matches no comparison, so it matches every `not`.
 Numbers are ordered by value, and dates in ISO 8601 by time (in quotes if they have a blank); other texts have no order.
 """
 
@@ -26,9 +26,9 @@ from vocable.errors import ArgumentError
 Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Value: TypeAlias = str | int | float | bool
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
-MAX_PARTS = 256  # comparisons and brackets, as engines limit their queries
-MAX_NAMES = 100_000  # characters of the names of fields
-MAX_NUMBER = 400  # characters
+MAX_PARTS = 256  # comparisons and brackets in a filter, since engines limit their queries
+MAX_NAMES = 100_000  # characters in the names of all fields
+MAX_NUMBER = 400  # characters of a number
 MAX_SHOWN = 80  # characters of a filter in a message
 BARE_WORD = re.compile(r"""[^\s'"!=<>(),]+""")  # such as the name of a field
 FILTER_TOKEN = re.compile(
@@ -39,7 +39,7 @@ NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One field compared with a value; comparisons are equal only if their values have one type: 1 is not true."""
+    """A comparison of a field with a value; 1 and true are different values."""
 
     field: str
     operator: Operator
@@ -98,16 +98,16 @@ def field_names(fields: Mapping[str, object]) -> Iterator[str]:
     ['lang', 'made', 'made.by']
     """
     left = [("", fields)]
-    while left:  # no recursion: fields may be hundreds deep
-        before, some = left.pop()
-        for name, value in some.items():
-            yield f"{before}{name}"
+    while left:  # no recursion: fields may be nested hundreds deep
+        prefix, inner = left.pop()
+        for name, value in inner.items():
+            yield f"{prefix}{name}"
             if isinstance(value, Mapping):
-                left.append((f"{before}{name}.", value))
+                left.append((f"{prefix}{name}.", value))
 
 
 def names_of(documents: Iterable[Mapping[str, object]], known: Collection[str] = ()) -> frozenset[str] | None:
-    """Return the `known` names and the names of all documents' fields; None if they are too long to be kept."""
+    """Return the `known` names and the names of all documents' fields; None if they are too long to keep."""
     names, size = set(known), sum(map(len, known))
     for name in chain.from_iterable(map(field_names, documents)):
         if name not in names:
@@ -127,8 +127,8 @@ def check_fields(filter: Filter, known: Collection[str]) -> None:
 def check_field(name: str, known: Collection[str], option: str) -> None:
     """Raise `ArgumentError`, with the nearest of the `known` names, for a field of an option that no document has."""
     if name not in known:
-        folded = {one.casefold(): one for one in sorted(known) if BARE_WORD.fullmatch(one)}
-        near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=1)]
+        folded = {field.casefold(): field for field in sorted(known) if BARE_WORD.fullmatch(field)}
+        near = [folded[match] for match in get_close_matches(name.casefold(), folded, n=1)]
         hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(folded.values()) or 'no fields'}"
         raise ArgumentError(f"{option}: no document has the field {shown(name)!r}: {shown(hint)}")
 
@@ -142,7 +142,7 @@ def _fields_of(filter: Filter) -> Iterator[str]:
 
 
 def matches(filter: Filter, fields: Mapping[str, object]) -> bool:
-    """Return whether a document with these fields passes.
+    """Return whether a document with these fields passes the filter.
 
     >>> matches(parse_filter("tags=news and not year<2020"), {"tags": ["news", "sport"], "year": 2024})
     True
@@ -157,19 +157,21 @@ def matches(filter: Filter, fields: Mapping[str, object]) -> bool:
 
 
 def values_of_field(fields: Mapping[str, object], name: str) -> list[object]:
-    """Return the values of a field, whose name has dots if it is nested: those of a list, one, or None alone.
+    """Return the values of a field: the elements of a list, otherwise a list of the value or of None if it is missing.
+
+    The name of a nested field has dots.
 
     >>> values_of_field({"from": {"city": "Rome"}, "tags": ["a", "b"]}, "from.city")
     ['Rome']
     """
-    found: Any = fields
+    value: Any = fields
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found if isinstance(found, list) else [found]
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value if isinstance(value, list) else [value]
 
 
 def time_of(value: object) -> datetime | None:
-    """Return the time of a text in ISO 8601 (UTC by default), None for any other value."""
+    """Return the time in a text in ISO 8601 (UTC by default); None for any other value."""
     if not isinstance(value, str) or not value[:4].isdecimal() or "-" not in value:
         return None
     try:
@@ -182,7 +184,7 @@ def time_of(value: object) -> datetime | None:
 def _holds(comparison: Comparison, value: object) -> bool:
     bound = comparison.value
     if comparison.operator == "=":
-        # True is not 1
+        # `True` does not match 1.
         return isinstance(value, bool) == isinstance(bound, bool) and bool(value == bound)
     order = ORDERS[comparison.operator]
     if isinstance(bound, str):
@@ -196,7 +198,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.text, self.position, self.parts = text, 0, 0
-        self.tokens: list[tuple[str, str, int]] = []  # kind, text and place of each
+        self.tokens: list[tuple[str, str, int]] = []  # kind, text and position of each token
         while self.position < len(text.rstrip()):
             token = FILTER_TOKEN.match(text, self.position)
             if token is None:
@@ -244,8 +246,8 @@ class _Parser:
                 self._count()
                 values.append(self._value())
             self._expect(")")
-            some = Some(tuple(Comparison(field, "=", value) for value in values))
-            return Not(some) if negated else some
+            listed = Some(tuple(Comparison(field, "=", value) for value in values))
+            return Not(listed) if negated else listed
         operator = self.tokens.pop(0)[1] if self.tokens[0][0] == "sign" else ""
         if negated or operator not in (*get_args(Operator), "!="):
             raise self._wrong("expected =, !=, <, <=, >, >= or in")
@@ -272,13 +274,13 @@ class _Parser:
         return float(text) if number["fraction"] or number["exponent"] else int(text)
 
     def _count(self) -> None:
-        """Count one more part."""
+        """Count a part, and raise `ArgumentError` if the filter has too many."""
         self.parts += 1
         if self.parts > MAX_PARTS:
             raise self._wrong(f"more than {MAX_PARTS} parts")
 
     def _next(self, word: str) -> bool:
-        """Take the token if it is this word or sign."""
+        """Take the next token if it is this word or sign, and return whether it is."""
         kind, text, _ = self.tokens[0]
         if kind in ("word", "sign") and text.lower() == word:
             self.tokens.pop(0)

@@ -1,12 +1,12 @@
-"""The common part of Elasticsearch and OpenSearch: the index, its documents, filters, and scores of 9 significant bits.
+"""The common part of Elasticsearch and OpenSearch: the index, its documents, and filters.
 
-A document's id in the index is derived from its own id. Its source has id, title, text and fields, the keys for filters
+The id in the index is a hash of the document's id. The source has id, title, text and fields, the keys for filters
 (`equal` and `order`, keywords), the vectors as features named by their columns, and the vectors with all their bits in
 `stored`. The engine's own queries can search title and text. The settings are in the mapping's `_meta`.
 
-Lucene keeps the 9 highest of a weight's 24 significant bits, and scores with these.
+Lucene keeps the 9 highest of the 24 significant bits of a weight, and scores with 9 bits.
 
-The server answers from the shards that it has, and says in `_shards` how many these are: each answer is read for it.
+The server answers from the available shards, and reports their number in `_shards`: this module checks each answer.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from vocable.engines.server import SHARD_SECONDS, BusyError, ServerStore, writin
 from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.options import Count, CountOrZero, check_fields
 
-LONGEST_ID = 32_766  # bytes of a keyword
-MAX_QUERY_WEIGHT = 64  # weight of a term in a linear query
+LONGEST_ID = 32_766  # bytes of a keyword field
+MAX_QUERY_WEIGHT = 64  # largest weight of a term in a linear query
 PORTS = {"http": 9200, "https": 9200}
 TERMS_ASKED = 1_000  # terms whose documents are counted in one request
-FORBIDDEN_NAMES = r'[A-Z\\/*?"<>| ,#:]|^[-_+.]'  # of an index; the server refuses them in other words
+FORBIDDEN_NAMES = r'[A-Z\\/*?"<>| ,#:]|^[-_+.]'  # in an invalid name of an index: the server's message is unclear
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
 @dataclass(frozen=True)
 class LuceneOptions:
-    """Options of Elasticsearch and OpenSearch; without one, the server decides.
+    """Options of Elasticsearch and OpenSearch; the server decides if an option is not set.
 
-    `shards` and `replicas` (copies of each shard beside the first) divide and copy the index. `refresh` is its refresh
-    interval, as "30s"; with it, searches see written documents after this time, or when the command ends. `bulk` is the
-    number of documents of a request, `workers` the number of requests at a time. `dense` is "hnsw" for
-    dense vectors in a graph, whose search is approximate.
+    `shards` is the number of shards of the index, `replicas` the number of further copies of each shard. `refresh` is
+    the refresh interval, such as "30s": searches see written documents after this time, or when the command ends.
+    `bulk` is the number of documents in a request, `workers` the number of parallel requests. With `dense` "hnsw",
+    dense vectors are in a graph, and their search is approximate.
     """
 
     shards: Count | None = None
@@ -66,7 +66,7 @@ class LuceneOptions:
 
 @dataclass(frozen=True)
 class OpeningOptions:
-    """Options of a search: with `partial`, it answers also while shards are not available, and says so."""
+    """Options of a search: with `partial`, a search also answers while shards are unavailable, and reports it."""
 
     partial: bool = False
 
@@ -76,7 +76,7 @@ class OpeningOptions:
 
 
 def about(engine: str) -> About:
-    """Return the properties of an engine of this family."""
+    """Return the properties of an engine that uses Lucene."""
     return About(
         engine,
         exact=True,
@@ -92,14 +92,14 @@ def about(engine: str) -> About:
 
 
 class LuceneStore(ServerStore):
-    """An index of a server that searches with Lucene; a subclass brings the driver and the query."""
+    """An index on a server that uses Lucene; a subclass adds the driver and the queries."""
 
     page = 512
     max_hits = 10_000  # index.max_result_window
     kind = "index"
     opening = OpeningOptions()
-    feature: ClassVar[str]  # type of a field of weighted terms
-    state: ClassVar[tuple[str, str]]  # parameters of a request for the mapping, to read and to write
+    feature: ClassVar[str]  # type of the field with the weighted terms
+    state: ClassVar[tuple[str, str]]  # parameters of a request for the mapping: for reading, for writing
 
     def __init__(self, address: str, *, new: bool = False) -> None:
         servers = servers_of(address, PORTS)
@@ -112,13 +112,13 @@ class LuceneStore(ServerStore):
 
     @abstractmethod
     def _connect(self, servers: Sequence[Server]) -> tuple[type[Exception], ...]:
-        """Make the driver of nodes of one cluster, and return the types of its errors."""
+        """Create the driver for the nodes of a cluster, and return the types of its errors."""
 
     @abstractmethod
     def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
-        """Send a request, and return the answer; a body that is a list is sent as lines of JSON.
+        """Send a request, and return the answer; send a body that is a list as lines of JSON.
 
-        `missing`, if it is given, is the answer for an index that does not exist.
+        If the index does not exist, return `missing` if it is given.
         """
 
     @abstractmethod
@@ -127,10 +127,10 @@ class LuceneStore(ServerStore):
 
     @abstractmethod
     def _dense_field(self, dimensions: int) -> Mapping[str, object]:
-        """Return the mapping of the field of dense vectors, for the option `dense`."""
+        """Return the mapping of the field with the dense vectors, as the option `dense` demands."""
 
     def _dense_settings(self) -> dict[str, object]:
-        """Return the settings of an index with that field."""
+        """Return the settings that an index with dense vectors needs."""
         return {}
 
     @abstractmethod
@@ -139,7 +139,7 @@ class LuceneStore(ServerStore):
     ) -> Mapping[str, object]:
         """Return the query that scores documents by the inner product with a vector, plus `DENSE_ZERO`.
 
-        Of products below 0 it may make any scores below `DENSE_ZERO`.
+        A negative product may get any score below `DENSE_ZERO`.
         """
 
     def _make(self, record: Mapping[str, object]) -> None:
@@ -154,8 +154,10 @@ class LuceneStore(ServerStore):
             "order": keyword,
         } | {space: {"type": self.feature} for space in self.spaces if space != "dense"}
         mappings = {"dynamic": False, "_meta": {"vocable": record}, "properties": properties}
-        names = {"shards": "number_of_shards", "replicas": "number_of_replicas", "refresh": "refresh_interval"}
-        given = {known: value for name, known in names.items() if (value := getattr(self.options, name)) is not None}
+        settings = {"shards": "number_of_shards", "replicas": "number_of_replicas", "refresh": "refresh_interval"}
+        given = {
+            setting: value for name, setting in settings.items() if (value := getattr(self.options, name)) is not None
+        }
         if dimensions := self.spaces.get("dense"):
             properties["dense"] = self._dense_field(dimensions)
             given |= self._dense_settings()
@@ -164,23 +166,25 @@ class LuceneStore(ServerStore):
         self._send("PUT", "", {"mappings": mappings} | ({"settings": {"index": given}} if given else {}))
 
     def _read_record(self) -> Mapping[str, Any]:
-        found = self._ask(self._mappings, self._path)
-        if len(found) > 1:
-            indexes = ", ".join(sorted(found))
+        mappings = self._ask(self._mappings, self._path)
+        if len(mappings) > 1:
+            indexes = ", ".join(sorted(mappings))
             raise VectorsError(
-                f"{self.place}: {self.name!r} is an alias of {len(found)} indexes: name one of {indexes}"
+                f"{self.place}: {self.name!r} is an alias of {len(mappings)} indexes: name one of {indexes}"
             )
-        [index] = found.values()
+        [index] = mappings.values()
         record: Mapping[str, Any] = index["mappings"]["_meta"]["vocable"]
         return record
 
     def _mappings(self, path: str) -> dict[str, Any]:
-        """Return the mappings by index of the index or alias with this path; {} without one.
+        """Return the mappings of the index or alias with this path, by index; {} if there is neither.
 
-        What reads takes them from the node that it asks: without most of its nodes, a cluster has no other state.
+        A read takes the mappings of the node that it asks: a cluster without most of its nodes has no other state.
         """
-        found: dict[str, Any] = self._request("GET", f"{path}/_mapping?{self.state[writing.get()]}", None, missing={})
-        return found
+        mappings: dict[str, Any] = self._request(
+            "GET", f"{path}/_mapping?{self.state[writing.get()]}", None, missing={}
+        )
+        return mappings
 
     def _write_record(self, record: Mapping[str, object]) -> None:
         self._send("PUT", "/_mapping", {"_meta": {"vocable": record}})
@@ -199,17 +203,17 @@ class LuceneStore(ServerStore):
         return count
 
     def _refresh(self) -> None:
-        """Let searches see what is written, unless the server does so at an interval."""
+        """Let searches see the written documents, unless the server refreshes at an interval."""
         if self.options.refresh is None:
             self.optimize()
 
     def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
         actions = dict[str, list[Mapping[str, object]]]()
-        for document, some in zip(documents, rows, strict=True):
+        for document, vectors in zip(documents, rows, strict=True):
             equal, order = filter_keys(document.fields)
             source = document._asdict() | {"fields": dict(document.fields), "equal": equal, "stored": {}}
             source["order"] = [f"{key}{_sortable(number)}" for key, number in order.items()]
-            for space, row in zip(self.spaces, some, strict=True):
+            for space, row in zip(self.spaces, vectors, strict=True):
                 source[space] = row.tolist() if isinstance(row, np.ndarray) else features(*row)
                 source["stored"][space] = packed(row)
             actions[document.id] = [{"index": {"_id": key_of(document.id)}}, source]
@@ -220,11 +224,11 @@ class LuceneStore(ServerStore):
         return results.count("deleted")
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
-        return {name: Document(**source) for name, source in self._found(ids, Document._fields).items()}
+        return {name: Document(**source) for name, source in self._sources(ids, Document._fields).items()}
 
     def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
-        found = self._found(ids, ["id", f"stored.{space}"])
-        return {name: unpacked(source["stored"][space], space) for name, source in found.items()}
+        sources = self._sources(ids, ["id", f"stored.{space}"])
+        return {name: unpacked(source["stored"][space], space) for name, source in sources.items()}
 
     def ids(self) -> Iterator[str]:
         body: dict[str, object] = {"size": self.max_hits, "sort": [{"id": "asc"}], "_source": ["id"]}
@@ -239,7 +243,7 @@ class LuceneStore(ServerStore):
                 scale, lowest = dense_scale(row), DENSE_ZERO
                 query = self._dense_query((row / scale).tolist(), k, conditions)
             else:
-                # A linear query takes no weight above 64; a power of two changes only the exponent of a score.
+                # A linear query takes weights up to 64; division by a power of two changes only a score's exponent.
                 scale, lowest = 2.0 ** max(0, math.ceil(math.log2(row[1].max(initial=1) / MAX_QUERY_WEIGHT))), 0.0
                 weighted = self._query_of(space, features(row[0], row[1] / scale))
                 query = {"bool": {"must": [weighted], "filter": conditions}}
@@ -258,11 +262,11 @@ class LuceneStore(ServerStore):
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
         counts, documents = dict[int, int](), 0
         for start in range(0, max(1, len(columns)), TERMS_ASKED):
-            some = columns[start : start + TERMS_ASKED]
-            filters = {str(column): self._query_of(space, {str(column): 1.0}) for column in some}
+            batch = columns[start : start + TERMS_ASKED]
+            filters = {str(column): self._query_of(space, {str(column): 1.0}) for column in batch}
             body: dict[str, object] = {"size": 0, "track_total_hits": True}
-            answer = self._searched(body | ({"aggs": {"terms": {"filters": {"filters": filters}}}} if some else {}))
-            buckets = answer["aggregations"]["terms"]["buckets"] if some else {}
+            answer = self._searched(body | ({"aggs": {"terms": {"filters": {"filters": filters}}}} if batch else {}))
+            buckets = answer["aggregations"]["terms"]["buckets"] if batch else {}
             counts |= {int(name): int(bucket["doc_count"]) for name, bucket in buckets.items()}
             documents = int(answer["hits"]["total"]["value"])
         return counts, documents
@@ -271,19 +275,19 @@ class LuceneStore(ServerStore):
         return next(iter(self._mappings(f"/{quote(name, safe='')}")), None)
 
     def _take_name(self, name: str) -> None:
-        before = self._named(name)
+        holder = self._named(name)
         actions: list[object] = [{"add": {"index": self.name, "alias": name}}]
-        if before is not None:
-            index = {"index": before}
-            actions[:0] = [{"remove_index": index} if before == name else {"remove": index | {"alias": name}}]
+        if holder is not None:
+            index = {"index": holder}
+            actions[:0] = [{"remove_index": index} if holder == name else {"remove": index | {"alias": name}}]
         self._request("POST", "/_aliases", {"actions": actions})
 
     def _exists(self) -> bool:
         return bool(self._ask(self._mappings, self._path))
 
     def optimize(self) -> None:
-        """Let searches see what is written; the server merges by itself."""
-        len(self)  # the server would wait a minute for a lost shard
+        """Let searches see the written documents; the server merges segments by itself."""
+        len(self)  # raises for a lost shard at once; a refresh would wait a minute for it
         answer = self._send("POST", "/_refresh")
         if answer["_shards"]["failed"]:
             raise UnavailableError(f"{self.place}: {left_out(answer, self.name)}")
@@ -299,7 +303,7 @@ class LuceneStore(ServerStore):
 
     @property
     def nbytes(self) -> int:
-        """Size of the index on disk, without its copies on other nodes."""
+        """Size of the index on disk, without replicas."""
         len(self)  # raises an error while a shard is missing
         return int(self._send("GET", "/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"])
 
@@ -307,12 +311,12 @@ class LuceneStore(ServerStore):
         return self._ask(self._request, method, self._path + path, body)
 
     def _whole(self, method: str, path: str, body: object = None) -> Any:
-        """Return an answer of all shards; `UnavailableError` if some are not available all the time."""
+        """Return an answer from all shards; raise `UnavailableError` if a shard stays unavailable."""
 
         def send() -> Any:
             answer = self._request(method, self._path + path, body)
             if lacking := left_out(answer, self.name):
-                if self.opening.partial and not writing.get():  # nobody waits for the rest
+                if self.opening.partial and not writing.get():  # do not wait for the other shards
                     raise UnavailableError(f"{self.place}: {lacking}")
                 raise BusyError(lacking)
             return answer
@@ -320,7 +324,7 @@ class LuceneStore(ServerStore):
         return self._ask(send)
 
     def _searched(self, body: object) -> Any:
-        """Return the answer to a search, of all shards unless it may be partial."""
+        """Return the answer to a search; only a search with the option `partial` may lack shards."""
         if not self.opening.partial:
             return self._whole("POST", "/_search", body)
         answer = self._send("POST", "/_search", body)
@@ -329,11 +333,13 @@ class LuceneStore(ServerStore):
         return answer
 
     def _bulk(self, actions: Mapping[str, Sequence[Mapping[str, object]]]) -> list[str]:
-        """Carry out actions, the lines of each by the id of its document, and return their results.
+        """Carry out actions, given as lines by document id, and return their results.
 
-        Those that the server was too busy for, or has no shard for, are sent again, without the others. Raises
-        `UnavailableError` with what is left of them, and `VectorsError` with the document and the reason for one that
-        the server refuses.
+        If the server is too busy for an action, or its shard is unavailable, that action alone is sent again.
+
+        Raises:
+            UnavailableError: actions are left when the patience is over; the error has the ids of their documents.
+            VectorsError: the server refuses an action; the message has the document and the reason.
         """
         left = {key_of(identifier): identifier for identifier in actions}
         results = list[str]()
@@ -342,17 +348,17 @@ class LuceneStore(ServerStore):
             lines = [line for identifier in left.values() for line in actions[identifier]]
             reason = "no result"
             for item in self._request("POST", f"{self._path}/_bulk?timeout={SHARD_SECONDS}s", lines)["items"]:
-                [one] = item.values()
-                error = one.get("error") or {}
-                if "cluster_block" in error.get("type", "") or (error and not passes(one["status"])):
-                    document = f"document {left[one['_id']]!r}" if one["_id"] in left else one["_id"]
-                    raise self._refused(one["status"], error) or VectorsError(
+                [result] = item.values()
+                error = result.get("error") or {}
+                if "cluster_block" in error.get("type", "") or (error and not passes(result["status"])):
+                    document = f"document {left[result['_id']]!r}" if result["_id"] in left else result["_id"]
+                    raise self._refused(result["status"], error) or VectorsError(
                         f"{self.place}: {document}: {reason_of(error)}"
                     )
                 if error:
                     reason = reason_of(error)
-                elif left.pop(one["_id"], None) is not None:
-                    results.append(one["result"])
+                elif left.pop(result["_id"], None) is not None:
+                    results.append(result["result"])
             if left:
                 raise BusyError(f"{len(left)} of {len(actions)} documents of a request: {reason}")
 
@@ -375,25 +381,25 @@ class LuceneStore(ServerStore):
 
     @abstractmethod
     def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
-        """Return the status and the error of the answer that a driver's error has; None and {} without an answer."""
+        """Return the status and the error in the answer behind a driver's error; None and {} without an answer."""
 
-    def _found(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the named parts of the documents' sources, by id."""
+    def _sources(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the named parts of the documents' sources by id."""
         body = {"docs": [{"_id": key_of(identifier), "_source": list(names)} for identifier in ids]}
 
         def send() -> list[Mapping[str, Any]]:
-            found: list[Mapping[str, Any]] = self._request("POST", f"{self._path}/_mget", body)["docs"]
-            if errors := [one["error"] for one in found if "error" in one]:
+            entries: list[Mapping[str, Any]] = self._request("POST", f"{self._path}/_mget", body)["docs"]
+            if errors := [entry["error"] for entry in entries if "error" in entry]:
                 kept = f"{len(errors)} of {len(ids)} documents cannot be read, their shards are not available"
                 raise BusyError(f"{kept} ({errors[0].get('type')})")
-            return found
+            return entries
 
-        sources = [one["_source"] for one in self._ask(send) if one.get("found")]
+        sources = [entry["_source"] for entry in self._ask(send) if entry.get("found")]
         return {source["id"]: source for source in sources}
 
 
 def _sortable(number: float) -> str:
-    """Return 16 hexadecimal digits that sort as the numbers do.
+    """Return 16 hexadecimal digits that sort as numbers do.
 
     >>> sorted([2.5, -1.0, 0.0, -3.0], key=_sortable)
     [-3.0, -1.0, 0.0, 2.5]
@@ -407,7 +413,7 @@ def _condition(filter: Filter) -> Mapping[str, object]:
         key = comparison_key(comparison)
         if comparison.operator == "=":
             return {"term": {"equal": key}}
-        other = {"gte": key} if "<" in comparison.operator else {"lt": f"{key}g"}  # the other end of this key's numbers
+        other = {"gte": key} if "<" in comparison.operator else {"lt": f"{key}g"}  # the other end of the key's range
         bound = {RANGES[comparison.operator]: f"{key}{_sortable(bound_of(comparison))}"}
         return {"range": {"order": bound | other}}
 

@@ -1,4 +1,4 @@
-"""Answers of Elasticsearch and OpenSearch: the part that they leave out, and their errors in our words."""
+"""Read answers of Elasticsearch and OpenSearch: missing shards, and errors in our own words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOGINS = {401: "user or password is wrong or missing", 403: "the user may not do
 
 
 def left_out(answer: Mapping[str, Any], name: str) -> str | None:
-    """Return what an answer of the index `name` leaves out; None if it is of all shards and their whole content."""
+    """Return what an answer of the index `name` leaves out; None if it covers all shards completely."""
     shards = answer["_shards"]
     if lacking := shards["total"] - shards["successful"]:  # a shard without a node is not among the failed ones
         verb = "is" if lacking == 1 else "are"
@@ -25,7 +25,7 @@ def left_out(answer: Mapping[str, Any], name: str) -> str | None:
 
 
 def reason_of(error: Mapping[str, Any]) -> str:
-    """Return the type and the reason of an error as the server writes it.
+    """Return the type and the reason of an error, in the words of the server.
 
     >>> reason_of({"type": "x", "reason": "all failed", "root_cause": [{"type": "y", "reason": "no such field"}]})
     'y: no such field'
@@ -36,15 +36,15 @@ def reason_of(error: Mapping[str, Any]) -> str:
 
 
 def unreached(message: str) -> str:
-    """Return the message of a driver that had no answer, without the names of its classes.
+    """Return a driver's message about a missing answer, without the names of the driver's classes.
 
     >>> unreached("ConnectionError(<...>: [Errno 111] Connection refused) caused by: NewConnectionError(<...>)")
     'no connection: Connection refused'
     """
     if "timed out" in message.lower():
         return "the server does not answer in time"
-    found = re.search(r"\[Errno -?\d+\] ([^)']+)", message)
-    return f"no connection: {found[1]}" if found else message
+    system_error = re.search(r"\[Errno -?\d+\] ([^)']+)", message)
+    return f"no connection: {system_error[1]}" if system_error else message
 
 
 def error_in(content: str) -> Mapping[str, Any]:
@@ -57,12 +57,12 @@ def error_in(content: str) -> Mapping[str, Any]:
 
 
 def passes(status: int) -> bool:
-    """Return whether the error of a document may pass; 500 is of a node that has just gone."""
+    """Return whether a document's error may pass; a node that has just left causes the status 500."""
     return status in BUSY_STATUSES or status == 500
 
 
 def refusal_of(status: int | None, error: Mapping[str, Any], where: str, name: str) -> VectorsError | None:
-    """Return the error of a request that is of no use to repeat, in our words; None for any other.
+    """Return the error to raise if repeating a request is no use, in our own words; None for any other error.
 
     The message begins with `where`; `name` is the index.
     """

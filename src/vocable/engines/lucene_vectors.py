@@ -1,4 +1,4 @@
-"""Vectors in documents of Elasticsearch and OpenSearch, and the scale of queries by dense ones."""
+"""Pack vectors into documents of Elasticsearch and OpenSearch, and scale dense queries."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 from vocable.engines.base import Row
 from vocable.engines.protocols import Space
 
-DENSE_ZERO = 1.0  # score of a product of 0; OpenSearch gives a product p > 0 the score p + 1
-DENSE_EXPONENT = 40  # the largest weight of a query is below 2 to this power
-CANDIDATES = 100  # least number of documents that a graph is searched for; the best k of them are hits
+DENSE_ZERO = 1.0  # score of the product 0; OpenSearch gives a product p > 0 the score p + 1
+DENSE_EXPONENT = 40  # the largest weight of a scaled query is below 2 to this power
+CANDIDATES = 100  # a search of a graph looks for at least this many documents; the best k are hits
 
 
 def features(columns: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """Return weights by the names of their columns."""
+    """Return weights by the names of their columns, which are numbers as text."""
     return dict(zip(map(str, columns.tolist()), weights.tolist(), strict=True))
 
 
 def packed(row: Row) -> str:
-    """Return a row with all its bits as text."""
+    """Return a row as text, without loss."""
     parts = [row.astype("<f4")] if isinstance(row, np.ndarray) else [row[0].astype("<i4"), row[1].astype("<f4")]
     return base64.b64encode(b"".join(part.tobytes() for part in parts)).decode()
 
 
 def unpacked(text: str, space: Space) -> Row:
-    """Return the row of a text that `packed` made."""
+    """Return the row from a text that `packed` returned."""
     content = base64.b64decode(text)
     half = 0 if space == "dense" else len(content) // 2
     weights = np.frombuffer(content[half:], "<f4")
@@ -35,9 +35,9 @@ def unpacked(text: str, space: Space) -> Row:
 
 
 def dense_scale(vector: np.ndarray) -> float:
-    """Return a power of two by which a query [d] is divided, so that the 1 added to a score takes none of its bits.
+    """Return a power of two to divide a query [d] by, so that adding 1 to a score costs the score no bits.
 
-    Scores are float32: of 0.001 + 1, half the bits of 0.001 are left.
+    Scores are float32: 0.001 + 1 keeps only half the bits of 0.001.
 
     >>> bool(np.float32(1 + np.float32(0.001)) - 1 == np.float32(0.001))
     False

@@ -1,11 +1,11 @@
 """Milvus: a server, or Milvus Lite in a local folder.
 
-The address is http(s)://HOST:PORT/COLLECTION, or for Milvus Lite the path of a folder, NAME.db, which holds one
-collection, "vocable". User and password, or a token as the password alone, are in the address or in MILVUS_TOKEN.
+The address is http(s)://HOST:PORT/COLLECTION. For Milvus Lite it is the path of a folder, NAME.db, with the single
+collection "vocable". The address or MILVUS_TOKEN has user and password, or a token as the password alone.
 
-Milvus has no empty vectors: each empty vector gets an entry in a column that nothing else has, one column for documents
-and one for queries, so that a document without terms is kept and is never a hit. The key of a document is derived from
-its id; `equal` and `order` are the keys for filters; the settings are a property of the collection.
+Milvus has no empty vectors: each empty vector gets an entry in a spare column, and documents and queries have different
+spare columns. So a document without terms is stored, and no search finds it. The key of a document is a hash of its id;
+`equal` and `order` are the keys for filters; the settings are a property of the collection.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from vocable.engines.server import ServerStore, patience, patiently
 from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.options import Count, CountOrZero, check_fields
 
-LONGEST_TEXT = 65_535  # bytes of a text or of fields
-MOST_ASKED = 500  # terms that are counted one by one, more than a query has; a recount has more
-MOST_VALUES = 4_096  # values in the fields of a document, and terms
+LONGEST_TEXT = 65_535  # bytes of a text, or of a document's fields as JSON
+MOST_ASKED = 500  # up to this number, terms are counted one by one; a query has fewer, a recount has more
+MOST_VALUES = 4_096  # values in the fields of a document, and terms of a vector
 
 
 @dataclass(frozen=True)
 class MilvusOptions:
-    """Options of Milvus; without one, the server decides.
+    """Options of Milvus; the server decides if an option is not set.
 
-    `shards` divide the writing of a collection; `replicas` are copies in memory beside the first, for searches. `bulk`
-    is the number of documents of a request.
+    `shards` is the number of shards that share the writes. `replicas` is the number of further copies in memory, for
+    searches. `bulk` is the number of documents in a request.
     """
 
     shards: Count | None = None
@@ -55,7 +55,7 @@ class MilvusOptions:
 
 
 class Milvus(ServerStore):
-    """A collection of Milvus; a request of 1,000 documents is written as a whole."""
+    """A collection of Milvus; it writes each request of 1,000 documents completely or not at all."""
 
     about = About(
         "milvus",
@@ -68,11 +68,11 @@ class Milvus(ServerStore):
     )
     max_hits = 16_384
     ties_by_id = False
-    joint = "_"  # names have letters, digits and this
+    joint = "_"  # the only sign besides letters and digits in a name
 
     def __init__(self, address: str, *, new: bool = False) -> None:
         pymilvus = require_extra("pymilvus", "milvus")
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints a traceback of each error that it raises
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it would print a traceback of each error
         self.place, self.driver_errors, self._types = masked(address), (pymilvus.MilvusException,), pymilvus.DataType
         if "://" in address:
             server = server_of(address, {"http": 19530, "https": 443})
@@ -89,11 +89,11 @@ class Milvus(ServerStore):
                 raise VectorsError(f"{address}: there is no such folder")
             if not Path(address).parent.is_dir():
                 raise ArgumentError(f"{address}: there is no folder {Path(address).parent}")
-        self._read: dict[Space, tuple[object, Counter[int]]] = {}  # of Milvus Lite, all counts with their version
+        self._read: dict[Space, tuple[object, Counter[int]]] = {}  # counts of all terms with their version
         self._client = super()._ask(lambda: pymilvus.MilvusClient(**login))
 
     def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        """Call the driver, which repeats requests itself until a time is over."""
+        """Call the driver, which itself repeats requests until its timeout."""
         if getattr(call, "__self__", None) is self._client:
             named["timeout"] = patience()
         return super()._ask(call, *given, **named)
@@ -132,12 +132,12 @@ class Milvus(ServerStore):
         for space in self.spaces:
             if space != "dense":
                 self._index_terms(f"{space}_terms")
-        if self.options.replicas:  # it is loaded for searches already, without further copies
+        if self.options.replicas:  # the collection is already loaded for searches, without further copies
             self._ask(client.release_collection, self.name)
             self._load(record)
 
     def _index_terms(self, name: str) -> None:
-        """Index the columns of terms, by which documents are counted; Milvus Lite has no such index, and scans them."""
+        """Index the terms' columns for counting documents; Milvus Lite has no such index, and scans the columns."""
         indexes = self._client.prepare_index_params()
         indexes.add_index(name, index_type="INVERTED")
         try:
@@ -155,11 +155,11 @@ class Milvus(ServerStore):
         return str(self._client.describe_collection(name)["collection_name"])
 
     def _take_name(self, name: str) -> None:
-        """Let an alias mean this collection; a collection that has the name itself is removed first."""
-        before = self._named(name)
-        if before == name:
+        """Point the alias at this collection; if a collection itself has the name, remove that collection first."""
+        holder = self._named(name)
+        if holder == name:
             self._client.drop_collection(name)
-        change = self._client.create_alias if before in (None, name) else self._client.alter_alias
+        change = self._client.create_alias if holder in (None, name) else self._client.alter_alias
         change(self.name, name)
 
     @classmethod
@@ -170,7 +170,7 @@ class Milvus(ServerStore):
 
     def _read_record(self) -> Mapping[str, Any]:
         record = self._described()
-        with patiently():  # reading a collection into memory takes longer than a search
+        with patiently():  # loading a collection into memory takes longer than a search
             self._load(record)
         return record
 
@@ -178,7 +178,7 @@ class Milvus(ServerStore):
         return self._described().get("version")
 
     def _described(self) -> Mapping[str, Any]:
-        """Return the record of a collection that may not be loaded for searches."""
+        """Return the record of the collection, even if it is not loaded for searches."""
         described = self._ask(self._client.describe_collection, self.name)
         record: Mapping[str, Any] = json.loads(described["properties"]["vocable"])
         return record
@@ -203,32 +203,32 @@ class Milvus(ServerStore):
             document._asdict()
             | {"key": key_of(document.id), "fields": dict(document.fields)}
             | filter_keys(document.fields)._asdict()
-            | {space: self._vector(row, space, 0) for space, row in zip(self.spaces, some, strict=True)}
+            | {space: self._vector(row, space, 0) for space, row in zip(self.spaces, vectors, strict=True)}
             | {
                 f"{space}_terms": row[0].tolist()
-                for space, row in zip(self.spaces, some, strict=True)
+                for space, row in zip(self.spaces, vectors, strict=True)
                 if space != "dense"
             }
-            for document, some in zip(documents, rows, strict=True)
+            for document, vectors in zip(documents, rows, strict=True)
         ]
         self._ask(self._client.upsert, self.name, entries)
 
     def _delete(self, ids: Sequence[str]) -> int:
-        found = list(self._found(ids, ["id"]))
-        if found:
-            self._ask(self._client.delete, self.name, filter=_among(found))
-        return len(found)
+        existing = list(self._entries(ids, ["id"]))
+        if existing:
+            self._ask(self._client.delete, self.name, filter=_among(existing))
+        return len(existing)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
-        found = self._found(ids, Document._fields).items()
-        return {i: Document(*(entry[name] for name in Document._fields)) for i, entry in found}
+        entries = self._entries(ids, Document._fields).items()
+        return {i: Document(*(entry[name] for name in Document._fields)) for i, entry in entries}
 
     def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
-        found = {name: entry[space] for name, entry in self._found(ids, ["id", space]).items()}
+        vectors = {name: entry[space] for name, entry in self._entries(ids, ["id", space]).items()}
         if space == "dense":
-            return found
+            return vectors
         spare, rows = self.spaces[space] or UNBOUNDED, {}
-        for name, weights in found.items():
+        for name, weights in vectors.items():
             kept = {int(column): weight for column, weight in weights.items() if int(column) < spare}
             rows[name] = list(kept), list(kept.values())
         return rows
@@ -236,14 +236,14 @@ class Milvus(ServerStore):
     def ids(self) -> Iterator[str]:
         iterator = self._ask(self._client.query_iterator, self.name, batch_size=self.page, output_fields=["id"])
         while True:
-            found = self._ask(iterator.next)
-            if not found:
+            entries = self._ask(iterator.next)
+            if not entries:
                 break
-            yield from (entry["id"] for entry in found)
+            yield from (entry["id"] for entry in entries)
         iterator.close()
 
     def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
-        found = self._ask(
+        answers = self._ask(
             self._client.search,
             self.name,
             [self._vector(row, space, 1) for row in rows],
@@ -253,31 +253,32 @@ class Milvus(ServerStore):
             output_fields=["id"],
             search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
         )
-        return ([(hit["entity"]["id"], hit["distance"]) for hit in one] for one in found)
+        return ([(hit["entity"]["id"], hit["distance"]) for hit in hits] for hits in answers)
 
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
-        """Count by an array of the terms' columns: a sparse vector has no filter."""
+        """Count documents by an array of their terms' columns: Milvus cannot filter by a sparse vector."""
         if "://" not in self.place or len(columns) > MOST_ASKED:
             return self._all_counts(space), len(self)
         conditions = {column: f"array_contains({space}_terms, {column})" for column in columns}
         return {column: self._count_where(condition) for column, condition in conditions.items()}, len(self)
 
     def _all_counts(self, space: Space) -> Mapping[int, int]:
-        """Count all terms by reading all arrays, once for each version.
+        """Count all terms by reading all arrays, once for each version of the documents.
 
-        Milvus Lite would scan them for each term; of a server, this is for more terms than a query has.
+        Milvus Lite would otherwise scan the arrays once for each term. On a server, only a recount has enough terms for
+        this.
         """
-        version, known = self.version(), self._read.get(space)
-        if known is None or version is None or known[0] != version:
+        version, cached = self.version(), self._read.get(space)
+        if cached is None or version is None or cached[0] != version:
             counts, ids = Counter[int](), self.ids()
             while names := list(islice(ids, self.page)):
-                for entry in self._found(names, ["id", f"{space}_terms"]).values():
+                for entry in self._entries(names, ["id", f"{space}_terms"]).values():
                     counts.update(map(int, entry[f"{space}_terms"]))
-            known = self._read[space] = version, counts
-        return known[1]
+            cached = self._read[space] = version, counts
+        return cached[1]
 
     def optimize(self) -> None:
-        """Put added documents into segments of their own, and remove deleted ones from segments."""
+        """Put added documents into new segments, and remove deleted documents from the segments."""
         self._ask(self._client.flush, self.name)
 
     def close(self) -> None:
@@ -307,14 +308,14 @@ class Milvus(ServerStore):
         return sum(file.stat().st_size for file in files if file.is_file()) or None
 
     def _vector(self, row: Row, space: Space, spare: int) -> Any:
-        """Return the row in the driver's form; an empty row has an entry in a spare column."""
+        """Return the row in the driver's form; an empty row gets an entry in a spare column."""
         if space == "dense":
             return row.tolist()
         return dict(zip(row[0].tolist(), row[1].tolist(), strict=True)) or {
             (self.spaces[space] or UNBOUNDED) + spare: 1.0
         }
 
-    def _found(self, ids: Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
+    def _entries(self, ids: Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
         """Return the entries of documents by id."""
         entries = self._ask(self._client.query, self.name, filter=_among(ids), output_fields=list(columns))
         return {entry["id"]: entry for entry in entries}
@@ -328,13 +329,13 @@ def _among(ids: Sequence[str]) -> str:
 
 
 def _condition(filter: Filter) -> str:
-    """Return the filter as an expression of Milvus, which contains only digests and numbers."""
+    """Return the filter as a Milvus expression that contains only digests and numbers."""
 
     def leaf(comparison: Comparison) -> str:
         if comparison.operator == "=":
             return f'array_contains(equal, "{comparison_key(comparison)}")'
         key = f'order["{comparison_key(comparison)}"]'
-        # `not` of a comparison with a missing value would be neither true nor false.
+        # Without `exists`, negating a comparison with a missing value would be neither true nor false.
         return f"(exists {key} and {key} {comparison.operator} {bound_of(comparison)!r})"
 
     def joined(word: str) -> Callable[[list[str]], str]:

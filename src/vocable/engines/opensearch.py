@@ -1,8 +1,8 @@
 """OpenSearch: `rank_features` fields, queried with linear functions, and `knn_vector` fields, scored by a script.
 
-The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with several HOST:PORT of one cluster between commas; user and
-password can also be in OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is
-approximate and stores 8 bits; it is not used.
+The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX, with commas between several HOST:PORT of one cluster. User and
+password can also be in OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is not used:
+its search is approximate, and it stores 8 bits.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class OpenSearch(LuceneStore):
 
     def _answered(self, error: Exception) -> tuple[int | None, Mapping[str, Any]]:
         status, info = getattr(error, "status_code", None), getattr(error, "info", None)
-        if not isinstance(status, int):  # "N/A" and the like: there was no answer
+        if not isinstance(status, int):  # the driver writes "N/A" if there was no answer
             return None, {}
-        found = info.get("error") if isinstance(info, dict) else None
-        return status, found if isinstance(found, dict) else {}
+        content = info.get("error") if isinstance(info, dict) else None
+        return status, content if isinstance(content, dict) else {}
 
     def _request(self, method: str, path: str, body: object, *, missing: object = None) -> Any:
         dumps = self._client.transport.serializer.dumps
@@ -60,11 +60,12 @@ class OpenSearch(LuceneStore):
         return self._client.transport.deserializer.loads(content, headers.get("content-type"))
 
     def _answer(self, method: str, path: str, body: bytes | None, absent: bool) -> tuple[int, Mapping[str, str], str]:
-        """Return status, headers and content of the answer of a node: the one that answered last, or the next.
+        """Return status, headers and content of an answer; ask the node that answered last, then the other nodes.
 
-        Of several nodes each has its share of the time, as one may be there and not answer.
+        The nodes share the time, since a node may accept a connection and never answer.
 
-        The driver's transport would repeat a request three times without a pause, and hide the header `Retry-After`.
+        The driver's own transport is not used: it repeats a request three times without a pause, and hides the header
+        `Retry-After`.
         """
         ignored = (404, *BUSY_STATUSES) if absent else BUSY_STATUSES
         seconds = seconds_left(len(self._nodes))
@@ -76,7 +77,7 @@ class OpenSearch(LuceneStore):
                 break
             except self._driver.ConnectionError:
                 self._node = (self._node + 1) % len(self._nodes)
-                # A making that was carried out would be refused by the next node: `_ask` knows that it is repeated.
+                # If a node created the index and its answer was lost, the next node would refuse: `_ask` handles this.
                 if tried == len(self._nodes) or (method == "PUT" and self.reached):
                     raise
         if status in BUSY_STATUSES:

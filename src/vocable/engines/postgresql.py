@@ -1,13 +1,13 @@
 """PostgreSQL with pgvector: documents and vectors in one table, searched exactly by a sequential scan.
 
-The address is a URI of libpq with one more parameter, `table` (default "vocable"):
+The address is a libpq URI with the additional parameter `table` (default "vocable"):
 
     postgresql://user@host:5432/database?table=name
 
 The table has the columns id, title, text, fields (jsonb), ranges (jsonb: the lowest and highest number and time of each
-field, for filters) and one for each space, and can be joined with others; its comment holds the settings. A second
-table, "NAME terms", counts the documents that have each term, and all documents; each transaction changes both. Libpq
-completes the address from PGHOST, PGUSER, PGPASSWORD, a service and ~/.pgpass.
+field, for filters) and a column for each space. SQL can join it with other tables. The comment of the table holds the
+settings. A second table, "NAME terms", counts all documents, and the documents that have each term; each transaction
+changes both tables. Libpq completes the address from PGHOST, PGUSER, PGPASSWORD, a service and ~/.pgpass.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from vocable.options import Count, check_fields
 COLUMNS = ("id", "title", "text", "fields", "ranges")
 DEFAULT_TABLE = "vocable"
 LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names
-ALL_DOCUMENTS = "documents"  # in place of a space, all documents
-COUNTS_ENDING = " terms"  # after the name of the table, the name of that which counts documents by term
-# SQLSTATEs that may pass: connection lost, too many connections, shutdown or crash or start, conflict of transactions.
+ALL_DOCUMENTS = "documents"  # the name of a space in the row that counts all documents
+COUNTS_ENDING = " terms"  # the table that counts documents by term is named after the first table, with this ending
+# Temporary SQLSTATEs: connection lost, too many connections, shutdown or crash or start, conflict of transactions.
 PASSING_STATES = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
 CONNECTION_LIMITS = {
     "connect_timeout": 10,
     "tcp_user_timeout": TIMEOUT * 1000,
-}  # of a connection: seconds, milliseconds
-MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # of sparsevec and of vector
+}  # seconds, and milliseconds
+MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # largest sparsevec and vector
 
 
 @dataclass(frozen=True)
 class PostgreSQLOptions:
-    """Options of PostgreSQL: `partitions` divide the table by a hash of the id, so that a scan uses several workers."""
+    """Options of PostgreSQL: `partitions` splits the table by a hash of the id, so that workers share a scan."""
 
     partitions: Count | None = None
 
@@ -59,7 +59,7 @@ class PostgreSQLOptions:
 
 
 class PostgreSQL(ServerStore):
-    """A table of documents; up to 10,000 documents are written in one transaction."""
+    """A table of documents; one transaction writes up to 10,000 documents."""
 
     about = About(
         "postgresql",
@@ -93,7 +93,7 @@ class PostgreSQL(ServerStore):
         self._ask(self._connected)
 
     def _connected(self) -> Any:
-        """Return the connection, a new one if it was lost."""
+        """Return the connection; connect again if it was lost."""
         if self._connection is None or self._connection.closed:
             self._connection = self._driver.connect(self._address, autocommit=True, **self._limits)
         return self._connection
@@ -101,12 +101,12 @@ class PostgreSQL(ServerStore):
     def _wait(self, error: Exception) -> float | None:
         if isinstance(error, self._driver.OperationalError):
             state = getattr(error, "sqlstate", None)
-            lost = state is None and self.reached  # without a state, there was no answer
+            lost = state is None and self.reached  # an error without a state means that there was no answer
             return 0.0 if lost or str(state).startswith(PASSING_STATES) else None
         return None
 
     def _make(self, record: Mapping[str, object]) -> None:
-        """Make the table, and the extension pgvector if it is missing, which needs the right to do so."""
+        """Create the table, and the extension pgvector if it is missing, which takes a privilege."""
         columns = []
         for space, size in self.spaces.items():
             if size > (MOST_DIMENSIONS if space == "dense" else MOST_COLUMNS):
@@ -118,8 +118,8 @@ class PostgreSQL(ServerStore):
         if parts and len(self._part(parts - 1).encode()) > LONGEST_NAME:
             raise ArgumentError(f"{self.place}: the names of partitions would have more than {LONGEST_NAME} bytes")
         divided = "PARTITION OF {table} FOR VALUES WITH (MODULUS {parts}, REMAINDER {part})"
-        # The statements are one transaction. The collation orders ids by code point, as Python does: the database
-        # breaks ties.
+        # The statements are one transaction. The database breaks ties by id: the collation orders ids by code point, as
+        # Python does.
         self._execute(
             'CREATE TABLE {table} (id text COLLATE "C" PRIMARY KEY, title text NOT NULL, '
             "text text NOT NULL, fields jsonb NOT NULL, ranges jsonb NOT NULL{vectors})"
@@ -141,12 +141,12 @@ class PostgreSQL(ServerStore):
         return bool(self._execute("SELECT to_regclass({name}) IS NOT NULL", name=self._literal())[0][0])
 
     def _named(self, name: str) -> str | None:
-        found = self._rows_for("SELECT to_regclass(%s) IS NOT NULL", [self._quoted(name)])
-        return name if found[0][0] else None
+        rows = self._rows_for("SELECT to_regclass(%s) IS NOT NULL", [self._quoted(name)])
+        return name if rows[0][0] else None
 
     def _take_name(self, name: str) -> None:
-        """Rename this table and its partitions, and remove the table of this name before, in one transaction."""
-        if self._named(self.name) is not None:  # otherwise an attempt whose answer was lost has done it
+        """Rename this table and its partitions in one transaction, which first removes the table with the name."""
+        if self._named(self.name) is not None:  # otherwise an earlier attempt renamed it, and its answer was lost
             self._rename(name)
         self.name = name
 
@@ -186,10 +186,11 @@ class PostgreSQL(ServerStore):
     def _write(self, documents: Sequence[Document], rows: Sequence[Sequence[Row]]) -> None:
         names = [*COLUMNS, *self.spaces]
         values = []
-        for document, some in zip(documents, rows, strict=True):
+        for document, vectors in zip(documents, rows, strict=True):
+            texts = [self._written(row, space) for space, row in zip(self.spaces, vectors, strict=True)]
             ranges = json.dumps(filter_keys(document.fields).order)
-            own = document.id, document.title, document.text, json.dumps(_all_digits(document.fields)), ranges
-            values.append((*own, *(self._written(row, space) for space, row in zip(self.spaces, some, strict=True))))
+            fields = json.dumps(_all_digits(document.fields))
+            values.append((document.id, document.title, document.text, fields, ranges, *texts))
         joined, identifiers = self._sql.SQL(", ").join, [self._sql.Identifier(name) for name in names]
         statement = self._sql.SQL(
             "INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT (id) DO UPDATE SET {replaced}"
@@ -221,21 +222,21 @@ class PostgreSQL(ServerStore):
 
     @contextmanager
     def _counting(self) -> Iterator[Any]:
-        """Return a cursor in a transaction, the only one that changes the documents and their counts."""
+        """Return a cursor in a transaction; no other transaction changes the documents and counts meanwhile."""
         connection = self._connected()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute(self._composed("LOCK TABLE {terms} IN SHARE ROW EXCLUSIVE MODE"))
             yield cursor
 
     def _stored(self, cursor: Any, statement: str, ids: Sequence[str]) -> dict[Space, list[Row]]:
-        """Return the vectors by space of the documents that a statement returns."""
+        """Return the vectors of the documents that a statement returns, by space."""
         columns = [self._sql.SQL("{}::text").format(self._sql.Identifier(space)) for space in self.spaces]
         cursor.execute(self._composed(statement, columns=self._sql.SQL(", ").join(columns)), [_possible(ids)])
         rows = cursor.fetchall()
         return {space: [_read(row[number]) for row in rows] for number, space in enumerate(self.spaces)}
 
     def _count(self, cursor: Any, added: Mapping[Space, list[Row]], removed: Mapping[Space, list[Row]]) -> None:
-        """Change the counts; always in one order, though one transaction at a time does it."""
+        """Change the counts, always in the same order, although only one transaction at a time does so."""
         changes = [(ALL_DOCUMENTS, 0, len(added["sparse"]) - len(removed["sparse"]))]
         for space in self.spaces:
             if space != "dense":
@@ -251,11 +252,11 @@ class PostgreSQL(ServerStore):
         )
 
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
-        found = self._execute(
+        rows = self._execute(
             "SELECT space, term, df FROM {terms} WHERE (space = %s AND term = ANY(%s)) OR space = %s",
             [space, list(columns), ALL_DOCUMENTS],
         )
-        counts = {(kind, column): df for kind, column, df in found}
+        counts = {(kind, column): df for kind, column, df in rows}
         return {column: counts.get((space, column), 0) for column in columns}, counts.get((ALL_DOCUMENTS, 0), 0)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
@@ -280,15 +281,15 @@ class PostgreSQL(ServerStore):
     def _query(self, rows: Sequence[Row], k: int, space: Space, filter: Filter | None) -> Iterator[Hits]:
         condition, values = ("true", []) if filter is None else _condition(filter)
         for row in rows:
-            # The inner query keeps each product from being computed once for every use.
-            found = self._execute(
+            # Without the inner query, each use of a product would compute it again.
+            hits = self._execute(
                 "SELECT id, product FROM "
                 f"(SELECT id, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
                 f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0 ORDER BY product, id LIMIT %s",
                 [self._written(row, space), *values, k],
                 column=self._sql.Identifier(space),
             )
-            yield [(identifier, -product) for identifier, product in found]
+            yield [(identifier, -product) for identifier, product in hits]
 
     def optimize(self) -> None:
         """Free the space of replaced documents, and update the planner's statistics."""
@@ -312,16 +313,16 @@ class PostgreSQL(ServerStore):
     @property
     def nbytes(self) -> int:
         """Size of the table with its indexes and long values."""
-        of_parts = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree({name}::regclass)"
-        either = f"SELECT coalesce(({of_parts}), pg_total_relation_size({{name}}::regclass))"
-        return int(self._execute(either, name=self._literal())[0][0])
+        partitions = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree({name}::regclass)"
+        statement = f"SELECT coalesce(({partitions}), pg_total_relation_size({{name}}::regclass))"
+        return int(self._execute(statement, name=self._literal())[0][0])
 
     def _execute(self, statement: str, values: Sequence[object] = (), **parts: object) -> list[Any]:
-        """Return the rows of a statement; the driver composes {parts}, and sends the values separately."""
+        """Return the rows of a statement; the driver inserts {parts}, and sends the values separately."""
         return list(self._ask(self._rows_for, self._composed(statement, **parts), values) or ())
 
     def _composed(self, statement: str, **parts: object) -> Any:
-        """Return a statement with {parts}, the names of both tables among them."""
+        """Return a statement with {parts} inserted; {table} and {terms} are the names of the tables."""
         terms = self._sql.Identifier(self.name + COUNTS_ENDING)
         return self._sql.SQL(statement).format(table=self._table, terms=terms, **parts)
 
@@ -331,7 +332,7 @@ class PostgreSQL(ServerStore):
             return cursor.fetchall() if cursor.description else []
 
     def _literal(self) -> Any:
-        """Return the table's name as a text for a cast to regclass."""
+        """Return the table's name as text, for a cast to regclass."""
         return self._sql.Literal(self._quoted(self.name))
 
     def _quoted(self, name: str) -> str:
@@ -341,7 +342,7 @@ class PostgreSQL(ServerStore):
         return "" if column not in self.spaces else "::vector" if column == "dense" else "::sparsevec"
 
     def _written(self, row: Row, space: Space) -> str:
-        """Return a row in pgvector's form, which counts columns from 1."""
+        """Return a row as pgvector writes it: pgvector counts columns from 1."""
         if isinstance(row, np.ndarray):
             return json.dumps(row.tolist())
         pairs = zip((row[0] + 1).tolist(), row[1].tolist(), strict=True)
@@ -350,7 +351,7 @@ class PostgreSQL(ServerStore):
 
 
 def _all_digits(value: Any) -> Any:
-    """Return the value with large floats as whole numbers: jsonb keeps decimals, and reads 1e23 as another number."""
+    """Return the value with large floats as integers: jsonb stores decimals, where 1e23 is not the float 1e23."""
     if isinstance(value, Mapping):
         return {name: _all_digits(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -363,7 +364,7 @@ def _possible(ids: Sequence[str]) -> list[str]:
 
 
 def _read(text: str) -> Row:
-    """Parse a row in pgvector's form."""
+    """Parse a row as pgvector writes it."""
     if text.startswith("["):
         return json.loads(text)
     pairs = [pair.split(":") for pair in text[1 : text.index("}")].split(",") if pair]
@@ -371,14 +372,14 @@ def _read(text: str) -> Row:
 
 
 def _condition(filter: Filter) -> tuple[str, list[object]]:
-    """Return the filter as a condition of SQL, and the values of its placeholders."""
+    """Return the filter as an SQL condition, and the values of its placeholders."""
 
     def leaf(comparison: Comparison) -> tuple[str, list[object]]:
         if comparison.operator == "=":
             names = comparison.field.split(".")
-            # The operator @> is true of an array if one of its elements is the value.
-            found = f"fields{' -> %s::text' * len(names)}"
-            return f"coalesce(({found}) @> %s::jsonb, false)", [*names, json.dumps(_all_digits(comparison.value))]
+            # For an array, the operator @> is true if one of its elements is the value.
+            field = f"fields{' -> %s::text' * len(names)}"
+            return f"coalesce(({field}) @> %s::jsonb, false)", [*names, json.dumps(_all_digits(comparison.value))]
         condition = f"coalesce((ranges ->> %s)::float8 {comparison.operator} %s::float8, false)"
         return condition, [comparison_key(comparison), bound_of(comparison)]
 

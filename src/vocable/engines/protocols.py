@@ -1,4 +1,4 @@
-"""Engines: what each declares about itself, and the engine of a place.
+"""Find the engine of a place, and define what an engine declares about itself.
 
 An engine is a module of `vocable.engines` with a class `ENGINE`, a `Store` (`engines/base.py`).
 """
@@ -32,7 +32,7 @@ Space = str  # kind of vectors of a document: "sparse" and "bm25" are sparse [n,
 
 
 class OpenedSearchOptions(SearchOptions, total=False):
-    """Settings of a search, and of the opening of its index."""
+    """Settings of a search, and for opening its index."""
 
     engine_options: Annotated[
         str | Mapping[str, object] | None,
@@ -50,20 +50,20 @@ class About:
     """Properties of an engine."""
 
     engine: str
-    exact: bool  # finds the k best documents, not most of them
-    precision: str = "float32"  # of the stored weights: a NumPy type, or "9 bits" of significand
+    exact: bool  # always finds the k best documents
+    precision: str = "float32"  # type of the stored weights: a NumPy type, or "9 bits" of the significand
     max_nonzeros: int | None = None  # largest number of terms of a document
     max_terms: int | None = None  # largest number of terms of a query
     changes: bool = True  # documents can be added, replaced and deleted after the collection is made
     durable: bool = False  # added documents survive a kill of the process that added them
-    filters: bool = False  # a search can be limited by fields
-    matching: tuple[str, ...] = ()  # options of `vocable.options.Matching` that it applies itself
+    filters: bool = False  # a search can filter documents by their fields
+    matching: tuple[str, ...] = ()  # options of `vocable.options.Matching` that the engine applies itself
     in_folder: bool = False  # its address is a local folder, which is whole or absent
     weighs_words: bool = False  # computes BM25 from the texts
     spaces: tuple[Space, ...] = ("sparse",)
-    part: int = 512  # documents that are encoded and written at once: a kill loses at most one part of work
+    part: int = 512  # documents encoded and written together: if the process is killed, at most one part is lost
     options: type[Any] = NoOptions  # dataclass of the engine's own options
-    opening: type[Any] = NoOptions  # dataclass of its options of an opening, for a search
+    opening: type[Any] = NoOptions  # dataclass of the options for opening a store for a search
 
 
 class Lexicon(Protocol):
@@ -74,7 +74,7 @@ class Lexicon(Protocol):
 
 
 def engine_named(name: str) -> Any:
-    """Return the class of an engine; None for an unknown one. A module has the name of its engine."""
+    """Return the class of an engine, whose name is the name of its module; None if it is unknown."""
     if name not in {module.name for module in iter_modules(package.__path__)}:
         return None
     return getattr(import_module(f"{package.__name__}.{name}"), "ENGINE", None)
@@ -90,33 +90,33 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
     """Return the engine class of a place, and the address for that engine.
 
     A place is a folder, ENGINE:FOLDER, ENGINE+http(s)://HOST/NAME, or ENGINE://HOST/NAME, whose address is the whole
-    place. The engine of a folder is the one that made it, or else the embedded store.
+    place. A folder belongs to the engine that created it; a new folder belongs to the embedded store.
 
     Raises:
-        ArgumentError: unknown engine.
+        ArgumentError: the engine is unknown.
     """
     text = path_name(place, "a place")
-    found = ENGINE_PLACE.match(text)
-    if found is None or (found["server"] == ":" and engine_named(found["name"]) is None):
+    match = ENGINE_PLACE.match(text)
+    if match is None or (match["server"] == ":" and engine_named(match["name"]) is None):
         name = DEFAULT_ENGINE
         if (record := Path(text, STORE)).is_file():
             name = read_record(record, dict[str, Any]).get("engine", DEFAULT_ENGINE)
         if (engine := engine_named(name)) is None:
             raise ArgumentError(f"{record}: unknown engine {name!r}: the engines are {', '.join(engines())}")
         return engine, text
-    if found["name"] in ("http", "https"):
+    if match["name"] in ("http", "https"):
         raise ArgumentError(
             f"{masked(text)}: a service is searched by its address, its hits are explained by vocable search "
             "--explain, and documents change there by PUT and DELETE; all else needs the index itself"
         )
-    if (engine := engine_named(found["name"])) is None:
+    if (engine := engine_named(match["name"])) is None:
         raise ArgumentError(f"{text.partition('//')[0]}: the engines are {', '.join(engines())}")
-    return engine, text if found["server"] == "://" else text[found.end("name") + 1 :]
+    return engine, text if match["server"] == "://" else text[match.end("name") + 1 :]
 
 
 def holds_index(place: str | os.PathLike[str]) -> bool:
     """Return whether a place names an engine, or is the folder of a collection."""
     text = path_name(place, "a place")
-    found = ENGINE_PLACE.match(text)
-    named = found is not None and (found["server"] != ":" or engine_named(found["name"]) is not None)
+    match = ENGINE_PLACE.match(text)
+    named = match is not None and (match["server"] != ":" or engine_named(match["name"]) is not None)
     return named or Path(text, STORE).is_file()

@@ -1,8 +1,8 @@
-"""A Qdrant server: exact search, payloads and filters, over the official client.
+"""A Qdrant server: exact search, payloads and filters, with the official client.
 
 The address is http(s)://HOST:PORT/COLLECTION; an API key is the variable QDRANT_API_KEY, or the password in the
-address. A point's id is derived from the document's id; its payload has id, text, title, fields (as JSON, since the
-server keeps no order of keys), and the keys for filters (`equal`, `order`). The settings are in the collection's
+address. A point's id is a hash of the document's id. Its payload has id, text, title, fields (as JSON, since the server
+does not keep the order of keys), and the keys for filters (`equal`, `order`). The settings are in the collection's
 metadata.
 """
 
@@ -31,18 +31,18 @@ from vocable.options import Count, CountOrZero, check_fields
 
 logger = logging.getLogger(__name__)
 
-SEPARATE_COUNTS = 100  # terms that are counted in a request each; of more, all are counted in one
+SEPARATE_COUNTS = 100  # up to this number, each term is counted by a request; otherwise one request counts all terms
 RANGES = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 PASSING_STATUSES = (500, *BUSY_STATUSES)  # a cluster answers 500 while a node is away
 
 
 @dataclass(frozen=True)
 class QdrantOptions:
-    """Options of Qdrant; without one, the server decides.
+    """Options of Qdrant; the server decides if an option is not set.
 
-    `shards` and `replicas` (copies of each shard beside the first) divide and copy the collection;
-    `write_consistency` is the number of copies that acknowledge a write. `bulk` is the number of documents of a
-    request, `workers` the number of requests at a time.
+    `shards` is the number of shards of the collection, `replicas` the number of further copies of each shard.
+    `write_consistency` is the number of copies that acknowledge a write. `bulk` is the number of documents in a
+    request, `workers` the number of parallel requests.
     """
 
     shards: Count | None = None
@@ -56,7 +56,7 @@ class QdrantOptions:
 
 
 class Qdrant(ServerStore):
-    """A collection of a Qdrant server; a request of 256 documents is written as a whole."""
+    """A collection on a Qdrant server; it writes each request of 256 documents completely or not at all."""
 
     about = About(
         "qdrant",
@@ -90,12 +90,12 @@ class Qdrant(ServerStore):
             self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
 
     def _wait(self, error: Exception) -> float | None:
-        found: Any = error
+        failure: Any = error
         if hasattr(error, "status_code"):
-            return seconds_of(found.headers.get("retry-after")) if found.status_code in PASSING_STATUSES else None
-        if isinstance(source := getattr(error, "source", None), Exception):  # there is no answer, or none that is one
+            return seconds_of(failure.headers.get("retry-after")) if failure.status_code in PASSING_STATUSES else None
+        if isinstance(source := getattr(error, "source", None), Exception):  # no answer, or no valid answer
             return 0.0 if self.reached and not isinstance(source, ValueError) else None
-        return float(getattr(found, "retry_after_s", 0))  # the driver's form of 429
+        return float(getattr(failure, "retry_after_s", 0))  # the driver's error for the status 429
 
     def _reason(self, error: Exception) -> str:
         content = getattr(error, "content", None)
@@ -116,7 +116,7 @@ class Qdrant(ServerStore):
         )
 
     def _written(self, call: Any, *given: Any) -> None:
-        """Write, and wait until it is carried out; a server whose time is over answers before."""
+        """Write, and wait until the server has carried the write out, also if it answers earlier."""
 
         def write() -> None:
             result = call(self.name, *given, wait=True)
@@ -150,17 +150,17 @@ class Qdrant(ServerStore):
         return bool(self._ask(self._client.collection_exists, self.name))
 
     def _named(self, name: str) -> str | None:
-        aliases = {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
+        aliases = {alias.alias_name: alias.collection_name for alias in self._client.get_aliases().aliases}
         return aliases.get(name) or (name if self._client.collection_exists(name) else None)
 
     def _take_name(self, name: str) -> None:
-        """Let an alias mean this collection; a collection that has the name itself is removed first."""
-        models, before = self._models, self._named(name)
+        """Point the alias at this collection; if a collection itself has the name, remove that collection first."""
+        models, holder = self._models, self._named(name)
         added = models.CreateAlias(collection_name=self.name, alias_name=name)
         changes: list[Any] = [models.CreateAliasOperation(create_alias=added)]
-        if before == name:
+        if holder == name:
             self._client.delete_collection(name)
-        elif before is not None:
+        elif holder is not None:
             changes[:0] = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))]
         self._client.update_collection_aliases(changes)
 
@@ -178,36 +178,38 @@ class Qdrant(ServerStore):
         points = [
             self._models.PointStruct(
                 id=key_of(document.id),
-                vector={space: self._vector(row) for space, row in zip(self.spaces, some, strict=True)},
+                vector={space: self._vector(row) for space, row in zip(self.spaces, vectors, strict=True)},
                 payload=document._asdict()
                 | {"fields": json.dumps(dict(document.fields))}
                 | filter_keys(document.fields)._asdict()
                 | {
                     _terms(space): row[0].tolist()
-                    for space, row in zip(self.spaces, some, strict=True)
+                    for space, row in zip(self.spaces, vectors, strict=True)
                     if space != "dense"
                 },
             )
-            for document, some in zip(documents, rows, strict=True)
+            for document, vectors in zip(documents, rows, strict=True)
         ]
         self._written(self._client.upsert, points)
 
     def _delete(self, ids: Sequence[str]) -> int:
-        keys = [key_of(identifier) for identifier in self._found(ids, ["id"])]
+        keys = [key_of(identifier) for identifier in self._points(ids, ["id"])]
         if keys:
             self._written(self._client.delete, self._models.PointIdsList(points=keys))
         return len(keys)
 
     def _documents(self, ids: Sequence[str]) -> dict[str, Document]:
-        found = self._found(ids, Document._fields)
+        points = self._points(ids, Document._fields)
         return {
             name: Document(**point.payload | {"fields": json.loads(point.payload["fields"])})
-            for name, point in found.items()
+            for name, point in points.items()
         }
 
     def _rows(self, ids: Sequence[str], space: Space) -> dict[str, Row]:
-        stored = {name: point.vector[space] for name, point in self._found(ids, ["id"], [space]).items()}
-        return stored if space == "dense" else {name: (one.indices, one.values) for name, one in stored.items()}
+        vectors = {name: point.vector[space] for name, point in self._points(ids, ["id"], [space]).items()}
+        if space == "dense":
+            return vectors
+        return {name: (vector.indices, vector.values) for name, vector in vectors.items()}
 
     def ids(self) -> Iterator[str]:
         offset, more = None, True
@@ -231,11 +233,11 @@ class Qdrant(ServerStore):
             )
             for row in rows
         ]
-        for found in self._ask(self._client.query_batch_points, self.name, requests):
-            yield [(point.payload["id"], point.score) for point in found.points]
+        for answer in self._ask(self._client.query_batch_points, self.name, requests):
+            yield [(point.payload["id"], point.score) for point in answer.points]
 
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
-        """Count by an index of the terms' columns in the payload: a sparse vector has no filter."""
+        """Count documents by an index of the terms' columns: Qdrant cannot filter by a sparse vector."""
         models, counts = self._models, dict[int, int]()
         if len(columns) > SEPARATE_COUNTS:
             facets = self._ask(self._client.facet, self.name, _terms(space), limit=UNBOUNDED, exact=True).hits
@@ -271,7 +273,7 @@ class Qdrant(ServerStore):
             return row.tolist()
         return self._models.SparseVector(indices=row[0].tolist(), values=row[1].tolist())
 
-    def _found(self, ids: Sequence[str], payload: Sequence[str], vectors: Any = False) -> dict[str, Any]:
+    def _points(self, ids: Sequence[str], payload: Sequence[str], vectors: Any = False) -> dict[str, Any]:
         """Return the points of documents by id."""
         keys = [key_of(identifier) for identifier in ids]
         records = self._ask(self._client.retrieve, self.name, keys, with_payload=list(payload), with_vectors=vectors)
@@ -296,7 +298,7 @@ class Qdrant(ServerStore):
 
 
 def _terms(space: Space) -> str:
-    """Return the key of the payload with the columns of the terms of a document."""
+    """Return the payload key for the columns of a document's terms."""
     return f"{space}_terms"
 
 

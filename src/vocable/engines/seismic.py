@@ -1,8 +1,9 @@
 """Seismic: approximate search of clustered postings (Bruch et al. 2024), filled once and searched in memory.
 
-It is built beside an exact index. Seismic finds candidates, with weights in float16; the exact postings score them, and
-answer searches with a filter or `minimum_match`, which Seismic does not have. How thoroughly Seismic searches is found
-when the index is made: a sample of documents is searched with rising effort and compared with exact search.
+The index also has exact postings. Seismic finds candidates with weights in float16, and the exact postings score the
+candidates. A search with a filter or `minimum_match`, which Seismic lacks, uses the exact postings alone. Building the
+index chooses the effort of a search: it searches for a sample of documents with rising effort, and compares the results
+with exact search.
 
 Letters: n documents, m of them, q queries, v output vocabulary, k results.
 """
@@ -33,7 +34,7 @@ from vocable.indexes.exact_index import ExactIndex, query_arrays, typed
 from vocable.indexes.ranking import Ranking, best
 from vocable.options import Count, Matching, Share, check_fields, checked
 
-EFFORTS = (  # (heaviest terms of a query that are searched, share of the k-th score below which a cluster is skipped)
+EFFORTS = (  # (number of the heaviest query terms to search, share of the k-th score below which a cluster is skipped)
     (5, 1.0),
     (5, 0.8),
     (10, 1.0),
@@ -44,19 +45,19 @@ EFFORTS = (  # (heaviest terms of a query that are searched, share of the k-th s
     (40, 0.6),
     (80, 0.5),
 )
-TRIALS = 400  # documents that are searched at each effort
-TRIAL_TERMS = 40  # of each, about as many as queries of learned models have
-TRIAL_DEPTH = 10  # k of the recall
+TRIALS = 400  # documents used as queries at each effort
+TRIAL_TERMS = 40  # terms of such a query, about the number in a query by a learned model
+TRIAL_DEPTH = 10  # k of the measured recall
 MAX_STORED_WEIGHT = float(np.finfo(np.float16).max)
 SMALL = 1 << 16  # largest number of columns of Seismic's small form
-SUFFIX = ".index.seismic"  # which it appends to the name of a file
+SUFFIX = ".index.seismic"  # Seismic appends it to the name of a file
 
 
 @dataclass(frozen=True)
 class SeismicOptions:
     """Options of the seismic engine.
 
-    `recall` is the share of the ten best documents that a search finds on average; 1 is exact search.
+    `recall` is the average share of the ten best documents that a search finds; 1 means exact search.
     """
 
     recall: Share = 0.99
@@ -66,7 +67,7 @@ class SeismicOptions:
 
 
 class Effort(NamedTuple):
-    """One of `EFFORTS`, with the recall that a sample of documents had in a search with it."""
+    """One of `EFFORTS`, with the recall that a sample of documents had at this effort."""
 
     terms: int
     factor: float
@@ -74,9 +75,9 @@ class Effort(NamedTuple):
 
 
 class SeismicIndex(ExactIndex):
-    """Clustered postings of n document vectors, beside the exact ones.
+    """Clustered and exact postings of n document vectors.
 
-    `recall` is the share of the best documents to find. `efforts` are what was measured for it.
+    `recall` is the share of the best documents to find. `efforts` has the measured recall of each effort.
     """
 
     kind = "seismic"
@@ -89,7 +90,7 @@ class SeismicIndex(ExactIndex):
         *,
         recall: float = SeismicOptions.recall,
     ) -> None:
-        """Index `vectors` [n, v] as `ExactIndex` does; `ArgumentError` for a weight beyond float16."""
+        """Index `vectors` [n, v] as `ExactIndex` does; raise `ArgumentError` for a weight beyond float16."""
         self._seismic, self.recall = require_extra("seismic", "seismic"), recall
         vectors = as_vectors(vectors, "the documents")
         if vectors.data.max(initial=0) > MAX_STORED_WEIGHT:
@@ -99,10 +100,11 @@ class SeismicIndex(ExactIndex):
                 f"document {name!r}: a weight of {vectors.data.max():.6g}, Seismic stores {MAX_STORED_WEIGHT:.0f}"
             )
         super().__init__(vectors, ids, meta)
-        ordered = vectors[self._order] if len(self._order) else vectors  # Seismic's names are numbers of the postings
+        # Seismic's names are row numbers of the postings.
+        ordered = vectors[self._order] if len(self._order) else vectors
         documents = self._kind("Dataset")(vectors.shape[1])
         arrays = ordered.indices.astype(np.int64), ordered.data, ordered.indptr.astype(np.int64)
-        documents.add_documents_by_id(list(map(str, range(vectors.shape[0]))), *arrays)  # without the empty ones
+        documents.add_documents_by_id(list(map(str, range(vectors.shape[0]))), *arrays)  # skips empty vectors
         with _silent():
             self._clusters = self._kind("Index").build_from_dataset(documents)
         self.efforts = self._measured(ordered)
@@ -117,9 +119,9 @@ class SeismicIndex(ExactIndex):
         threads: Count | None = None,
         **matching: Unpack[Matching],
     ) -> Ranking:
-        """Return the k best documents that Seismic finds, with exact scores, at the least effort that has `recall`.
+        """Return the k best documents that Seismic finds, with exact scores, at the lowest effort that has `recall`.
 
-        With `allowed` documents, an option of `matching`, or a recall that no effort had, the search is exact.
+        The search is exact with `allowed` documents, with an option of `matching`, or if no effort reached `recall`.
         """
         effort = self.effort
         if effort is None or allowed is not None or any(matching.values()):
@@ -128,26 +130,26 @@ class SeismicIndex(ExactIndex):
 
     @property
     def effort(self) -> Effort | None:
-        """The least effort that had `recall`; None if none had: the search is exact."""
-        return next((one for one in self.efforts if one.recall >= self.recall < 1), None)
+        """The lowest effort that reached `recall`; None if no effort did, so that searches are exact."""
+        return next((effort for effort in self.efforts if effort.recall >= self.recall < 1), None)
 
     def _candidates(self, queries: kernels.Sparse, k: int, effort: Effort, threads: int) -> np.ndarray:
-        """Return the numbers of k documents that Seismic finds for each query, int32 [q, k]; -1 is none."""
+        """Return the numbers of k documents that Seismic finds for each query, int32 [q, k], padded with -1."""
         (starts, terms, weights), text = queries, self._seismic.get_seismic_string()
         bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
         parts = [(terms[start:end].astype(text), weights[start:end]) for start, end in bounds]
         options = {"k": k, "query_cut": effort.terms, "heap_factor": effort.factor}
         if len(parts) == 1:  # a pool of threads takes longer to start than a search
-            found = [self._clusters.search("0", *parts[0], **options)]
+            answers = [self._clusters.search("0", *parts[0], **options)]
         else:
             names = np.arange(len(parts)).astype(text)
-            found = self._clusters.batch_search(
-                names, [one for one, _ in parts], [one for _, one in parts], **options, num_threads=threads
+            answers = self._clusters.batch_search(
+                names, [terms for terms, _ in parts], [weights for _, weights in parts], **options, num_threads=threads
             )
         numbers = np.full((len(parts), k), -1, dtype=np.int32)
-        for hits in found:
-            for place, (query, score, number) in enumerate(hits):
-                numbers[int(query), place] = int(number) if score > 0 else -1
+        for hits in answers:
+            for rank, (query, score, number) in enumerate(hits):
+                numbers[int(query), rank] = int(number) if score > 0 else -1
         return numbers
 
     def _approximate(self, queries: csr_array, k: int, effort: Effort, threads: int | None = None) -> Ranking:
@@ -156,29 +158,30 @@ class SeismicIndex(ExactIndex):
         numbers = self._candidates(arrays, k, effort, threads or 0)
         scores = np.zeros(numbers.shape, dtype=np.float32)
         kernels.score_candidates(self._postings, len(self), arrays, numbers, scores)
-        found = best(numbers, scores, k, None)  # the numbers are in the order of the ids
-        rows = np.where(found.rows < 0, np.int32(-1), self._order[found.rows]) if len(self._order) else found.rows
-        return Ranking(rows, found.scores, self.ids)
+        ranking = best(numbers, scores, k, None)  # the numbers are in the order of the ids
+        rows = np.where(ranking.rows < 0, np.int32(-1), self._order[ranking.rows]) if len(self._order) else ranking.rows
+        return Ranking(rows, ranking.scores, self.ids)
 
     def _measured(self, documents: csr_array) -> list[Effort]:
-        """Search some of the `documents` [n, v], in the order of the postings, at rising effort, until none is missed.
+        """Search for a sample of `documents` [n, v], in postings order, at rising effort until the recall is 1.
 
-        A query is a document's terms with the largest weights times IDF, and is to find other documents; others with
-        the same score also count. Real queries are found somewhat more easily, in all of five collections.
+        A query is the terms of a document with the largest weight times IDF; the document itself is no result, and
+        documents that tie with the last result also count. In all of five tested collections, the recall of real
+        queries was a little higher.
         """
         chosen = np.sort(np.random.default_rng(0).choice(len(self), min(len(self), TRIALS), replace=False))
-        own = (self._order[chosen] if len(self._order) else chosen)[:, None]
+        sampled_rows = (self._order[chosen] if len(self._order) else chosen)[:, None]
         queries, efforts = documents[chosen], list[Effort]()
         queries.data *= inverse_document_frequency(self.document_frequency, len(self)).astype(np.float32)[
             queries.indices
         ]
         queries = prune(queries, TRIAL_TERMS)
-        wanted = super().search(queries, TRIAL_DEPTH + 1)
-        counts = ((wanted.rows >= 0) & (wanted.rows != own)).sum(axis=1)
-        last = np.where(wanted.rows < 0, np.inf, wanted.scores).min(axis=1)
+        exact = super().search(queries, TRIAL_DEPTH + 1)
+        counts = ((exact.rows >= 0) & (exact.rows != sampled_rows)).sum(axis=1)
+        last = np.where(exact.rows < 0, np.inf, exact.scores).min(axis=1)
         for terms, factor in EFFORTS:
-            found = self._approximate(queries, TRIAL_DEPTH + 1, Effort(terms, factor, 0))
-            good = (found.rows >= 0) & (found.rows != own) & (found.scores >= last[:, None])
+            ranking = self._approximate(queries, TRIAL_DEPTH + 1, Effort(terms, factor, 0))
+            good = (ranking.rows >= 0) & (ranking.rows != sampled_rows) & (ranking.scores >= last[:, None])
             recall = float(np.minimum(good.sum(axis=1), counts).sum() / max(1, counts.sum()))
             efforts.append(Effort(terms, factor, recall))
             if recall == 1:
@@ -186,7 +189,7 @@ class SeismicIndex(ExactIndex):
         return efforts
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of the exact index, and the bytes of Seismic's own file."""
+        """Return the arrays of the exact index, and the bytes of Seismic's file."""
         with tempfile.TemporaryDirectory() as folder:
             with _silent():
                 self._clusters.save(os.fspath(Path(folder, "clusters")))
@@ -201,7 +204,7 @@ class SeismicIndex(ExactIndex):
         index = super().from_arrays(arrays, header, place)
         try:
             index.recall = float(header["recall"])
-            index.efforts = [Effort(int(one[0]), float(one[1]), float(one[2])) for one in header["efforts"]]
+            index.efforts = [Effort(int(row[0]), float(row[1]), float(row[2])) for row in header["efforts"]]
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise VectorsError(f"{place}: the index is not complete: {error!r}: {ANOTHER}") from error
         index._seismic = require_extra("seismic", "seismic")
@@ -211,7 +214,7 @@ class SeismicIndex(ExactIndex):
             try:
                 with _silent():
                     index._clusters = index._kind("Index").load(file.name)
-            except BaseException as error:  # a panic of the engine is no Exception
+            except BaseException as error:  # a panic of the engine is not an Exception
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 raise VectorsError(f"{Path(place, 'clusters.npy')}: damaged: {error}") from error
@@ -220,26 +223,26 @@ class SeismicIndex(ExactIndex):
         return index
 
     def _kind(self, name: str) -> Any:
-        """Return Seismic's class of this name for the number of columns."""
+        """Return Seismic's class with this name that fits the number of columns."""
         return getattr(self._seismic, f"Seismic{name}{'' if self.shape[1] <= SMALL else 'LV'}")
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep what Seismic prints off the standard output, which is for results."""
+    """Keep Seismic's messages off the standard output, which is for results."""
     sys.stdout.flush()
-    before, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
+    stdout, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
     try:
         yield
     finally:
-        os.dup2(before, 1)
-        os.close(before)
-        os.close(nothing)
+        os.dup2(stdout, 1)
+        os.close(stdout)
+        os.close(null)
 
 
 class SeismicStore(ExactStore):
-    """Documents in a Seismic index, with BM25 of their words."""
+    """Documents in a Seismic index, with a BM25 index of their words."""
 
     about = About(
         "seismic",

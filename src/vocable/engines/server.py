@@ -1,7 +1,7 @@
-"""Engines on servers: addresses, and making, opening and configuring a collection over a driver.
+"""The base class of engines on servers: create, open, configure and name a collection through a driver.
 
-A request that a server was too busy for, that was lost on the way, or whose answer leaves out a part of the collection,
-is repeated with growing pauses: every write has the same result when it is carried out twice.
+A request is repeated with growing pauses if the server was too busy, if the request was lost on the way, or if the
+answer leaves out a part of the collection. Carrying out a write twice has the same result as carrying it out once.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from vocable.options import Matching
 
 logger = logging.getLogger(__name__)
 
-LONGEST_MESSAGE = 300  # characters
-BUSY_STATUSES = (429, 502, 503, 504)  # statuses of HTTP that may pass
-WRITE_PATIENCE = 180.0  # seconds since the first attempt in which a request is repeated
-SEARCH_PATIENCE = 20.0  # the same of an opening, a search or another reading, for which somebody waits
-QUIET_SECONDS, SAID_SECONDS = 3.0, 30.0  # of waiting before its reason is logged, and between two such lines
-NAMED = 10  # documents that a message names
+LONGEST_MESSAGE = 300  # characters of a server's message
+BUSY_STATUSES = (429, 502, 503, 504)  # HTTP statuses of temporary errors
+WRITE_PATIENCE = 180.0  # seconds after the first attempt during which a request is repeated
+SEARCH_PATIENCE = 20.0  # the same for opening, searching and reading, where somebody waits
+QUIET_SECONDS, SAID_SECONDS = 3.0, 30.0  # seconds of waiting before the reason is logged, and between two such lines
+NAMED = 10  # number of documents that a message names
 TIMEOUT = 60  # seconds of one attempt
-SHARD_SECONDS = 5  # in which a server waits for a lost shard in a write; without this, a minute
-LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # of one attempt, to read and to write
-MODEL_SECONDS = 5.0  # between looks at the model of a collection that is searched, which another may replace
-KEPT_SECONDS = 5.0  # in which document frequencies are not asked for again
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice as long as the last
+SHARD_SECONDS = 5  # during which a write waits for a lost shard on the server; by default a minute
+LEAST_SECONDS = (2.0, SHARD_SECONDS + 2.0)  # shortest time limit of an attempt: to read, to write
+MODEL_SECONDS = 5.0  # between checks whether the searched collection was replaced by another model's
+KEPT_SECONDS = 5.0  # during which document frequencies are cached
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between attempts; each pause is up to twice the previous pause
 
 
 writing: ContextVar[bool] = ContextVar("writing", default=False)
@@ -55,7 +55,7 @@ deadline: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
 
 class BusyError(Exception):
-    """A server's answer that it cannot carry out a request now; it may have named the seconds to `wait`."""
+    """The server cannot carry out a request now; it may have asked to `wait` some seconds."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -63,7 +63,7 @@ class BusyError(Exception):
 
 
 class Counted(NamedTuple):
-    """A number of documents, and the time at which it was asked for."""
+    """A number of documents, and the time of the count."""
 
     documents: int
     time: float
@@ -73,19 +73,19 @@ UNCOUNTED = Counted(0, -float("inf"))
 
 
 class ServerStore(RowStore):
-    """A store of a server, over a driver."""
+    """A store on a server, reached through a driver."""
 
     driver_errors: tuple[type[Exception], ...] = ()
-    kind: ClassVar[str] = "collection"  # the engine's own word, for messages
-    joint: ClassVar[str] = "-"  # between a name and the number of a collection that has it as an alias
-    name: str  # of the collection on the server
-    options: Any  # the engine's own, a record of `about.options`
-    checked = 0.0  # time at which the model was looked up
-    _counted: dict[Space, dict[int, Counted]]  # documents that have a term, by column
-    _total: Counted  # of all documents
-    _counted_version: object  # of the documents that were counted
-    said = -SAID_SECONDS  # time at which the reason of waiting was logged
-    reached = False  # the server has answered: until then, an address without a server is taken for a wrong one
+    kind: ClassVar[str] = "collection"  # the engine's word for a collection, in messages
+    joint: ClassVar[str] = "-"  # between the name, which is an alias, and the number of the collection
+    name: str  # name of the collection on the server
+    options: Any  # the engine's options, a record of `about.options`
+    checked = 0.0  # time of the last check of the model
+    _counted: dict[Space, dict[int, Counted]]  # number of documents that have a term, by column
+    _total: Counted  # number of all documents
+    _counted_version: object  # version of the counted documents
+    said = -SAID_SECONDS  # time when the reason for waiting was last logged
+    reached = False  # whether the server has ever answered; if not, a failed connection means a wrong address
 
     @abstractmethod
     def __init__(self, address: str, *, new: bool = False) -> None:
@@ -93,58 +93,58 @@ class ServerStore(RowStore):
 
     @abstractmethod
     def _make(self, record: Mapping[str, object]) -> None:
-        """Make the empty collection with this record; `self.spaces` are known."""
+        """Create the empty collection with this record; `self.spaces` is already set."""
 
     @abstractmethod
     def _exists(self) -> bool: ...
 
     @abstractmethod
     def _read_record(self) -> Mapping[str, Any]:
-        """Return the record of the collection; `KeyError`, `TypeError` or `ValueError` if it has none."""
+        """Return the record of the collection; without one, raise `KeyError`, `TypeError` or `ValueError`."""
 
     @abstractmethod
     def _write_record(self, record: Mapping[str, object]) -> None: ...
 
     @abstractmethod
     def _wait(self, error: Exception) -> float | None:
-        """Return the seconds that a server wants before a failed request is repeated; None if repeating is no use."""
+        """Return the seconds to wait before a failed request is repeated; None if repeating is no use."""
 
     @abstractmethod
     def _named(self, name: str) -> str | None:
-        """Return the collection that has the name or the alias `name`; None without one. Called by `_ask`."""
+        """Return the collection with the name or the alias `name`, or None. `_ask` calls this method."""
 
     @abstractmethod
     def _take_name(self, name: str) -> None:
-        """Give this collection a name in place of the one that has it, in one step. Called by `_ask`."""
+        """Give this collection the name `name` atomically; its holder loses the name. `_ask` calls this method."""
 
     @abstractmethod
     def _count_terms(self, columns: Sequence[int], space: Space) -> tuple[Mapping[int, int], int]:
-        """Return the number of the documents with each term, by column, and of all documents, as they are now."""
+        """Count the documents that have each term, by column, and all documents, without caching."""
 
     @classmethod
     def generation(cls, address: str) -> int:
-        """Return the number of the collection that has the name at an address as its alias; 0 without one.
+        """Return the number of the collection whose alias is the name at an address; 0 if the name is no alias.
 
-        Raises `VectorsError` for a collection of something else.
+        Raises `VectorsError` if vocable did not create the collection.
         """
         store = cls(address, new=True)
         try:
             if not store._exists():
                 return 0
             cls.open(address).close()
-            prefix, found = store.name + cls.joint, str(store._ask(store._named, store.name))
+            prefix, name = store.name + cls.joint, str(store._ask(store._named, store.name))
         finally:
             store.close()
-        number = found.removeprefix(prefix)
-        return int(number) if found != number and number.isdecimal() else 0
+        number = name.removeprefix(prefix)
+        return int(number) if name != number and number.isdecimal() else 0
 
     @classmethod
     def numbered(cls, address: str, number: int) -> str:
-        """Return the address of a collection with a number."""
+        """Return the address of the collection with this number."""
         return f"{address}{cls.joint}{number}"
 
     def take_name(self, address: str) -> None:
-        """Let the name at an address mean this collection from now on."""
+        """Give this collection the name at an address; another collection loses the name."""
         other = type(self)(address, new=True)
         name = other.name
         other.close()
@@ -168,8 +168,8 @@ class ServerStore(RowStore):
             if not store._exists():
                 raise VectorsError(f"{store.place}: there is no {cls.kind} {store.name!r} here")
             try:
-                found = store._read_record()
-                store._configure(found["spaces"], dict(found["settings"]))
+                record = store._read_record()
+                store._configure(record["spaces"], dict(record["settings"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise VectorsError(f"{store.place}: vocable did not make the {cls.kind} {store.name!r}") from error
         return store
@@ -184,7 +184,8 @@ class ServerStore(RowStore):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        if not self.settings.get("whole"):  # nobody searches it yet, and `configure` gives it a version
+        # Nobody searches an incomplete collection, and `configure` gives it a version.
+        if not self.settings.get("whole"):
             yield
             return
         self._set_version(None)
@@ -196,23 +197,24 @@ class ServerStore(RowStore):
         self._set_version(_new_version())
 
     def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
-        """Count the documents that have each term, int64 [t], and all documents, as they are now.
+        """Count the documents that have each term, int64 [t], and all documents.
 
-        Counts are kept until the documents change, and for a few seconds, since other programs change no version.
+        Counts are cached for a few seconds, since other programs can change documents without a new version. A new
+        version empties the cache at once.
         """
         now, version = time.monotonic(), self.version()
         if version is None or version != self._counted_version:
             self._counted, self._total, self._counted_version = {}, UNCOUNTED, version
-        wanted, kept = columns.tolist(), self._counted.setdefault(space, {})
-        asked = [column for column in wanted if now - kept.get(column, UNCOUNTED).time >= KEPT_SECONDS]
+        numbers, cached = columns.tolist(), self._counted.setdefault(space, {})
+        asked = [column for column in numbers if now - cached.get(column, UNCOUNTED).time >= KEPT_SECONDS]
         if asked or now - self._total.time >= KEPT_SECONDS:
             counts, documents = self._count_terms(asked, space)
-            kept |= {column: Counted(counts.get(column, 0), now) for column in asked}
+            cached |= {column: Counted(counts.get(column, 0), now) for column in asked}
             self._total = Counted(documents, now)
-        return np.array([kept[column].documents for column in wanted], dtype=np.int64), self._total.documents
+        return np.array([cached[column].documents for column in numbers], dtype=np.int64), self._total.documents
 
     def _set_version(self, version: str | None) -> None:
-        """Write a version into the record, which may be that of a replacement of this collection."""
+        """Write a version into the record; the name may already belong to a replacement of this collection."""
         self._write_record({**self._read_record(), "version": version})
 
     def settings_now(self) -> Mapping[str, Any]:
@@ -229,7 +231,7 @@ class ServerStore(RowStore):
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
         """Add documents with their vectors, as in any store.
 
-        Raises `UnavailableError`, which names the documents that are not written, when the patience is over.
+        Raises `UnavailableError`, which names the unwritten documents, when the patience is over.
         """
         with patiently():
             super().upsert(documents, vectors)
@@ -238,11 +240,11 @@ class ServerStore(RowStore):
         count, names = 0, list(dict.fromkeys(ids))
         with patiently():
             for start in range(0, len(names), self.page):
-                some = names[start : start + self.page]
+                page = names[start : start + self.page]
                 try:
-                    count += self._delete(some)
+                    count += self._delete(page)
                 except UnavailableError as error:
-                    left = [*(error.unwritten or some), *names[start + self.page :]]
+                    left = [*(error.unwritten or page), *names[start + self.page :]]
                     raise _naming(error, left, "deleted") from error
         return count
 
@@ -252,7 +254,7 @@ class ServerStore(RowStore):
         def write(number: int) -> None:
             documents, rows = parts[number]
             unwritten[number] = [document.id for document in documents]
-            if failed.is_set():  # the patience is over: no page is begun
+            if failed.is_set():  # the patience is over: begin no other page
                 return
             try:
                 self._write(documents, rows)
@@ -267,7 +269,7 @@ class ServerStore(RowStore):
             del unwritten[number]
 
         if (workers := getattr(self.options, "workers", 1)) == 1:
-            deque(map(write, range(len(parts))), maxlen=0)  # in this thread, which Ctrl-C reaches
+            deque(map(write, range(len(parts))), maxlen=0)  # in this thread, so that Ctrl-C works
         else:
             contexts = [copy_context() for _ in parts]
             with ThreadPoolExecutor(workers) as pool:
@@ -287,28 +289,27 @@ class ServerStore(RowStore):
         filter: Filter | None = None,
         **matching: Unpack[Matching],
     ) -> Ranking:
-        """Return the k best documents, as in any store; with the option `partial`, what the ranking is `missing`.
+        """Return the k best documents, as in any store; with the option `partial`, note what the ranking is `missing`.
 
-        Raises `VectorsError` also if a collection of another model has taken the name since this one was opened, which
-        is looked up every few seconds.
+        Every few seconds, check whether a collection of another model has taken the name; if so, raise `VectorsError`.
         """
         self._noted.missing = None
-        found = replace(super().search(queries, k, space=space, filter=filter, **matching), missing=self.missing)
+        ranking = replace(super().search(queries, k, space=space, filter=filter, **matching), missing=self.missing)
         if time.monotonic() - self.checked > MODEL_SECONDS:
             now = self.settings_now()
             if any(now.get(name) != self.settings.get(name) for name in ("meta", "dense_fingerprint")):
                 raise VectorsError(f"{self.place}: replaced by a {self.kind} of another model: open it again")
             self.checked = time.monotonic()
-        return found
+        return ranking
 
     @property
     def missing(self) -> str | None:
-        """Return what the last search of this thread left out; None if nothing."""
+        """Return what the last search of this thread left out; None if it was complete."""
         missing: str | None = getattr(self._noted, "missing", None)
         return missing
 
     def note_missing(self, part: str) -> None:
-        """Keep what a search leaves out, until the next search of this thread."""
+        """Remember what a search leaves out, until the next search of this thread."""
         self._noted.missing = part
 
     def _record(self) -> dict[str, object]:
@@ -323,10 +324,10 @@ class ServerStore(RowStore):
             raise
 
     def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        """Call the driver, and again while the server is busy or out of reach, as long as the patience lasts.
+        """Call the driver; repeat the call while the server is busy or unreachable, until the patience is over.
 
         Raises:
-            UnavailableError: it was so all the time, or wants a longer pause.
+            UnavailableError: the patience is over, or the server asks for a longer pause.
             VectorsError: any other error of the driver.
         """
         began, attempts = time.monotonic(), 0
@@ -339,7 +340,7 @@ class ServerStore(RowStore):
                 except failures as error:
                     attempts, spent = attempts + 1, time.monotonic() - began
                     if attempts > 1 and "already exists" in str(error):
-                        return None  # an attempt whose answer was lost has made it
+                        return None  # an earlier attempt created it, and its answer was lost
                     time.sleep(self._pause(error, attempts, spent))
                 else:
                     self.reached = True
@@ -348,7 +349,7 @@ class ServerStore(RowStore):
             deadline.reset(ends)
 
     def _pause(self, error: Exception, attempts: int, spent: float) -> float:
-        """Return the seconds before a failed request is repeated; raise its error if it is not."""
+        """Return the seconds before a failed request is repeated; raise its error if it must not be repeated."""
         if refusal := self._refusal(error):
             raise refusal from error
         message = shortened(self._reason(error)) or type(error).__name__
@@ -358,7 +359,7 @@ class ServerStore(RowStore):
         left = patience() - spent
         pause: float = max(wait, min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE) * random.uniform(0.5, 1))
         if wait < left and left > FIRST_PAUSE:
-            pause = min(pause, left)  # the last attempt is at the end of the patience
+            pause = min(pause, left)  # make the last attempt when the patience ends
         if pause > left:
             tried = f"{counted(attempts, 'time')} in {spent:.0f} s" + (
                 f", it asks to wait {wait:.0f} s" if wait else ""
@@ -370,11 +371,11 @@ class ServerStore(RowStore):
         return pause
 
     def _reason(self, error: Exception) -> str:
-        """Return the reason that the server gives for an error, without the driver's words about it."""
+        """Return the server's reason for an error, without the driver's words."""
         return str(error)
 
     def _refusal(self, error: Exception) -> VectorsError | None:
-        """Return the error of a request that is of no use to repeat, in our words; None for any other."""
+        """Return the error to raise if repeating a request is no use, in our own words; None for any other."""
         return None
 
 
@@ -384,41 +385,41 @@ def _new_version() -> str:
 
 @contextmanager
 def patiently() -> Iterator[None]:
-    """Repeat requests to a server as long as a write lasts, also those that read."""
-    before = writing.set(True)
+    """Repeat all requests in this block, reads too, for as long as a write would be repeated."""
+    token = writing.set(True)
     try:
         yield
     finally:
-        writing.reset(before)
+        writing.reset(token)
 
 
 def patience() -> float:
-    """Return the seconds since the first attempt in which a request is repeated."""
+    """Return the number of seconds after the first attempt during which a request is repeated."""
     return WRITE_PATIENCE if writing.get() else SEARCH_PATIENCE
 
 
 def seconds_left(nodes: int = 1) -> float:
-    """Return the seconds that an attempt at one of some nodes may take: its share of the patience that is left.
+    """Return the time limit of an attempt at one of `nodes` nodes: an equal share of the remaining patience.
 
-    There are enough of them for the answer of a server that waits for a lost shard, and at most `TIMEOUT`.
+    The limit is long enough for a server that waits for a lost shard, and at most `TIMEOUT`.
     """
     least = LEAST_SECONDS[writing.get()]
     return min(TIMEOUT, max(least, (deadline.get() - time.monotonic()) / nodes))
 
 
 def shortened(message: str) -> str:
-    """Return a message of a server as one line without passwords."""
+    """Return a server's message as one line, without passwords."""
     return masked(" ".join(message.split()))[:LONGEST_MESSAGE]
 
 
 def _naming(error: UnavailableError, ids: list[str], done: str) -> UnavailableError:
-    """Return the error with the documents to which a write was not `done`."""
+    """Return the error, extended by the documents that were not `done`: written or deleted."""
     names = ", ".join(map(repr, ids[:NAMED])) + (f" and {len(ids) - NAMED:,} others" if len(ids) > NAMED else "")
     return UnavailableError(f"{error}; {counted(len(ids), 'document')} not {done}: {names}", unwritten=ids)
 
 
 def seconds_of(header: str | None) -> float:
-    """Return the seconds of a header `Retry-After`, which may be a date; 0 without one.
+    """Return the seconds of a header `Retry-After`, which may also be a date; 0 without a header.
 
     >>> seconds_of("20"), seconds_of(None)
     (20.0, 0.0)

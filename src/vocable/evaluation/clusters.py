@@ -1,4 +1,4 @@
-"""Embeddings of texts and k-means over them, for test sets, pseudo-classes and the analysis of logits."""
+"""Embed texts and cluster them by k-means, for test sets, pseudo-classes and the analysis of logits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vocable.language.words import words
 
 LEXICAL = "lexical"
 FULL_BATCH = 20_000  # more texts are clustered by mini-batch k-means
-STARTS = 4  # k-means keeps the best
+STARTS = 4  # runs of k-means; the best is kept
 
 Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
 
@@ -26,8 +26,8 @@ Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
 def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | None = None) -> Embeddings:
     """Return unit vectors [n, d] of n texts.
 
-    `model` is a sentence-transformers dense model (a folder, `package:NAME/FOLDER` or a Hub id), or "lexical": the
-    tf-idf weights of the texts' words, which need no model. `device` is the device of the model.
+    `model` is a dense model of sentence-transformers: a folder, `package:NAME/FOLDER` or a Hub id. With "lexical", the
+    vectors are tf-idf weights of the texts' words, without a model. The model runs on `device`.
     """
     texts = as_texts(texts)
     if model == LEXICAL:
@@ -41,14 +41,14 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | No
     from sentence_transformers import SentenceTransformer
 
     encoder = torch_library().open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
-    found = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
-    return cast(Embeddings, found)
+    vectors = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
+    return cast(Embeddings, vectors)
 
 
 def cluster(embeddings: Embeddings, count: int, seed: int = 0) -> NDArray[np.int64]:
     """Return the cluster of each row of `embeddings` [n, d] by k-means, int64 [n] below `count`.
 
-    More than 20,000 rows are clustered by mini-batches.
+    More than 20,000 rows are clustered by mini-batch k-means.
     """
     require_extra("sklearn", "train")
     from sklearn.cluster import KMeans, MiniBatchKMeans

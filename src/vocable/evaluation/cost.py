@@ -1,4 +1,4 @@
-"""Costs of a retriever: active terms, FLOPS, bytes and times.
+"""Measure the costs of a retriever: active terms, FLOPS, bytes and times.
 
 Shapes: q queries, n documents, v output vocabulary.
 """
@@ -19,9 +19,9 @@ from vocable.core.progress import progress, track
 from vocable.core.tables import NONE, short
 from vocable.errors import ArgumentError, VectorsError
 
-TIMED_ANSWERS = 200  # of each system: ten of them are slower than the 95th percentile
-TURN = 16  # consecutive queries of one system
-TIMED_TEXTS, ENCODING_ROUNDS = 128, 5  # texts of a round of encoding, and rounds
+TIMED_ANSWERS = 200  # answers of each system; ten are slower than the 95th percentile
+TURN = 16  # consecutive queries for the same system
+TIMED_TEXTS, ENCODING_ROUNDS = 128, 5  # texts in a round of encoding, and number of rounds
 
 
 def _column(title: str, text: Callable[[float], str] = short) -> Any:
@@ -38,19 +38,19 @@ class Cost:
     flops: float | None = _column("FLOPS")  # mean number of terms that a query and a document share
     index_bytes: int | None = _column("index MB", lambda count: short(count / 1e6))
     bytes_per_document: float | None = _column("bytes/ doc", "{:,.0f}".format)
-    documents_per_second: float | None = _column("docs/s", "{:.0f}".format)  # of encoding
+    documents_per_second: float | None = _column("docs/s", "{:.0f}".format)  # texts encoded per second
     search_p50_ms: float | None = _column("p50 ms")  # search for one encoded query, on one thread
     search_p95_ms: float | None = _column("p95 ms")
     answer_p50_ms: float | None = _column("answer p50 ms")  # one query, from its text to its hits
     answer_p95_ms: float | None = _column("answer p95 ms")
     rerank_p50_ms: float | None = _column("rerank p50 ms")  # reranking of the hits of one query
     rerank_p95_ms: float | None = _column("rerank p95 ms")
-    # Share of the documents with enough terms of a query to be scored, mean over queries.
+    # Share of the documents that have enough terms of a query to be scored, averaged over queries.
     matched: float | None = _column("matched", "{:.3g}".format)
 
 
 def cost_columns(costs: Sequence[Cost | None]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows, one for each of `costs`, of the columns that have a value in any row."""
+    """Return a table's header, and a row for each of `costs`; columns without any value are omitted."""
     header: list[str] = []
     rows: list[list[str]] = [[] for _ in costs]
     for column in fields(Cost):
@@ -63,7 +63,7 @@ def cost_columns(costs: Sequence[Cost | None]) -> tuple[list[str], list[list[str
 
 
 def active_terms(vectors: csr_array) -> float:
-    """Return the mean number of terms of `vectors` [n, v]; 0 of no vectors.
+    """Return the mean number of terms of `vectors` [n, v]; 0 without vectors.
 
     >>> active_terms(csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]])))
     1.5
@@ -74,7 +74,7 @@ def active_terms(vectors: csr_array) -> float:
 def flops(queries: csr_array, documents: csr_array) -> float:
     """Return the mean number of terms that a query and a document share, over all pairs of [q, v] and [n, v].
 
-    This is `sum_t p_q(t) p_d(t)` with p(t) the share of vectors in which term t is active (Formal et al. 2021).
+    This is `sum_t p_q(t) p_d(t)`, where p(t) is the share of vectors with an active term t (Formal et al. 2021).
 
     >>> queries = csr_array(np.array([[1.0, 1.0, 0.0]]))
     >>> flops(queries, csr_array(np.array([[1.0, 2.0, 0.0], [0.0, 5.0, 7.0]])))
@@ -86,13 +86,13 @@ def flops(queries: csr_array, documents: csr_array) -> float:
 
 
 def activation_rates(vectors: csr_array) -> NDArray[np.float64]:
-    """Return the share of `vectors` [n, v] in which each term is active, float64 [v]."""
+    """Return for each term the share of `vectors` [n, v] that activate it, float64 [v]."""
     counts = np.bincount(vectors.indices[vectors.data != 0], minlength=vectors.shape[1])
     return np.asarray(counts / max(1, vectors.shape[0]))
 
 
 class TimedSystem(NamedTuple):
-    """A system to time: `encode` maps a query's text to its vector, each of `searches` the vector to its hits."""
+    """A system to time: `encode` maps a query's text to its vector, and each of `searches` maps the vector to hits."""
 
     encode: Callable[[str], Any]
     searches: Sequence[Callable[[Any], object]]
@@ -104,8 +104,8 @@ def answer_times(
     """Return the milliseconds of encoding [t] and of each search [searches, t] by system, for one query at a time.
 
     All searches of a query run in random order right after its encoding. Systems take turns of `TURN` queries, so that
-    other load on the machine affects all of them. The first query of a turn is answered once before, untimed. Queries
-    repeat until t is `answers`; of more queries, that many are timed, evenly spread.
+    other load on the machine affects all systems. Each turn answers its first query once more at the start, untimed.
+    Queries are repeated until t is `answers`; if there are more queries, an even sample of `answers` queries is timed.
     """
     if not queries:
         raise ArgumentError("no queries to time answers to")
@@ -116,7 +116,7 @@ def answer_times(
         for first in range(0, len(repeated), TURN):
             turn = range(first, min(first + TURN, len(repeated)))
             for system, (encoding, searching) in zip(systems, times, strict=True):
-                for number in (turn[0], *turn):  # the second time of the first query counts
+                for number in (turn[0], *turn):  # the first query runs twice, and the second time counts
                     start = perf_counter()
                     vector = system.encode(repeated[number])
                     encoding[number] = perf_counter() - start
@@ -138,12 +138,12 @@ class AnswerTimes(TypedDict, total=False):
 
 
 def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) -> AnswerTimes:
-    """Return percentiles from milliseconds of encoding and searching [t].
+    """Return percentiles of the milliseconds of encoding and searching [t].
 
     >>> answer_costs(np.array([4.0]), np.array([1.0]))["answer_p50_ms"]
     5.0
     """
-    search, answer = (np.percentile(one, [50, 95]) for one in (searching, encoding + searching))
+    search, answer = (np.percentile(times, [50, 95]) for times in (searching, encoding + searching))
     return {
         "search_p50_ms": float(search[0]),
         "search_p95_ms": float(search[1]),
@@ -153,28 +153,28 @@ def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) 
 
 
 class RerankTimes(TypedDict, total=False):
-    """Fields of `Cost`: percentiles of the time of a reranking, in milliseconds."""
+    """Fields of `Cost`: percentiles of the time of reranking, in milliseconds."""
 
     rerank_p50_ms: float
     rerank_p95_ms: float
 
 
 def rerank_costs(times: NDArray[np.float64]) -> RerankTimes:
-    """Return percentiles from the milliseconds of reranking the hits of each query [q]."""
+    """Return percentiles of the milliseconds of reranking the hits of each query [q]."""
     p50, p95 = np.percentile(times, [50, 95])
     return {"rerank_p50_ms": float(p50), "rerank_p95_ms": float(p95)}
 
 
 def timed_rows(count: int, answers: int = TIMED_ANSWERS) -> list[int]:
-    """Return the numbers of the queries, of `count`, whose answers are timed, in order."""
+    """Return which of `count` queries are timed, as numbers in order, with repetitions if there are few queries."""
     return spread(count, answers) * -(-answers // count)
 
 
 def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Sequence[str]) -> list[float]:
-    """Return the texts per second of each of `encoders`: the median of `ENCODING_ROUNDS` rounds, in which they take
-    turns.
+    """Return the texts per second of each of `encoders`: the median of `ENCODING_ROUNDS` rounds.
 
-    In each round they encode the same `TIMED_TEXTS` texts, evenly spread; a first round is not counted.
+    In each round, the encoders take turns with the same `TIMED_TEXTS` texts, an even sample. A further first round does
+    not count.
     """
     sample = [texts[row] for row in spread(len(texts), TIMED_TEXTS)]
     seconds = np.empty((ENCODING_ROUNDS + 1, len(encoders)))
@@ -182,11 +182,11 @@ def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Seq
         start = perf_counter()
         encoders[number](sample)
         seconds[turn, number] = perf_counter() - start
-    return [len(sample) / float(one) for one in np.median(seconds[1:], axis=0)]
+    return [len(sample) / float(median) for median in np.median(seconds[1:], axis=0)]
 
 
 def spread(count: int, limit: int) -> list[int]:
-    """Return the numbers below `count`, or `limit` evenly spread numbers if there are more.
+    """Return all numbers below `count`, or `limit` evenly spread numbers if `count` is larger.
 
     >>> spread(3, limit=4), spread(10, limit=4)
     ([0, 1, 2], [0, 2, 5, 7])

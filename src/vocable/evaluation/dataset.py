@@ -26,9 +26,9 @@ BEIR_SOURCE = re.compile(r"(ir_datasets:)?beir[:/]")
 
 
 class Identical(NamedTuple):
-    """Counts of documents with the same title and text: the groups of them, and the documents in all groups.
+    """Counts of documents that share their title and text: the number of such groups, and of documents in all groups.
 
-    A model gives the documents of a group equal scores.
+    A model gives all documents of a group the same score.
     """
 
     groups: int
@@ -39,10 +39,10 @@ class Identical(NamedTuple):
 class Dataset:
     """A test collection; `unjudged` counts the queries without a judgment that `judged` has removed.
 
-    By the `convention` of BEIR a document with the id of its query is no hit: in ArguAna each query is a document of
-    the collection, and would find itself first (Thakur et al. 2021). The convention of trec_eval counts every hit.
-    `ties` is the order of hits with equal scores (`vocable.indexes.ranking.in_order`). `identical` counts the
-    documents with equal texts, if the documents have been read.
+    By BEIR's `convention`, a document with the id of the query is no hit: in ArguAna each query is also a document, and
+    would find itself first (Thakur et al. 2021). The convention of trec_eval counts every hit. `ties` is the order of
+    hits with equal scores (`vocable.indexes.ranking.in_order`). `identical` counts the documents with equal texts, if
+    the documents were read.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Dataset:
     def judged(self) -> Dataset:
         """Return the dataset without queries that have no judgment, and without judgments of unknown queries.
 
-        A query whose judgments are all 0 stays, and counts 0, as in trec_eval.
+        A query whose judgments are all 0 stays and counts as 0, as in trec_eval.
 
         >>> qrels = [Qrel("q1", "d1", 1), Qrel("q3", "d1", 1)]
         >>> dataset = Dataset("toy", [], [Query("q1", "lists"), Query("q2", "sets")], qrels).judged()
@@ -81,29 +81,29 @@ class Dataset:
         if unknown := with_judgment - {query.id for query in self.queries}:
             count = counted(len(unknown), "judged query", "judged queries")
             logger.warning("%s: ignored %s missing from the queries, such as %r", self.name, count, min(unknown))
-        known = {query.id for query in queries}
-        judgments = [judgment for judgment in self.judgments if judgment.query_id in known]
+        kept = {query.id for query in queries}
+        judgments = [judgment for judgment in self.judgments if judgment.query_id in kept]
         unjudged = self.unjudged + len(self.queries) - len(queries)
         identical = self.identical or (count_identical(self.documents) if self.documents else None)
         return replace(self, queries=queries, judgments=judgments, unjudged=unjudged, identical=identical)
 
 
 def count_identical(documents: Sequence[Document]) -> Identical:
-    """Count the documents that share their title and text with others.
+    """Count the documents that share their title and text with other documents.
 
     >>> count_identical([Document("a", "same"), Document("b", "same"), Document("c", "another")])
     Identical(groups=1, documents=2)
     """
-    hashes = np.fromiter((hash(one.full) for one in documents), dtype=np.int64, count=len(documents))
+    hashes = np.fromiter((hash(document.full) for document in documents), dtype=np.int64, count=len(documents))
     _, counts = np.unique(hashes, return_counts=True)
     return Identical(int((counts > 1).sum()), int(counts[counts > 1].sum()))
 
 
 def load_dataset(source: StrPath, *, documents: bool = True, convention: Convention | None = None) -> Dataset:
-    """Read a test collection, without its unjudged queries: "beir:DIR", "beir:DIR#train", "ir_datasets:NAME".
+    """Read a test collection without its unjudged queries: "beir:DIR", "beir:DIR#train" or "ir_datasets:NAME".
 
-    With `documents=False` the documents are not read; the evaluation of a run needs none. The default convention is
-    BEIR's for BEIR's collections and trec_eval's for all others.
+    With `documents=False`, the documents are not read: the evaluation of a run needs no documents. The default
+    convention is BEIR's for BEIR collections, and trec_eval's for other collections.
     """
     name = os.fspath(source)
     if Path(name).exists():
@@ -116,9 +116,9 @@ def load_dataset(source: StrPath, *, documents: bool = True, convention: Convent
 
 
 def load_files(judgments: StrPath, queries: StrPath | None = None, corpus: StrPath | None = None) -> Dataset:
-    """Read a test collection from the sources of its parts, named after its judgments, by trec_eval's convention.
+    """Read a test collection from separate sources, with trec_eval's convention and the name of the judgments.
 
-    Without `queries`, the judged ids become queries with empty texts; the evaluation of a run needs no texts.
+    Without `queries`, the judged ids become queries with empty texts: the evaluation of a run needs no texts.
     """
     judged = list(read_judgments(judgments))
     if not judged:

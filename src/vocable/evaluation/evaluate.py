@@ -1,4 +1,4 @@
-"""The verb `evaluate`: models, runs, stored vectors, indexes and the lexical baselines on one dataset, side by side."""
+"""The verb `evaluate`: compare models, runs, stored vectors, indexes and lexical baselines on one dataset."""
 
 from __future__ import annotations
 
@@ -83,28 +83,29 @@ def evaluate(
     skip_bad: CountOrZero = 0,
     **options: Unpack[EvaluationOptions],
 ) -> ComparedEvaluations | SearchGrid:
-    """Measure the quality and cost of models, runs and indexes; each is tested against the first (paired t-test).
+    """Measure the quality and cost of models, runs and indexes; test each against the first (paired t-test).
 
     Args:
-        systems: one or several, or several by the names to call them: a model from `vocable.load` or its name, the path
-            of a TREC run, a folder of document vectors from `vocable encode` (the model that they name encodes the
-            queries), an index, each of whose spaces is searched, "bm25", or an expander around BM25: "bm25+rm3",
+        systems: a system, several systems, or a mapping of labels to systems. A system is a model from `vocable.load`
+            or its name; the path of a TREC run; a folder of document vectors from `vocable encode`, whose model encodes
+            the queries; an index, where each space is searched; "bm25"; or an expander for BM25: "bm25+rm3",
             "query2doc:MODEL" or "doct5query:MODEL".
         dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
         measures: names of ir_measures; by default nDCG@10, R@1000 and RR@10.
         bm25: also evaluate BM25.
-        grid: settings for searches of one encoding, as "query_max_terms=5,10 rescore=100" (`vocable.evaluation.grid`).
+        grid: settings for searches of one encoding, such as "query_max_terms=5,10 rescore=100"
+            (`vocable.evaluation.grid`).
         figure: with `grid`, a file for quality against FLOPS, .png or .svg.
-        per_query: a file for the values of single queries, tab-separated.
+        per_query: a tab-separated file for the values of single queries.
         output: a JSON file for `vocable.compare`.
-        time_queries: timed answers of each model, from a query's text to its hits; 0 for none.
+        time_queries: number of timed answers of each model, from a query's text to its hits.
         skip_bad: number of bad lines of the dataset and the runs to tolerate and skip.
         options: the fields of `vocable.options.EvaluationOptions`.
 
     Raises:
-        ArgumentError: an unknown measure, or arguments that exclude each other.
+        ArgumentError: a measure is unknown, or arguments exclude each other.
         DataError: the dataset or a run cannot be read, or they have no query in common.
-        ModelError: no such model.
+        ModelError: there is no such model.
         UnwrittenError: a file cannot be written; the error has the result.
     """
     named = named_systems(systems)
@@ -143,7 +144,7 @@ def evaluate(
     judged = _judged(dataset, options, kinds, lexical=lexical)
     convention, ties = options.get("convention") or judged.convention, options.get("ties") or judged.ties
     judged = replace(judged, convention=convention, ties=ties)
-    found: ComparedEvaluations | SearchGrid
+    result: ComparedEvaluations | SearchGrid
     if settings is not None:
         points: list[GridPoint] = []
         for name, system in named.items():
@@ -152,31 +153,31 @@ def evaluate(
         if bm25:
             by_words = retrieve_lexically(judged, time_queries=time_queries, language=options.get("language"))
             points.append(GridPoint("BM25", None, evaluate_run("BM25", by_words, judged, measures)))
-        found = SearchGrid(points)
-        evaluations = [point.evaluation for point in found.points]
+        result = SearchGrid(points)
+        evaluations = [point.evaluation for point in result.points]
     else:
         evaluations = []
         for name in (name for name, kind in kinds.items() if kind == "index"):
             of_index = _of_index(named[name], judged, measures, options)
             several = len(named) > 1
-            evaluations += [replace(one, name=f"{name}: {one.name}") if several else one for one in of_index]
+            evaluations += [replace(each, name=f"{name}: {each.name}") if several else each for each in of_index]
         rest = {name: system for name, system in named.items() if kinds[name] != "index"}
         evaluations += _one_by_one(rest, judged, measures, options, bm25=bm25, k=k, time_queries=time_queries)
-        found = compare(evaluations)
+        result = compare(evaluations)
     try:
-        if figure is not None and isinstance(found, SearchGrid):
-            save_figure(flops_figure(found.points), Path(figure))
+        if figure is not None and isinstance(result, SearchGrid):
+            save_figure(flops_figure(result.points), Path(figure))
         if per_query is not None:
             _write(per_query, "\n".join(["system\tmeasure\tquery\tvalue", *_per_query_rows(evaluations)]))
         if output is not None:
             _write(output, json.dumps([evaluation.to_json() for evaluation in evaluations], indent=1))
     except OSError as error:
-        raise UnwrittenError(error, found) from error
-    return found
+        raise UnwrittenError(error, result) from error
+    return result
 
 
 def named_systems(systems: S | Sequence[S] | Mapping[str, S]) -> dict[str, S]:
-    """Return systems by name: the last part of a path; repeated names get a '."""
+    """Return systems by name, which is the last part of a path; a repeated name gets an apostrophe."""
     if isinstance(systems, Mapping):
         return dict(systems)
     single = is_model(systems) or isinstance(systems, Collection | str | os.PathLike)
@@ -229,7 +230,7 @@ def _judged(
     *,
     lexical: bool,
 ) -> Dataset:
-    """Return the dataset, or one read from the files in place of it, with as much of it as the systems need."""
+    """Return the given dataset, or read it, or read its separate files; read only the parts that the systems need."""
     judgments, queries, corpus = options.get("judgments"), options.get("queries"), options.get("corpus")
     needs_queries = lexical or any(kind != "run" for kind in kinds.values())
     needs_documents = lexical or any(kind not in ("run", "index") for kind in kinds.values())
@@ -248,7 +249,7 @@ def _judged(
 
 
 def _of_index(system: System, dataset: Dataset, measures: list[str], options: EvaluationOptions) -> list[Evaluation]:
-    """Evaluate an index, and close it if it was not open."""
+    """Evaluate an index; if it is not open, open it and close it again."""
     if not isinstance(system, Collection):
         assert not is_model(system)
         with closing(open_index(system, device=options.get("device"))) as opened:
@@ -297,7 +298,7 @@ def _one_by_one(
     k: int,
     time_queries: int,
 ) -> list[Evaluation]:
-    """Evaluate every system, each followed by its reranking and its hybrid, and BM25 last."""
+    """Evaluate every system, followed by its reranked hits and its fusions, and finally BM25."""
     hybrid, reranking = options.get("hybrid", False), select(RerankOptions, options)
     search_words = partial(
         retrieve_lexically, dataset, k=k, time_queries=time_queries, language=options.get("language")
@@ -314,21 +315,21 @@ def _one_by_one(
                 judged = set(ids)
                 hits = [hit for hit in run if hit.query_id in judged]
                 ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
-                found = Retrieval(ranking, ids, Cost())
+                retrieval = Retrieval(ranking, ids, Cost())
         else:
             if kind == "lexical":
-                found = search_words(make=lexical_search(str(system), options.get("device")))
+                retrieval = search_words(make=lexical_search(str(system), options.get("device")))
             else:
                 encoded = _encoded(system, dataset, name, options)
-                found = retrieve(encoded, k=k, time_queries=time_queries)
+                retrieval = retrieve(encoded, k=k, time_queries=time_queries)
                 dense = retrieve_densely(encoded, k=k, time_queries=time_queries) if hybrid else None
-            evaluations.append(evaluate_run(name, found, dataset, measures))
+            evaluations.append(evaluate_run(name, retrieval, dataset, measures))
         if reranking.get("rerank"):
-            again = rerank(found, dataset, options.get("device"), **reranking)
-            evaluations.append(evaluate_run(f"{name} reranked", again, dataset, measures))
+            reranked = rerank(retrieval, dataset, options.get("device"), **reranking)
+            evaluations.append(evaluate_run(f"{name} reranked", reranked, dataset, measures))
         if hybrid and lexical is not None:
             power = evaluations[-1].query_idf
-            evaluations += evaluate_fusions(name, found, dense, lexical, dataset, measures, power)
+            evaluations += evaluate_fusions(name, retrieval, dense, lexical, dataset, measures, power)
     if bm25 and lexical is not None:
         evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
     return evaluations

@@ -1,8 +1,8 @@
-"""Expanders around BM25, evaluated like learned sparse models: RM3, Query2Doc and docT5query (Polyakov et al. 2026,
-section 4.2), with the generative models of the last two.
+"""Expanders for BM25, evaluated like learned sparse models: RM3, Query2Doc and docT5query.
 
-Terms are BM25's stemmed words. BM25 ranks with the expanded texts; the frequency of a term in a document is that in the
-original document. To add an expander, write one class and `register` it.
+Polyakov et al. 2026, section 4.2, compare these expanders. Terms are BM25's stemmed words. BM25 ranks with the expanded
+texts; the frequency of a term in a document is its frequency in the original document. To add an expander, write one
+class and `register` it.
 
 Letters: b prompts, r samples per prompt, m inputs, n documents of the collection, v stemmed words.
 """
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Task = Literal["causal", "seq2seq"]
-GENERATED_BATCH = 64  # samples
+GENERATED_BATCH = 64  # samples generated together
 
 
 class Expander(Protocol):
-    """Expansion of texts by words before BM25 ranks."""
+    """Adds words to texts before BM25 ranks."""
 
     prefix: ClassVar[str]  # the expander's name; if it ends in ":", a model's name follows
     roles: ClassVar[tuple[Role, ...]]  # roles of the texts that it expands
 
     @classmethod
     def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
-        """Return the expander with its index of the n documents; `model` follows the prefix, `ids` default to rows."""
+        """Open the expander and index the n documents; `model` follows the prefix in a name, `ids` default to rows."""
 
     @property
     def index(self) -> BM25Index:
@@ -49,10 +49,10 @@ class Expander(Protocol):
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
-        """Return the column of each of the v words, the words of the index first and in its order."""
+        """Return the column of each of the v words: first the words of the index in its order, then other words."""
 
     def expand(self, texts: Sequence[str]) -> csr_array:
-        """Return the word weights of m expanded texts, csr_array [m, v]; `vocabulary` may grow by new words."""
+        """Return the word weights of m expanded texts, csr_array [m, v]; new words may extend `vocabulary`."""
 
 
 BM25 = "bm25"
@@ -67,7 +67,7 @@ def register(expander: E) -> E:
 
 
 def _resolve(name: str) -> tuple[type[Expander] | None, str]:
-    """Return the expander of a name, if any, and the name of its model."""
+    """Return the expander with this name, or None, and the name of its model."""
     prefix, colon, model = name.partition(":")
     return EXPANDERS.get(prefix + colon), model
 
@@ -87,7 +87,7 @@ def is_lexical(name: str) -> bool:
 
 
 def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
-    """Return the expander of a name such as "query2doc:gpt2", None for the name of a model.
+    """Return the expander of a name such as "query2doc:gpt2"; None for the name of a model.
 
     Raises:
         ArgumentError: the name is "bm25", or the expander does not expand texts of this role.
@@ -105,14 +105,14 @@ def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
 
 
 def open_expander(name: str, documents: Sequence[str], role: Role = "query", device: str | None = None) -> Expander:
-    """Return the expander of a name, with its index of the n documents.
+    """Open the expander with this name, and index the n documents.
 
     The name is "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL"; MODEL is a folder or a Hub id of a causal or a
-    sequence-to-sequence language model, loaded on the `device`, by default a GPU if there is one. `role` is the
-    role of the texts to expand: queries, or some of the n documents.
+    sequence-to-sequence language model. The model runs on `device`, by default on a GPU if the machine has one. `role`
+    is the role of the texts to expand: queries, or some of the n documents.
 
     Raises:
-        ArgumentError: no such expander, or it does not expand texts of this role.
+        ArgumentError: there is no such expander, or it does not expand texts of this role.
         ModelError: the model cannot be loaded.
     """
     documents, expander = as_texts(documents, "documents"), expander_class(name, role)
@@ -134,14 +134,14 @@ def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[
         index = expander.index
         if "query" not in expander.roles:
             return index, index.query_vectors
-        return index, lambda texts: expander.expand(texts)[:, : len(index.vocabulary)]  # no document has other words
+        return index, lambda texts: expander.expand(texts)[:, : len(index.vocabulary)]  # omits words of no document
 
     return make
 
 
 @register
 class Feedback(RM3):
-    """BM25 with queries expanded by words of the documents that they retrieve first (`retrieval.bm25`)."""
+    """BM25 with queries expanded by words of their first hits (`vocable.indexes.bm25`)."""
 
     prefix: ClassVar[str] = "bm25+rm3"
     roles: ClassVar[tuple[Role, ...]] = ("query", "document")
@@ -159,9 +159,10 @@ INSTRUCTION = "Write a passage that answers the given query:"
 class Query2Doc:
     """BM25 with queries expanded by a passage that a causal language model writes for them (Wang et al. 2023).
 
-    The query is repeated `repeats` times before the passage, so that the many words of the passage do not outweigh it.
-    The prompt shows `examples`, queries with their passages; the paper shows four from the training data. A passage
-    has at most `new_tokens`. `vocabulary`, {word: column}, begins with the words of the index and grows by new words.
+    The query is repeated `repeats` times before the passage, so that the many words of the passage do not outweigh the
+    query. The prompt shows `examples`, queries with their passages; the paper shows four from the training data. A
+    passage has at most `new_tokens` tokens. `vocabulary`, {word: column}, begins with the words of the index; new words
+    extend it.
     """
 
     prefix: ClassVar[str] = "query2doc:"
@@ -207,7 +208,7 @@ class Query2Doc:
 
 
 def prompt(query: str, examples: Sequence[Example] = ()) -> str:
-    r"""Return the language model's prompt for a query, with examples of queries and their passages before it.
+    r"""Return the language model's prompt for a query, after examples of queries with their passages.
 
     >>> print(prompt("what is a list", [Example("what is a set", "A set has no duplicates.")]))
     Write a passage that answers the given query:
@@ -223,7 +224,7 @@ def prompt(query: str, examples: Sequence[Example] = ()) -> str:
 
 
 def passage(continuation: str) -> str:
-    r"""Return the passage in a prompt's continuation: after examples, a model may continue with another one.
+    r"""Return the passage in a prompt's continuation, without further examples that the model may add.
 
     >>> passage(" A list is a sequence.\n\nQuery: what is a tuple\nPassage: A tuple")
     'A list is a sequence.'
@@ -231,15 +232,15 @@ def passage(continuation: str) -> str:
     return continuation.partition("\nQuery:")[0].strip()
 
 
-TOP_K, DOCUMENT_TOKENS, QUERY_TOKENS = 10, 512, 64  # of the paper; sampling is from the TOP_K likeliest tokens
+TOP_K, DOCUMENT_TOKENS, QUERY_TOKENS = 10, 512, 64  # the paper's; samples are drawn from the TOP_K likeliest tokens
 
 
 @register
 class DocT5Query:
     """BM25 with documents expanded by queries that a model predicts for them (Nogueira and Lin 2019).
 
-    The `samples` predicted queries of a document (the authors index 40) are appended to it before it is indexed.
-    Queries are searched unexpanded. `vocabulary` is {word: column} of the index.
+    Each document is indexed together with its `samples` predicted queries (the authors index 40). Queries are not
+    expanded. `vocabulary` is {word: column} of the index.
     """
 
     prefix: ClassVar[str] = "doct5query:"
@@ -276,7 +277,7 @@ class DocT5Query:
         self.vocabulary = self.index.vocabulary
 
     def expand(self, texts: Sequence[str]) -> csr_array:
-        """Count the words of m expanded documents, csr_array [m, v]; `ArgumentError` for texts not in the index."""
+        """Count the words of m expanded documents, csr_array [m, v]; raise `ArgumentError` for an unindexed text."""
         texts = as_texts(texts)
         unknown = [text for text in texts if text.strip() and text not in self._expanded]
         if unknown:
@@ -292,7 +293,7 @@ class Generator(NamedTuple):
 
 
 def generator_task(name: str | Path) -> Task:
-    """Return the task of a generative model by its configuration; raise `ModelError` without one."""
+    """Read the task of a generative model from its configuration; raise `ModelError` if it has no task."""
     from transformers import AutoConfig
 
     def open_place(place: str, device: str | None, trust_remote_code: bool) -> Task:
@@ -303,13 +304,13 @@ def generator_task(name: str | Path) -> Task:
 
 
 def load_generator(name: str | Path, task: Task, device: str | None = None) -> Generator:
-    """Load a generative model in its own number type, from safetensors.
+    """Load a generative model from safetensors, with the number type of its weights.
 
     `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" model answers it. `device` is by
-    default a GPU if there is one.
+    default a GPU if the machine has one.
 
     Raises:
-        ModelError: no such model, a model for another task, or its weights are not safetensors.
+        ModelError: there is no such model, it has another task, or its weights are not safetensors.
     """
 
     from sentence_transformers.util import get_device_name
@@ -320,7 +321,7 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
     def open_place(place: str, device: str | None, trust_remote_code: bool) -> Generator:
         safe = {"trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(place, **safe)
-        # Refused before the weights are loaded; encoders, because transformers would let them generate nonsense.
+        # Refuse a wrong model before its weights are loaded; an encoder would generate nonsense in transformers.
         masked = any(architecture.endswith("ForMaskedLM") for architecture in config.architectures or [])
         if masked or config.is_encoder_decoder != (task == "seq2seq"):
             named = ", ".join(config.architectures or []) or config.model_type
@@ -328,7 +329,7 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
         model = loader.from_pretrained(place, dtype="auto", use_safetensors=True, **safe)
         tokenizer = AutoTokenizer.from_pretrained(place, **safe)
         if task == "causal":
-            tokenizer.padding_side = "left"  # the continuation follows its prompt directly
+            tokenizer.padding_side = "left"  # so that the continuation directly follows its prompt
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         return Generator(model.to(device or get_device_name()).eval(), tokenizer)
@@ -349,12 +350,12 @@ def generate(
 ) -> list[list[str]]:
     """Sample r = `samples` continuations of each of b prompts, or answers to them, at temperature 1.
 
-    The same prompts and seed give the same texts on the same machine; the state of torch's global generator is
-    preserved. A sample has at most `new_tokens`, drawn from the `top_k` likeliest tokens, or from all if `top_k` is 0.
-    Prompts are truncated to `max_length` tokens if it is set.
+    The same prompts and seed give the same texts on the same machine; the state of torch's global generator does not
+    change. A sample has at most `new_tokens` tokens, each drawn from the `top_k` likeliest tokens, or from all tokens
+    if `top_k` is 0. Prompts are truncated to `max_length` tokens if it is set.
 
     Raises:
-        ArgumentError: a number out of its range, or more tokens than the model has positions.
+        ArgumentError: a number is out of its range, or there are more tokens than the model has positions.
     """
     import torch
 
@@ -362,10 +363,10 @@ def generate(
     cut: dict[str, object] = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
     lengths = [len(ids) for ids in tokenizer(list(prompts), **cut)["input_ids"]] if prompts else []
     _check_room(model, max(lengths, default=0), new_tokens)
-    # The model's own settings define the tokens that begin and end a text.
+    # The model's configuration defines the tokens that begin and end a text.
     sampling: dict[str, object] = {"do_sample": True, "temperature": 1.0, "top_k": top_k, "top_p": 1.0, "num_beams": 1}
     sampling |= {"max_new_tokens": new_tokens, "max_length": None, "num_return_sequences": samples}
-    order = sorted(range(len(prompts)), key=lambda row: -lengths[row])  # longest first: a batch has little padding
+    order = sorted(range(len(prompts)), key=lambda row: -lengths[row])  # longest first: little padding in a batch
     size = max(1, GENERATED_BATCH // samples)
     written: list[list[str]] = [[] for _ in prompts]
     with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []), torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Models and prunings measured alike: the Pareto frontier of quality and cost, and the best setting within a budget."""
+"""Compare settings of models: the Pareto frontier of quality and cost, and the best setting within a budget."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ TITLES = {
     "bytes_per_document": "bytes/ doc",
     "answer_p95_ms": "p95 ms",
 }
-COSTS = {"bytes_per_document": "bytes a document", "answer_p95_ms": "ms at p95"}  # the costs of a budget, their units
+# The costs that a budget can limit, and their units.
+COSTS = {"bytes_per_document": "bytes a document", "answer_p95_ms": "ms at p95"}
 AXES = {
     "bytes_per_document": "bytes of the index per document",
     "answer_p95_ms": "95th percentile of an answer, from text to hits (ms)",
 }
-LABEL_PLACES = [  # near places first: the offset of a label from its point, and the label's alignment
+LABEL_PLACES = [  # offset of a label from its point, and the label's alignment; nearest first
     ((x * step, y * step), ("right", "center", "left")[x + 1], ("top", "center", "bottom")[y + 1])
     for step in (7, 14)
     for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
@@ -49,8 +50,8 @@ LABEL_PLACES = [  # near places first: the offset of a label from its point, and
 class Deployment(NamedTuple):
     """A model's requirements; with `inference_free`, queries are looked up rather than encoded.
 
-    `place` is its folder or name, `licence` the one its card states, if any. `parameters` is None for an exported
-    model, whose weights cannot be counted. A length of None means no limit.
+    `place` is the model's folder or name. `licence` is the licence that its card states, or None. `parameters` is None
+    for an exported model, whose weights cannot be counted. A length of None means no limit.
     """
 
     place: str
@@ -64,22 +65,22 @@ class Deployment(NamedTuple):
 
 @dataclass(frozen=True)
 class Budget:
-    """The highest cost of a setting, by the names of `Cost`; None is no limit."""
+    """The highest allowed cost of a setting, with the names of `Cost`; None means no limit."""
 
     bytes_per_document: float | None = None
     answer_p95_ms: float | None = None
 
     def limits(self) -> dict[str, float]:
-        """Return the limits that are set."""
+        """Return the limits that are not None."""
         return {name: limit for name, limit in asdict(self).items() if limit is not None}
 
     def share(self, point: GridPoint) -> float:
-        """Return the share of the tightest limit that a setting uses, above 1 beyond the budget; 0 without limits."""
+        """Return how much of its tightest limit a setting uses: above 1 beyond the budget, 0 without limits."""
         return max((cost_of(point, name) / limit for name, limit in self.limits().items()), default=0.0)
 
 
 def parse_budget(max_p95: str | float | None, max_bytes_per_document: str | float | None) -> Budget:
-    """Return the budget; numbers are milliseconds and bytes.
+    """Parse a budget; plain numbers are milliseconds and bytes.
 
     >>> parse_budget("0.02s", "1.5kB")
     Budget(bytes_per_document=1500.0, answer_p95_ms=20.0)
@@ -94,8 +95,8 @@ def _quantity(name: str, limit: str | float | None, units: Mapping[str, float], 
     value = math.nan
     if not isinstance(limit, str):
         value = float(limit)
-    elif found := re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?([a-z]*)", limit.strip().casefold()):
-        value = float(found[1]) * units.get(found[2], math.nan)
+    elif match := re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?([a-z]*)", limit.strip().casefold()):
+        value = float(match[1]) * units.get(match[2], math.nan)
     if not 0 < value < math.inf:
         raise ArgumentError(f"{name} must be {expected}, not {limit!r}")
     return value
@@ -103,17 +104,17 @@ def _quantity(name: str, limit: str | float | None, units: Mapping[str, float], 
 
 @dataclass(frozen=True)
 class ModelSelection(Tabled):
-    """Models searched in many ways on one dataset, as `vocable.select` measured them.
+    """Models measured by `vocable.select` on one dataset with many settings.
 
     Attributes:
         source: source of the dataset; its documents are the corpus of the commands.
         models: each model's requirements.
-        points: the settings, of each model first whole vectors; the first of their measures is the quality.
+        points: the settings of each model, whole vectors first; the first measure is the quality.
         answers: timed answers of each setting.
-        options: options of encoding other than the defaults.
-        budget: the highest cost of a setting.
+        options: options of encoding that differ from the defaults.
+        budget: the highest allowed cost of a setting.
         reranker: the cross encoder of settings that rerank.
-        fusions: whole vectors fused with dense vectors and BM25, and these alone; no budget applies to them.
+        fusions: dense vectors, BM25, and their fusions with whole vectors; the budget does not apply to them.
     """
 
     source: str
@@ -135,26 +136,26 @@ class ModelSelection(Tabled):
         return point.evaluation.values[self.measure]
 
     def frontier(self, cost: str) -> list[GridPoint]:
-        """Return the Pareto-optimal settings by quality and a field of `Cost`, by increasing cost.
+        """Return the Pareto-optimal settings for quality and a field of `Cost`, by increasing cost.
 
-        For any other setting, a setting of the same or better quality costs less. Times count to two digits: further
-        digits are noise.
+        Each omitted setting has a cheaper alternative of the same or better quality. Times are compared to two digits:
+        further digits are noise.
         """
         digits = 2 if cost.endswith("_ms") else 15
-        found: list[GridPoint] = []
-        for point in sorted(self.points, key=lambda one: (_rounded(cost_of(one, cost), digits), *self._order(one))):
-            if not found or self.quality(point) > self.quality(found[-1]):
-                found.append(point)
-        return found
+        optimal: list[GridPoint] = []
+        for point in sorted(self.points, key=lambda each: (_rounded(cost_of(each, cost), digits), *self._order(each))):
+            if not optimal or self.quality(point) > self.quality(optimal[-1]):
+                optimal.append(point)
+        return optimal
 
     def recommended(self) -> GridPoint | None:
-        """Return the setting of the best quality within the budget; None without a budget or if no setting fits it."""
+        """Return the best setting within the budget; None without a budget, or if no setting fits."""
         within = [point for point in self.points if self.budget.share(point) <= 1]
         return min(within, key=self._order) if within and self.budget.limits() else None
 
     def closest(self) -> GridPoint:
-        """Return the setting that exceeds the budget least, relative to its limits and to two digits."""
-        return min(self.points, key=lambda one: (_rounded(self.budget.share(one), 2), *self._order(one)))
+        """Return the setting that exceeds the budget least, relative to the limits, compared to two digits."""
+        return min(self.points, key=lambda point: (_rounded(self.budget.share(point), 2), *self._order(point)))
 
     def commands(self, point: GridPoint) -> list[str]:
         """Return the commands that use a setting: `index`, and `search` if queries are pruned."""
@@ -165,10 +166,10 @@ class ModelSelection(Tabled):
         if setting.rerank:
             pruned += _flags({"rerank": self.reranker, "rerank_depth": setting.rerank})
         search = ["vocable", "search", "my-index", "your question", *pruned]
-        return [shlex.join(one) for one in ([index, search] if pruned else [index])]
+        return [shlex.join(command) for command in ([index, search] if pruned else [index])]
 
     def sentence(self) -> str:
-        """Return the best setting within the budget, or the closest to it, in words; "" without a budget."""
+        """Describe the best setting within the budget, or the closest setting; "" without a budget."""
         limits, count = self.budget.limits(), len(self.points)
         if not limits:
             return ""
@@ -178,12 +179,12 @@ class ModelSelection(Tabled):
             return f"None of the {count} settings is within {budget}; the closest is {self._described(self.closest())}:"
         rank = f"the best of all {count} settings"
         if recommended is not best:
-            p = paired_t_test(*(one.evaluation.per_query[self.measure] for one in (best, recommended)))
+            p = paired_t_test(*(point.evaluation.per_query[self.measure] for point in (best, recommended)))
             rank = f"{rank} has {self.quality(best):.4f}, p = {p_value(p)}"
         return f"Within {budget} the best is {self._described(recommended)}; {rank}:"
 
     def table(self) -> list[Table | str]:
-        """Return tables of the models with whole vectors, their requirements and the frontier; and the advice."""
+        """Return tables of whole vectors, of the models' requirements and of the frontier, then the advice."""
         tables = [self._models(), self._deployments(), self._frontiers()]
         timed = f"answer: a text to its {TIMED_HITS} hits, one at a time; {self.answers} of each setting, in turns"
         if not self.budget.limits():
@@ -196,12 +197,12 @@ class ModelSelection(Tabled):
         return "\n\n".join(part.markdown() if isinstance(part, Table) else part for part in self.table())
 
     def to_json(self) -> dict[str, object]:
-        """Return all settings as JSON values, the recommended one marked."""
+        """Return all settings as JSON values; the recommended setting is marked."""
         frontiers, recommended = {name: self.frontier(name) for name in COSTS}, self.recommended()
         settings = []
         for point in self.points:
             row = _with_intervals(point)
-            row["pareto_optimal"] = [name for name, found in frontiers.items() if point in found]
+            row["pareto_optimal"] = [name for name, optimal in frontiers.items() if point in optimal]
             row |= {"within_budget": self.budget.share(point) <= 1, "recommended": point is recommended}
             settings.append(row | {"commands": self.commands(point)})
         models = {name: model._asdict() for name, model in self.models.items()}
@@ -210,10 +211,10 @@ class ModelSelection(Tabled):
         return about | {"summary": self.sentence(), "settings": settings, "fusions": fusions}
 
     def _models(self) -> Table:
-        shown = [one for one in self.points if one.setting is not None and {*one.setting.changed()} <= {"rerank"}]
+        shown = [point for point in self.points if point.setting and {*point.setting.changed()} <= {"rerank"}]
         shown += self.fusions
-        whole = [one.evaluation for one in shown]
-        header, rows, groups = ["model"], [[f"{one.system} {one.setting or ''}".strip()] for one in shown], []
+        whole = [point.evaluation for point in shown]
+        header, rows, groups = ["model"], [[f"{point.system} {point.setting or ''}".strip()] for point in shown], []
         p_values = [None, *compare(whole).p_values]
         for measure in whole[0].values:
             header += [measure, "95%", "p"]
@@ -222,7 +223,7 @@ class ModelSelection(Tabled):
                 low, high = mean_interval(evaluation.per_query[measure])
                 row += [f"{evaluation.values[measure]:.4f}", f"{low:.3f}–{high:.3f}"]
                 row.append(NONE if p is None else p_value(p[measure]))
-        names, costs = cost_columns([replace(one.cost or Cost(), matched=None) for one in whole])
+        names, costs = cost_columns([replace(each.cost or Cost(), matched=None) for each in whole])
         title = f"{whole[0].dataset}, {whole[0].queries} queries, whole vectors"
         rows = [row + more for row, more in zip(rows, costs, strict=True)]
         return Table(title, header + names, rows, [*groups, len(names)], grid_notes(self.points))
@@ -256,7 +257,7 @@ class ModelSelection(Tabled):
         return f"{point.system} with {pruned} ({', '.join([f'{self.measure} {self.quality(point):.4f}', *costs])})"
 
     def _order(self, point: GridPoint) -> tuple[float, ...]:
-        """Return a sort key, best first: by quality, then the smaller, the simpler and the faster setting."""
+        """Return a sort key, best first: by quality; at equal quality the smaller, simpler and faster setting first."""
         changed = 0 if point.setting is None else len(point.setting.changed())
         return -self.quality(point), cost_of(point, "bytes_per_document"), changed, cost_of(point, "answer_p95_ms")
 
@@ -267,12 +268,12 @@ def _rounded(value: float, digits: int) -> float:
 
 def _with_intervals(point: GridPoint) -> dict[str, object]:
     return point.to_json() | {
-        "intervals": {name: mean_interval(one) for name, one in point.evaluation.per_query.items()}
+        "intervals": {name: mean_interval(values) for name, values in point.evaluation.per_query.items()}
     }
 
 
 def cost_of(point: GridPoint, name: str) -> float:
-    """Return a field of the cost of a setting."""
+    """Return a field of a setting's cost."""
     return float(getattr(point.evaluation.cost, name))
 
 
@@ -287,7 +288,7 @@ def _flags(options: Mapping[str, object]) -> list[str]:
 def frontier_figure(selection: ModelSelection) -> Figure:
     """Draw the quality of all settings against bytes per document and against the time of an answer.
 
-    The Pareto-optimal settings are joined and, where there is room, labelled; the recommended one is marked.
+    A line joins the Pareto-optimal settings, which have labels where there is room; the recommended setting is marked.
     """
     require_extra("matplotlib", "figures")
     figure = empty_panels(len(AXES), len(AXES))
@@ -295,12 +296,13 @@ def frontier_figure(selection: ModelSelection) -> Figure:
         _draw_frontier(axes, selection, cost)
         axes.set_xlabel(label)
         axes.set_ylabel(selection.measure)
-    drawn = {name: one for axes in figure.axes for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    entries = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes]
+    drawn = {name: handle for pairs in entries for handle, name in pairs}
     labels = ", ".join(f"{SETTING_COLUMNS[name]}: {name}" for name in swept(selection.points))
     add_legend(figure, list(drawn.values()), list(drawn), title=f"labels: {labels}")
     title = f"{Path(selection.source).name}, {selection.points[0].evaluation.queries} queries"
     figure.suptitle(title, parse_math=False)
-    figure.draw_without_rendering()  # labels are placed around what has been drawn
+    figure.draw_without_rendering()  # labels are placed around the drawn lines and points
     for axes, cost in zip(figure.axes, AXES, strict=True):
         _label_points(axes, selection, cost)
     return figure
@@ -313,9 +315,9 @@ def _draw_frontier(axes: Axes, selection: ModelSelection, cost: str) -> None:
         return [cost_of(point, cost) for point in points], [selection.quality(point) for point in points]
 
     for number, model in enumerate(selection.models):
-        own = [point for point in selection.points if point.system == model]
+        of_model = [point for point in selection.points if point.system == model]
         marker = MARKERS[number % len(MARKERS)]
-        axes.plot(*coordinates(own), marker, color=f"C{number}", alpha=0.6, markersize=5, label=model)
+        axes.plot(*coordinates(of_model), marker, color=f"C{number}", alpha=0.6, markersize=5, label=model)
     axes.plot(*coordinates(selection.frontier(cost)), color="0.3", linewidth=1, zorder=1, label="Pareto-optimal")
     if (limit := selection.budget.limits().get(cost)) is not None:
         axes.axvline(limit, color="C3", linestyle="--", linewidth=1, label="budget")
@@ -333,7 +335,7 @@ def _draw_frontier(axes: Axes, selection: ModelSelection, cost: str) -> None:
 
 
 def _label_points(axes: Axes, selection: ModelSelection, cost: str) -> None:
-    """Label Pareto-optimal points with their pruning where space is free; the recommended one comes first."""
+    """Label Pareto-optimal points with their pruning where space is free, beginning with the recommended point."""
     from matplotlib.transforms import Bbox
 
     recommended, frontier = selection.recommended(), selection.frontier(cost)
@@ -342,7 +344,7 @@ def _label_points(axes: Axes, selection: ModelSelection, cost: str) -> None:
         ordered.insert(0, recommended)
     inside, spots = axes.get_window_extent(), [line.get_transform().transform(line.get_xydata()) for line in axes.lines]
     count = len(selection.models)
-    joined = [np.linspace(start, end, 50) for one in spots[count:] for start, end in pairwise(one)]
+    joined = [np.linspace(start, end, 50) for line in spots[count:] for start, end in pairwise(line)]
     used = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in np.concatenate(spots[:count])]
     used += [Bbox.from_bounds(x - 1, y - 1, 2, 2) for x, y in np.concatenate([np.empty((0, 2)), *joined])]
     for point in ordered:

@@ -1,6 +1,6 @@
-"""Searches of one encoded dataset with many settings: pruned vectors, a minimum share of matching terms, rescoring.
+"""Search one encoded dataset with many settings: pruned vectors, a minimum share of matching terms, rescoring.
 
-Kim et al. 2026 tabulate and draw them (table 2, figure 1, appendix J).
+Kim et al. 2026 show such searches in table 2, figure 1 and appendix J.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vocable.options import CountOrZero, Share, check_fields
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GRID_MEASURES = ("RR@10", "R@10")  # the paper's
+GRID_MEASURES = ("RR@10", "R@10")  # the measures of the paper
 SETTING_COLUMNS = {
     "query_max_terms": "qk",
     "query_mass": "q mass",
@@ -50,9 +50,9 @@ SETTING_COLUMNS = {
 class Setting:
     """Settings of a search: the limits of `vocable.prune`, where max_terms=0 and mass=1 mean no limit.
 
-    `minimum_match` is the share of a query's terms that a document must contain to be scored. With `rescore` a search
-    has two steps: it finds that many candidates with the pruned vectors, and orders them by the whole vectors. With
-    `rerank` a cross encoder reranks that many hits at the end.
+    `minimum_match` is the share of a query's terms that a document must contain to be scored. With `rescore`, a search
+    has two steps: the pruned vectors find `rescore` candidates, and the whole vectors order them. With `rerank`, a
+    cross encoder finally reranks the first `rerank` hits.
     """
 
     query_max_terms: CountOrZero = 0
@@ -69,16 +69,16 @@ class Setting:
         check_fields(self)
 
     def limits(self, role: str) -> tuple[int | None, float, float | None]:
-        """Return max_terms, min_weight and mass for `vocable.prune` of the role's vectors."""
+        """Return max_terms, min_weight and mass for pruning the role's vectors with `vocable.prune`."""
         max_terms, mass = getattr(self, f"{role}_max_terms"), getattr(self, f"{role}_mass")
         return max_terms or None, getattr(self, f"{role}_min_weight"), None if mass == 1 else mass
 
     def changed(self) -> dict[str, float]:
-        """Return the values other than the defaults."""
+        """Return the values that differ from the defaults."""
         return {name: value for name, value in vars(self).items() if value != getattr(Setting, name)}
 
     def __str__(self) -> str:
-        """Return the values other than the defaults in the format of `parse_grid`.
+        """Return the values that differ from the defaults, in the format of `parse_grid`.
 
         >>> str(Setting(query_max_terms=5, document_mass=0.5))
         'query_max_terms=5 document_mass=0.5'
@@ -87,7 +87,7 @@ class Setting:
 
 
 class GridPoint(NamedTuple):
-    """A system searched with one setting; `setting` is None for a system without vectors to prune."""
+    """The evaluation of a system with one setting; `setting` is None for a system without vectors to prune."""
 
     system: str
     setting: Setting | None
@@ -101,10 +101,10 @@ class GridPoint(NamedTuple):
 
 
 def parse_grid(texts: Sequence[str]) -> list[Setting]:
-    """Return all combinations of the values in each text, as "query_max_terms=5,10 document_max_terms=20".
+    """Return all combinations of the values in each text, such as "query_max_terms=5,10 document_max_terms=20".
 
-    >>> found = parse_grid(["query_max_terms=0", "query_max_terms=5,7 document_max_terms=20"])
-    >>> [setting.query_max_terms for setting in found]
+    >>> settings = parse_grid(["query_max_terms=0", "query_max_terms=5,7 document_max_terms=20"])
+    >>> [setting.query_max_terms for setting in settings]
     [0, 5, 7]
     """
     combinations = (dict(pairs) for text in as_texts(texts) for pairs in product(*map(_values, text.split())))
@@ -141,9 +141,9 @@ def search_grid(
 ) -> list[GridPoint]:
     """Search an encoded dataset with each of the settings, and measure quality and cost.
 
-    FLOPS counts the searched vectors (Kim et al. 2026, eq. 1), and in two steps only the first one: the second one
-    reads `rescore` whole documents per query. `k` is the number of results; no measure may look deeper.
-    `reranker` returns a ranking reranked, and milliseconds, for a setting with `rerank`.
+    FLOPS counts the search of the pruned vectors only (Kim et al. 2026, eq. 1); rescoring also reads `rescore` whole
+    documents per query. `k` is the number of results; no measure may look deeper. For a setting with `rerank`,
+    `reranker` returns the reranked ranking, and the milliseconds of each query.
     """
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
@@ -152,7 +152,7 @@ def search_grid(
         for limits in dict.fromkeys(setting.limits("document") for setting in settings):
             documents = prune(encoded.documents, *limits)
             index = ExactIndex(documents, encoded.document_ids)
-            for setting in (one for one in settings if one.limits("document") == limits):
+            for setting in (each for each in settings if each.limits("document") == limits):
                 queries = prune(encoded.queries, *setting.limits("query"))
                 ranking = index.search(
                     queries, min(setting.rescore, len(index)) or k, minimum_match=setting.minimum_match
@@ -180,12 +180,12 @@ def search_grid(
 
 
 def single_searches(encoded: Encoded, settings: Sequence[Setting]) -> list[Callable[[csr_array], Ranking]]:
-    """Return for each setting, without rescoring, a function that prunes and searches one query on one thread.
+    """Return for each setting a function that prunes and searches one query on one thread, without rescoring.
 
-    The pruned indexes are held in memory.
+    The pruned indexes stay in memory.
     """
     limits = dict.fromkeys(setting.limits("document") for setting in settings)
-    indexes = {one: ExactIndex(prune(encoded.documents, *one), encoded.document_ids) for one in limits}
+    indexes = {each: ExactIndex(prune(encoded.documents, *each), encoded.document_ids) for each in limits}
     return [partial(_search_one, indexes[setting.limits("document")], setting) for setting in settings]
 
 
@@ -195,7 +195,7 @@ def _search_one(index: ExactIndex, setting: Setting, query: csr_array) -> Rankin
 
 
 def check_depth(settings: Sequence[Setting], measures: Measures, k: int) -> None:
-    """Raise `ArgumentError` for an unknown measure, or one that looks deeper than the results of a search."""
+    """Raise `ArgumentError` for an unknown measure, or for a measure that looks deeper than the results."""
     deepest = max(depth(measure) for measure in parse_measures(measures).values())
     shortest = min([k, *(setting.rescore for setting in settings if setting.rescore)])
     if deepest > shortest:
@@ -213,7 +213,7 @@ class SearchGrid(Tabular):
         return [point.to_json() for point in self.points]
 
     def table(self) -> Table:
-        """Return a table of the varied settings, mean numbers of terms, FLOPS, matched documents and the measures."""
+        """Return a table of the settings that vary, mean numbers of terms, FLOPS, matched documents and measures."""
         shown, first = swept(self.points), self.points[0].evaluation
         several = len({point.system for point in self.points}) > 1
         header, rows = ["system"] * several + [SETTING_COLUMNS[name] for name in shown], []
@@ -229,12 +229,12 @@ class SearchGrid(Tabular):
 
 
 def grid_notes(points: Sequence[GridPoint]) -> list[str]:
-    """Return the lines under a table of settings, where all points of a system have its name."""
+    """Return the lines under a table of settings; all points of a system go by the name of the system."""
     return notes([replace(point.evaluation, name=point.system) for point in points])
 
 
 def swept(points: Sequence[GridPoint]) -> list[str]:
-    """Return the names of the settings that any point changes; max_terms if none does."""
+    """Return the names of the settings that any point changes; both max_terms if no point changes any."""
     changed = set[str]().union(*(point.setting.changed() for point in points if point.setting is not None))
     return [name for name in SETTING_COLUMNS if name in changed] or ["query_max_terms", "document_max_terms"]
 
@@ -242,8 +242,8 @@ def swept(points: Sequence[GridPoint]) -> list[str]:
 def flops_figure(points: Sequence[GridPoint]) -> Figure:
     """Draw each measure against FLOPS, one curve per system and one point per pruning (Kim et al. 2026, figure 1).
 
-    A minimum match or rescoring makes another curve. Points of a curve are joined by increasing FLOPS; points without
-    FLOPS are left out. Raises `ArgumentError` if no point remains.
+    Each minimum match and each rescoring has its own curve. A curve joins its points by increasing FLOPS, and omits
+    points without FLOPS. Raises `ArgumentError` if no point remains.
     """
     require_extra("matplotlib", "figures")
     variants = ("minimum_match", "rescore")
@@ -258,7 +258,7 @@ def flops_figure(points: Sequence[GridPoint]) -> Figure:
                 used = [(name, getattr(setting, name, 0)) for name in variants]
                 curve = ", ".join([system, *(f"{name}={value}" for name, value in used if value)])
                 curves[curve].append(Point(flops, evaluation.values[measure], label))
-        ordered = {curve: sorted(some) for curve, some in curves.items()}
+        ordered = {curve: sorted(on_curve) for curve, on_curve in curves.items()}
         panels.append(Panel(points[0].evaluation.dataset, measure, ordered))
     if not any(panel.curves for panel in panels):
         raise ArgumentError("nothing to draw: no search reads a posting")

@@ -1,4 +1,4 @@
-"""Evaluation of a system or an index by each of its spaces and by their fusions, with weights tuned on judgments.
+"""Evaluate each space of a system or an index, and fusions of the spaces, with weights tuned on judgments.
 
 Letters: q queries, k results, g weightings.
 """
@@ -47,16 +47,16 @@ def evaluate_index(
     query_idf: float | None = None,
     rerank: RerankOptions | None = None,
 ) -> list[Evaluation]:
-    """Evaluate each space of an index, the best by the first measure coming first, and fusions of them.
+    """Evaluate each space of an index, the best space by the first measure first, then fusions of spaces.
 
     `weights` adds the fusion with these weights. `hybrid` adds fusions of each pair of spaces and of all spaces: by
-    reciprocal rank, with equal weights and, with `folds`, with tuned weights (`tune_weights`). Their names begin with
-    the weights. Fusions are computed as in `Collection.search`, `query_idf` is described in `vocable.search`. With
-    `rerank`, what a search with the same weights finds is reranked, too.
+    reciprocal rank, with equal weights and, if `folds` is given, with tuned weights (`tune_weights`). The name of a
+    fusion begins with its weights. Fusions are computed as in `Collection.search`; `vocable.search` describes
+    `query_idf`. With `rerank`, also evaluate a search with the same weights whose hits are reranked.
 
     Raises:
-        ArgumentError: weights of a space that the index does not have, or more folds than queries.
-        DataError: no relevant document is in the index.
+        ArgumentError: a weight is for a space that the index does not have, or there are more folds than queries.
+        DataError: the index has no relevant document.
     """
     judged, parsed = dataset.judged(), parse_measures(measures)
     fixed = None if weights is None else parse_weights(weights, collection.spaces)
@@ -72,54 +72,56 @@ def evaluate_index(
     vectors, dense = encoder.encode_both(texts)
     reranking = rerank or {}
     deepest = fusion_depth(max(k, rerank_depth(reranking)))
-    found = collection.searcher.rankings(texts, deepest, spaces, vectors=vectors, dense=dense)
+    rankings = collection.searcher.rankings(texts, deepest, spaces, vectors=vectors, dense=dense)
 
-    def idf_power(some: Sequence[Space]) -> float | None:
-        return encoder.query_idf if "sparse" in some else None
+    def idf_power(fused_spaces: Sequence[Space]) -> float | None:
+        return encoder.query_idf if "sparse" in fused_spaces else None
 
-    def fusion(name: str, fuse: Callable[[int], Ranking], some: Sequence[Space]) -> Evaluation:
-        return replace(evaluate_fusion(name, fuse, judged, measures), query_idf=idf_power(some))
+    def fusion(name: str, fuse: Callable[[int], Ranking], fused_spaces: Sequence[Space]) -> Evaluation:
+        return replace(evaluate_fusion(name, fuse, judged, measures), query_idf=idf_power(fused_spaces))
 
     alone = [
         evaluate_run(space, ranking.to_run(ids), judged, measures, query_idf=idf_power([space]))
-        for space, ranking in found.items()
+        for space, ranking in rankings.items()
     ]
-    alone.sort(key=lambda one: -one.values[str(measures[0]).strip()])
+    alone.sort(key=lambda evaluation: -evaluation.values[str(measures[0]).strip()])
     fusions = []
     if fixed is not None:
-        fusions.append(fusion(_name(fixed), partial(fused, found, fixed, "weighted"), list(fixed)))
+        fusions.append(fusion(_name(fixed), partial(fused, rankings, fixed, "weighted"), list(fixed)))
     for size in range(2, len(spaces) + 1) if hybrid else ():
-        for some in combinations(spaces, size):
-            equal = dict.fromkeys(some, 1.0)
-            ranks = partial(fused, found, equal, "reciprocal-rank")
-            fusions.append(fusion(f"{','.join(some)} by reciprocal rank", ranks, some))
-            fusions.append(fusion(_name(equal), partial(fused, found, equal, "weighted"), some))
+        for chosen in combinations(spaces, size):
+            equal = dict.fromkeys(chosen, 1.0)
+            ranks = partial(fused, rankings, equal, "reciprocal-rank")
+            fusions.append(fusion(f"{','.join(chosen)} by reciprocal rank", ranks, chosen))
+            fusions.append(fusion(_name(equal), partial(fused, rankings, equal, "weighted"), chosen))
             if folds is not None:
-                tuned, held_out = tune_weights(found, some, judged, measures[0], folds)
-                fusions.append(fusion(f"{_name(tuned)} tuned in {folds} folds", held_out, some))
+                tuned, held_out = tune_weights(rankings, chosen, judged, measures[0], folds)
+                fusions.append(fusion(f"{_name(tuned)} tuned in {folds} folds", held_out, chosen))
     if reranking.get("rerank"):
         searched = collection.searcher.weighting(hybrid, fixed)
         times: list[np.ndarray] = []
 
         def reranked(k: int) -> Ranking:
             depth = max(k, rerank_depth(reranking))
-            several = len(searched) > 1
-            first = fused(found, searched, "weighted", depth) if several else found[next(iter(searched))].first(depth)
+            if len(searched) > 1:
+                first = fused(rankings, searched, "weighted", depth)
+            else:
+                first = rankings[next(iter(searched))].first(depth)
             ranking, milliseconds = collection.searcher.reranked(first, texts, vectors, **reranking)
             times.append(milliseconds)
             return ranking.first(k)
 
         label = _name(searched) if len(searched) > 1 else next(iter(searched))
-        one = fusion(f"{label} reranked", reranked, [*searched])
-        fusions.append(replace(one, cost=Cost(**rerank_costs(times[0]))))
+        evaluation = fusion(f"{label} reranked", reranked, [*searched])
+        fusions.append(replace(evaluation, cost=Cost(**rerank_costs(times[0]))))
     return alone + fusions
 
 
 def evaluate_fusion(name: str, fuse: Callable[[int], Ranking], judged: Dataset, measures: Measures) -> Evaluation:
-    """Evaluate the rankings of `fuse(k)`, each measure on the ranking of as many results as it looks at.
+    """Evaluate each measure on the ranking `fuse(k)`, where k is the number of results that the measure looks at.
 
-    A figure thus equals the figure of a search for this number of results, whatever other measures are computed: the
-    scores of a fusion depend on the number of hits that go into it.
+    The scores of a fusion depend on the number of hits that are fused. A value thus equals the value of a search for k
+    results, and does not depend on the other measures.
     """
     by_depth: dict[int, list[str]] = {}
     for measure, parsed in parse_measures(measures).items():
@@ -144,24 +146,24 @@ def evaluate_fusions(
     measures: Measures,
     query_idf: float | None,
 ) -> list[Evaluation]:
-    """Evaluate the fusions of a system's ranking with those of its dense vectors, if it has any, and of BM25.
+    """Evaluate fusions of a system's sparse ranking, its dense ranking if it has dense vectors, and a BM25 ranking.
 
-    Their bytes are of all parts; the times of the parts are those of each alone.
+    The bytes of a fusion are the sum over its parts. A fusion has no times, since only its parts are timed.
     """
     labels = {"sparse": name, "dense": "dense", "bm25": "BM25"}
     retrievals = {"sparse": sparse, "dense": dense, "bm25": lexical}
-    parts = {side: one for side, one in retrievals.items() if one is not None}
-    sides, found = {side: one.ranking for side, one in parts.items()}, []
+    parts = {side: retrieval for side, retrieval in retrievals.items() if retrieval is not None}
+    sides, evaluations = {side: part.ranking for side, part in parts.items()}, []
     if dense is not None:
-        found.append(evaluate_run(f"{name}: dense", dense, dataset, measures))
+        evaluations.append(evaluate_run(f"{name}: dense", dense, dataset, measures))
     for size in range(2, len(sides) + 1):
-        for some in combinations(sides, size):
-            fuse = partial(fused, sides, dict.fromkeys(some, 1.0), "weighted")
-            one = evaluate_fusion(" + ".join(labels[side] for side in some), fuse, dataset, measures)
-            sizes = [parts[side].cost.index_bytes for side in some]
-            whole = None if None in sizes else Cost(index_bytes=sum(size or 0 for size in sizes))
-            found.append(replace(one, query_idf=query_idf if "sparse" in some else None, cost=whole))
-    return found
+        for chosen in combinations(sides, size):
+            fuse = partial(fused, sides, dict.fromkeys(chosen, 1.0), "weighted")
+            evaluation = evaluate_fusion(" + ".join(labels[side] for side in chosen), fuse, dataset, measures)
+            sizes = [parts[side].cost.index_bytes for side in chosen]
+            cost = None if None in sizes else Cost(index_bytes=sum(size or 0 for size in sizes))
+            evaluations.append(replace(evaluation, query_idf=query_idf if "sparse" in chosen else None, cost=cost))
+    return evaluations
 
 
 def tune_weights(
@@ -169,17 +171,17 @@ def tune_weights(
 ) -> tuple[dict[Space, float], Callable[[int], Ranking]]:
     """Return the weights of `spaces` with the highest mean of a measure, and a fusion for `evaluate_fusion`.
 
-    The fusion is cross-validated: query i is in fold i modulo `folds`, and each fold is fused with the weights that are
-    best for the other folds. All weights in tenths that sum to 1 are tried; of equally good weights, the most even
+    The fusion is cross-validated: query i is in fold i modulo `folds`, and each fold is fused with the best weights of
+    the other folds. All weights in tenths that sum to 1 are tried; among equally good weights, the most even weights
     win.
     """
-    tenths = [some for some in product(range(STEPS + 1), repeat=len(spaces)) if sum(some) == STEPS]
+    tenths = [parts for parts in product(range(STEPS + 1), repeat=len(spaces)) if sum(parts) == STEPS]
     tried = [
-        {space: part / STEPS for space, part in zip(spaces, some, strict=True)} for some in sorted(tenths, key=np.var)
+        {space: part / STEPS for space, part in zip(spaces, parts, strict=True)} for parts in sorted(tenths, key=np.var)
     ]
     parsed, ids = parse_measures([measure]), [query.id for query in judged.queries]
     measured, values = JudgedMeasures(parsed, judged), np.zeros((len(tried), len(ids)))  # values [g, q]
-    k = judged.search_depth(max(depth(one) or DEFAULT_DEPTH for one in parsed.values()))
+    k = judged.search_depth(max(depth(each) or DEFAULT_DEPTH for each in parsed.values()))
     for row, weights in enumerate(track(tried, "tune")):
         ranking = fused(rankings, weights, "weighted", k)
         answers = {query: dict(ranking.hits(number)) for number, query in enumerate(ids)}
@@ -189,21 +191,21 @@ def tune_weights(
     best = np.array([_best(values[:, fold != number]) for number in range(folds)])[fold]  # [q]
 
     def held_out(k: int) -> Ranking:
-        found = {row: fused(rankings, tried[row], "weighted", k) for row in set(best.tolist())}
+        by_weights = {row: fused(rankings, tried[row], "weighted", k) for row in set(best.tolist())}
         return Ranking(
-            np.stack([found[row].rows[query] for query, row in enumerate(best)]),
-            np.stack([found[row].scores[query] for query, row in enumerate(best)]),
-            next(iter(found.values())).ids,
+            np.stack([by_weights[row].rows[query] for query, row in enumerate(best)]),
+            np.stack([by_weights[row].scores[query] for query, row in enumerate(best)]),
+            next(iter(by_weights.values())).ids,
         )
 
     return tried[_best(values)], held_out
 
 
 def _best(values: np.ndarray) -> int:
-    """Return the first row of `values` [g, q] with the highest mean, ignoring the rounding of sums."""
+    """Return the first row of `values` [g, q] with the highest mean, up to rounding errors."""
     return int(values.mean(axis=1).round(9).argmax())
 
 
 def _name(weights: Mapping[Space, float]) -> str:
-    """Return the weights in the format of `parse_weights`."""
+    """Return the weights in the format that `parse_weights` reads."""
     return ",".join(f"{space}={weight:g}" for space, weight in weights.items())

@@ -1,4 +1,4 @@
-"""Quality of rankings, by the measures of ir_measures, and tables of quality and cost."""
+"""Measure the quality of rankings with ir_measures, and make tables of quality and cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Measures: TypeAlias = Sequence[str | Measure]
 
 
 def parse_measures(names: Measures) -> dict[str, Measure]:
-    """Return the ir_measures measures by the names that the caller uses.
+    """Return the measures of ir_measures by the names that the caller uses.
 
     >>> {name: str(measure) for name, measure in parse_measures(["nDCG@10", "MRR@10"]).items()}
     {'nDCG@10': 'nDCG@10', 'MRR@10': 'RR@10'}
@@ -38,13 +38,13 @@ def parse_measures(names: Measures) -> dict[str, Measure]:
 
 
 def depth(measure: Measure) -> int:
-    """Return the cutoff of a measure, 0 if it has none."""
+    """Return the cutoff of a measure; 0 if it has no cutoff."""
     cutoff = measure.params.get("cutoff")
     return cutoff if isinstance(cutoff, int) else 0
 
 
 def _level(measure: Measure) -> int | None:
-    """Return the lowest judgment that counts as relevant, None for a measure without such a level."""
+    """Return the lowest judgment that counts as relevant; None for a graded measure."""
     level = measure["rel"] if "rel" in measure.SUPPORTED_PARAMS else None
     return level if isinstance(level, int) else None
 
@@ -53,14 +53,14 @@ def _parse(name: str) -> Measure:
     try:
         measure = ir_measures.parse_measure(name)
         cutoff = measure.params.get("cutoff", 1)
-        if type(cutoff) is not int or cutoff < 1:  # trec_eval ends the whole process at a cutoff of 0
+        if type(cutoff) is not int or cutoff < 1:  # a cutoff of 0 in trec_eval ends the whole process
             raise ValueError(f"the cutoff must be a whole number of at least 1, not {cutoff!r}")
         if cutoff > MOST_CUTOFF:
             raise ValueError(f"the cutoff must be at most {MOST_CUTOFF:,}, not {cutoff:,}")
-        ir_measures.evaluator([measure], [Qrel("q", "d", 1)])  # finds the software, and validates the parameters
+        ir_measures.evaluator([measure], [Qrel("q", "d", 1)])  # finds the program, and validates the parameters
     except NameError as error:
         base, at, depth = name.partition("@")
-        by_lower = {known.lower(): known for known in reversed(registry)}  # of two, the first is the documented one
+        by_lower = {known.lower(): known for known in reversed(registry)}  # the first spelling is documented
         near = get_close_matches(re.sub(r"[\W\d]+$", "", base).lower(), by_lower, n=4, cutoff=0.4)
         names = [by_lower[word] for word in near] or ["nDCG", "R", "RR", "AP"]
         meant = ", ".join(f"{known}{at}{depth}" for known in names)
@@ -75,7 +75,7 @@ def _parse(name: str) -> Measure:
 
 
 class JudgedMeasures:
-    """Evaluate rankings of a judged dataset with ir_measures; `measures` are {name: measure}."""
+    """Evaluate rankings of a judged dataset with ir_measures; `measures` is {name: measure}."""
 
     def __init__(self, measures: Mapping[str, Measure], judged: Dataset) -> None:
         self.measures, self._dataset = measures, judged
@@ -87,9 +87,9 @@ class JudgedMeasures:
     def per_query(self, answers: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
         """Return {measure: {query id: value}} of the queries in `answers` {query id: {document id: score}}.
 
-        A query without an answer has the measure's default, 0 for most. By BEIR's convention (`Dataset`) the document
-        with the id of the query is dropped. Measures are computed by several programs, each with its own order of
-        equal scores: they get the hits in the dataset's order of ties, with the scores n, n - 1, ..., 1.
+        The value of a query without an answer is the measure's default, usually 0. BEIR's convention (`Dataset`) drops
+        the document with the id of the query. Several programs compute the measures, and each orders equal scores
+        differently: so the hits are passed in the dataset's order of ties, with the scores n, n - 1, ..., 1.
 
         >>> from ir_measures import Qrel, nDCG
         >>> from vocable.data import Query
@@ -110,7 +110,7 @@ class JudgedMeasures:
         }
 
     def aggregated(self, per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return each measure over all queries of `per_query`, for most measures the mean."""
+        """Aggregate each measure over all queries of `per_query`; most measures take the mean."""
         figures = {}
         for name, values in per_query.items():
             aggregator = self.measures[name].aggregator()
@@ -120,11 +120,11 @@ class JudgedMeasures:
         return figures
 
     def _falling(self, query: str, hits: Mapping[str, float]) -> dict[str, float]:
-        """Return the hits that count, best first, with scores that fall by 1."""
+        """Return the hits that count, best first, with scores that decrease by 1."""
         ordered = in_order(hits, self._dataset.ties)
         if self._dataset.convention == "beir":
             ordered = [document for document in ordered if document != query]
-        return {document: float(len(ordered) - place) for place, document in enumerate(ordered)}
+        return {document: float(len(ordered) - rank) for rank, document in enumerate(ordered)}
 
     def _impossible(self, error: Exception) -> ArgumentError:
         return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset.name}: {error}")
@@ -135,7 +135,7 @@ DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
 
 
 class Retrieval(NamedTuple):
-    """A `ranking` [q, k] of the judged queries `query_ids`, its cost, and the power of the IDF in the query weights."""
+    """The `ranking` [q, k] for the judged queries `query_ids`, its cost, and the power of the IDF in query weights."""
 
     ranking: Ranking
     query_ids: list[str]
@@ -143,7 +143,7 @@ class Retrieval(NamedTuple):
     query_idf: float | None = None
 
     def to_run(self) -> list[ScoredDoc]:
-        """Return the hits as ir_measures records."""
+        """Return the hits as records of ir_measures."""
         return self.ranking.to_run(self.query_ids)
 
 
@@ -154,12 +154,17 @@ Run = StrPath | Iterable[ScoredDoc] | Retrieval
 class Evaluation(Tabular):
     """The quality of one system on one dataset.
 
-    `values` are means over all judged queries; an unanswered query counts as the measure's default (0). `per_query` is
-    {measure: {query id: value}}. `convention` and `ties` come from the `Dataset`, `relevant_from` has the lowest
-    judgment that counts as relevant by measure (graded measures have none). `dropped` counts hits with the id of their
-    query, `unjudged` the queries left out (of a run evaluated by judgments alone, the unjudged queries that it
-    answers), `unanswered` the judged queries without a hit, which count as 0. `query_idf` is the power of the IDF by
-    which query weights were multiplied, None for a system without such weights.
+    Attributes:
+        values: means over all judged queries; an unanswered query counts as the measure's default, usually 0.
+        per_query: {measure: {query id: value}}.
+        unjudged: number of queries without a judgment, which are left out. For a run that is evaluated with judgments
+            alone, these are the unjudged queries in the run.
+        convention: the convention of the `Dataset`.
+        ties: the order of ties of the `Dataset`.
+        relevant_from: by measure, the lowest judgment that counts as relevant; graded measures are missing.
+        dropped: number of hits with the id of their query.
+        query_idf: query weights were multiplied by this power of the IDF; None for a system without such weights.
+        unanswered: number of judged queries without a hit, which count as 0.
     """
 
     name: str
@@ -200,9 +205,9 @@ def evaluate_run(
     cost: Cost | None = None,
     query_idf: float | None = None,
 ) -> Evaluation:
-    """Evaluate a run: the path of a TREC run, its hits, or a `Retrieval`, which has its own cost and power of IDF.
+    """Evaluate a run: the path of a TREC run, hits, or a `Retrieval` with its own cost and power of the IDF.
 
-    Unjudged queries are left out. For all measures, equal scores are in the dataset's order of ties.
+    Unjudged queries are left out. All measures see equal scores in the dataset's order of ties.
     """
     parsed = parse_measures(measures)
     if isinstance(run, Retrieval):
@@ -220,7 +225,7 @@ def evaluate_run(
         judged.unjudged or unjudged,
         convention=judged.convention,
         ties=judged.ties,
-        relevant_from={name: level for name, one in parsed.items() if (level := _level(one))},
+        relevant_from={name: level for name, measure in parsed.items() if (level := _level(measure))},
         dropped=sum(query in hits for query, hits in answers.items()) if judged.convention == "beir" else 0,
         identical=judged.identical,
         query_idf=query_idf,
@@ -229,9 +234,9 @@ def evaluate_run(
 
 
 def quality_table(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[str, float]] = ()) -> Table:
-    """Return a table with a row for each evaluation: the measures of the first one, and costs.
+    """Return a table with a row for each evaluation, and columns for costs and for the first evaluation's measures.
 
-    `p_values` {measure: p}, of all evaluations but the first, add a second column for each measure.
+    `p_values` has {measure: p} for each evaluation but the first; it adds a second column for each measure.
     """
     first = evaluations[0]
     header, rows = ["system"], [[evaluation.name] for evaluation in evaluations]
@@ -254,60 +259,63 @@ TIES = {"search": "equal scores by id", "trec_eval": "equal scores by descending
 
 
 def notes(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Return the lines under a table of evaluations: conventions, and counts of omitted queries and hits."""
+    """Return the lines under a table of evaluations: their conventions, and counts of omitted queries and hits."""
     lines = _agreed(evaluations, _conventions)
-    if dropped := [one.dropped for one in evaluations if one.convention == "beir"]:
+    if dropped := [evaluation.dropped for evaluation in evaluations if evaluation.convention == "beir"]:
         least, most = min(dropped), max(dropped)
         count = counted(most, "hit") if least == most else f"{least:,} to {most:,} hits"
         lines.append(f"{count} with the id of their query left out; convention trec_eval keeps them")
-    weighed = [one for one in evaluations if one.query_idf is not None]
-    if any(one.query_idf for one in weighed):
-        lines += _agreed(weighed, lambda one: f"query weights times IDF to the power {one.query_idf:g}")
+    weighed = [evaluation for evaluation in evaluations if evaluation.query_idf is not None]
+    if any(evaluation.query_idf for evaluation in weighed):
+        lines += _agreed(weighed, lambda evaluation: f"query weights times IDF to the power {evaluation.query_idf:g}")
     return [*lines, *(line for say in (_unjudged, _unanswered, _identical) for line in _agreed(evaluations, say))]
 
 
 def _agreed(evaluations: Sequence[Evaluation], say: Callable[[Evaluation], str]) -> list[str]:
-    """Return the distinct texts about evaluations; if there are several, each begins with the names of its systems."""
+    """Return the distinct texts about evaluations; if texts differ, each begins with the names of its systems."""
     names: dict[str, dict[str, None]] = {}
-    for one in evaluations:
-        names.setdefault(say(one), {})[one.name] = None
+    for evaluation in evaluations:
+        names.setdefault(say(evaluation), {})[evaluation.name] = None
     prefix = len(names) > 1
-    return [f"{', '.join(some)}: {text}" if prefix else text for text, some in names.items() if text]
+    return [f"{', '.join(systems)}: {text}" if prefix else text for text, systems in names.items() if text]
 
 
-def _conventions(one: Evaluation) -> str:
-    levels = one.relevant_from
+def _conventions(evaluation: Evaluation) -> str:
+    levels = evaluation.relevant_from
     if len(set(levels.values())) > 1:
         relevant = ", ".join(f"{level} or more for {name}" for name, level in levels.items())
     else:
         relevant = "".join(f"{level} or more" for level in set(levels.values()))
-    return f"convention {one.convention}; {TIES[one.ties]}" + (f"; relevant: judged {relevant}" if relevant else "")
+    level = f"; relevant: judged {relevant}" if relevant else ""
+    return f"convention {evaluation.convention}; {TIES[evaluation.ties]}{level}"
 
 
-def _unjudged(one: Evaluation) -> str:
-    return f"{counted(one.unjudged, 'query', 'queries')} without a judgment left out" if one.unjudged else ""
+def _unjudged(evaluation: Evaluation) -> str:
+    count = counted(evaluation.unjudged, "query", "queries")
+    return f"{count} without a judgment left out" if evaluation.unjudged else ""
 
 
-def _unanswered(one: Evaluation) -> str:
-    return f"{counted(one.unanswered, 'judged query', 'judged queries')} without a hit, as 0" if one.unanswered else ""
+def _unanswered(evaluation: Evaluation) -> str:
+    count = counted(evaluation.unanswered, "judged query", "judged queries")
+    return f"{count} without a hit, as 0" if evaluation.unanswered else ""
 
 
-def _identical(one: Evaluation) -> str:
-    if one.identical is None or not one.identical.groups:
+def _identical(evaluation: Evaluation) -> str:
+    if evaluation.identical is None or not evaluation.identical.groups:
         return ""
-    groups = counted(one.identical.groups, "group")
-    return f"{one.identical.documents:,} documents in {groups} of identical texts, which have equal scores"
+    groups = counted(evaluation.identical.groups, "group")
+    return f"{evaluation.identical.documents:,} documents in {groups} of identical texts, which have equal scores"
 
 
 def _shown(cost: Cost | None) -> Cost | None:
-    """Return the cost without the 95th percentiles of times, which would make the table wider than 80 columns."""
+    """Return the cost without 95th percentiles of times: they would make the table wider than 80 columns."""
     if cost is None or cost.answer_p50_ms is cost.rerank_p50_ms is None:
         return cost
     return replace(cost, search_p95_ms=None, answer_p95_ms=None, rerank_p95_ms=None)
 
 
 def _answers(name: str, run: Run, judged: Dataset) -> tuple[dict[str, dict[str, float]], int]:
-    """Return {query id: {document id: score}} of the judged queries, and the number of unjudged queries in the run."""
+    """Return {query id: {document id: score}} for judged queries, and the number of unjudged queries in the run."""
     if isinstance(run, Retrieval):
         run = run.to_run()
     answers: dict[str, dict[str, float]] = {query.id: {} for query in judged.queries}

@@ -1,4 +1,4 @@
-"""Encode and search a dataset: rankings of a model and of the lexical baselines, with their costs."""
+"""Encode and search a dataset: rank with a model or a lexical baseline, and measure the cost."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ from vocable.language.languages import ENGLISH
 from vocable.options import DType, LongDocuments, RerankOptions
 
 logger = logging.getLogger(__name__)
-TIMED_EXPANSIONS = 20  # timed answers, at most, with an expander, which may take seconds
-TIMED_HITS = 10  # results of a timed search: a first page
+TIMED_EXPANSIONS = 20  # largest number of timed answers with an expander, where an answer may take seconds
+TIMED_HITS = 10  # results of a timed search: one page
 
 
 class Encoded(NamedTuple):
-    """A dataset as vectors: `queries` csr_array [q, v] of the judged queries, `documents` csr_array [n, v].
+    """A dataset as vectors: csr_array [q, v] of the judged `queries`, csr_array [n, v] of all `documents`.
 
-    `encoder` encodes queries; None if the vectors were stored. `dense` are the vectors [q, d] and [n, d] of a model
-    that gives both kinds in one pass.
+    `encoder` encodes queries, and is None if the vectors were stored. `dense` has the vectors [q, d] and [n, d] of a
+    model that returns sparse and dense vectors in one pass.
     """
 
     dataset: Dataset
@@ -80,7 +80,7 @@ class Encoded(NamedTuple):
 
     @property
     def query_idf(self) -> float | None:
-        """Return the power of the IDF by which query weights were multiplied."""
+        """Return the power of the IDF in the query weights."""
         return None if self.encoder is None else self.encoder.query_idf
 
     @property
@@ -92,7 +92,7 @@ class Encoded(NamedTuple):
 def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0) -> Retrieval:
     """Search the vectors of a dataset exactly for `k` results per query.
 
-    With an encoder, `time_queries` answers are timed, from the text of a query to its hits.
+    With an encoder, time `time_queries` answers, from the text of a query to its hits.
     """
     queries, index = encoded.queries, ExactIndex(encoded.documents, encoded.document_ids)
 
@@ -115,7 +115,7 @@ def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0)
 
 
 def retrieve_densely(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0) -> Retrieval | None:
-    """Search the dense vectors of a dataset as `retrieve` does the sparse ones; None if it has none."""
+    """Search the dense vectors of a dataset as `retrieve` searches the sparse vectors; None without dense vectors."""
     if encoded.dense is None:
         return None
     queries, documents = encoded.dense
@@ -127,17 +127,17 @@ def retrieve_densely(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: 
     return Retrieval(index.search(queries, encoded.dataset.search_depth(k)), encoded.query_ids, cost)
 
 
-def rerank(found: Retrieval, dataset: Dataset, device: str | None, **options: Unpack[RerankOptions]) -> Retrieval:
-    """Return the retrieval with its first hits reranked; its cost has the times of that in place of an answer's."""
-    ranking, times = rerank_dataset(found.ranking, dataset, device, **options)
-    cost = replace(found.cost, answer_p50_ms=None, answer_p95_ms=None, **rerank_costs(times))
-    return found._replace(ranking=ranking, cost=cost)
+def rerank(retrieval: Retrieval, dataset: Dataset, device: str | None, **options: Unpack[RerankOptions]) -> Retrieval:
+    """Rerank the first hits of a retrieval; the new cost has the times of reranking instead of the answers' times."""
+    ranking, times = rerank_dataset(retrieval.ranking, dataset, device, **options)
+    cost = replace(retrieval.cost, answer_p50_ms=None, answer_p95_ms=None, **rerank_costs(times))
+    return retrieval._replace(ranking=ranking, cost=cost)
 
 
 def rerank_dataset(
     ranking: Ranking, dataset: Dataset, device: str | None, **options: Unpack[RerankOptions]
 ) -> tuple[Ranking, np.ndarray]:
-    """Return the ranking of a dataset's q judged queries reranked by its documents, and the milliseconds of each."""
+    """Rerank the hits of a dataset's q judged queries; also return the milliseconds of each query [q]."""
     texts = {document.id: document.full for document in dataset.documents}
     queries = [query.text for query in dataset.judged().queries]
 
@@ -150,7 +150,7 @@ def rerank_dataset(
 def _answer_costs(
     encode: Callable[[str], Any], search: Callable[[Any], Ranking], dataset: Dataset, answers: int
 ) -> AnswerTimes:
-    """Return the times of `answers` to the dataset's queries, one at a time; {} for 0 answers."""
+    """Time `answers` answers to the dataset's queries, one at a time; return {} for 0 answers."""
     if not answers:
         return {}
     [(encoding, [searching])] = answer_times(
@@ -171,16 +171,15 @@ def encode_dataset(
     long_documents: LongDocuments = "truncate",
     query_idf: float | None = None,
 ) -> Encoded:
-    """Encode the judged queries and all documents of `dataset`; `query_idf` is described in `vocable.search`.
+    """Encode the judged queries and all documents of `dataset`; `vocable.search` describes `query_idf`.
 
-    `keep` is a folder for the vectors, stored with the model's `name`: an interrupted call resumes when repeated, and
-    finished vectors are read. `title` is the title of the progress bar; `long_documents` is described in
-    `vocable.encode`.
+    `keep` is a folder for the vectors and the model's `name`: if an interrupted call is repeated, it resumes, and
+    finished vectors are read. `title` is the title of the progress bar. `vocable.encode` describes `long_documents`.
     """
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", source=dataset.name)
-    # Queries first: they are few, and warm the model up before documents are timed.
+    # Queries first: they are few, and warm up the model before the documents are timed.
     texts: dict[Role, Sequence[Document]]
     texts = {"query": [Document(query.id, query.text) for query in judged.queries], "document": judged.documents}
     matrices, dense, encoders, seconds = list[csr_array](), list[np.ndarray](), list[TextEncoder](), 0.0
@@ -198,9 +197,9 @@ def encode_dataset(
             encoders.append(encoder)
             if keep is None:
                 start = perf_counter()
-                made = encoder.encode_both([document.full for document in documents], advance)
-                matrices.append(made.sparse)
-                dense += [] if made.dense is None else [made.dense]
+                vectors = encoder.encode_both([document.full for document in documents], advance)
+                matrices.append(vectors.sparse)
+                dense += [] if vectors.dense is None else [vectors.dense]
                 seconds = perf_counter() - start
             else:
                 keep.mkdir(parents=True, exist_ok=True)
@@ -218,13 +217,13 @@ def encode_dataset(
                 logger.warning("%d of %d %s texts were truncated to %d tokens", *counts)
             if keep is None:
                 warn_of_unknown(encoder.unknown, len(documents), f"{role} texts")
-    queries, vectors = _with_idf(encoders[0], *matrices)
+    queries, sparse = _with_idf(encoders[0], *matrices)
     rate = len(judged.documents) / seconds if seconds else 0.0
-    return Encoded(judged, queries, vectors, rate, encoders[0], (dense[0], dense[1]) if len(dense) == 2 else None)
+    return Encoded(judged, queries, sparse, rate, encoders[0], (dense[0], dense[1]) if len(dense) == 2 else None)
 
 
 def _with_idf(encoder: TextEncoder, queries: csr_array, documents: csr_array) -> tuple[csr_array, csr_array]:
-    """Return the vectors of queries, multiplied by the IDF as in a search of the documents, and of documents."""
+    """Multiply query vectors by the IDF as a search of the documents does; return queries and documents."""
     encoder.know_collection(np.bincount(documents.indices, minlength=documents.shape[1]), documents.shape[0])
     return encoder.weighed(queries), documents
 
@@ -238,7 +237,7 @@ def stored_dataset(
     query_idf: float | None = None,
     device: str | None = None,
 ) -> Encoded:
-    """Return the dataset with stored document vectors; the model that they name encodes the judged queries."""
+    """Return the dataset with stored document vectors; the model that is named there encodes the judged queries."""
     judged, stored = dataset.judged(), read_vectors(source)
     rows = {identifier: row for row, identifier in enumerate(stored.ids)}
     missing = next((document.id for document in judged.documents if document.id not in rows), None)
@@ -248,12 +247,12 @@ def stored_dataset(
     encoder = TextEncoder(model, "query", dtype=dtype, max_length=max_length, query_idf=query_idf)
     check_unchanged(model, stored.meta, str(source), "encode the documents again")
     queries, asked = encoder.encode_both([query.text for query in judged.queries])
-    places = [rows[document.id] for document in judged.documents]
-    dense = None if asked is None or stored.dense is None else (asked, stored.dense[places])
-    return Encoded(judged, *_with_idf(encoder, queries, stored.matrix[places]), None, encoder, dense)
+    order = [rows[document.id] for document in judged.documents]
+    dense = None if asked is None or stored.dense is None else (asked, stored.dense[order])
+    return Encoded(judged, *_with_idf(encoder, queries, stored.matrix[order]), None, encoder, dense)
 
 
-QueryWeights: TypeAlias = Callable[[Sequence[str]], csr_array]  # q texts -> weights of an index's words [q, v]
+QueryWeights: TypeAlias = Callable[[Sequence[str]], csr_array]  # from q texts to the weights of an index's words [q, v]
 
 
 def unexpanded(documents: Sequence[str], ids: Sequence[str], language: str = ENGLISH) -> tuple[BM25Index, QueryWeights]:
@@ -272,9 +271,9 @@ def retrieve_lexically(
 ) -> Retrieval:
     """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
-    `make` indexes the documents under their ids, and returns the function from queries to word weights, which counts
-    as the encoding of a timed answer; `language` is that of plain BM25, English by default. `time_queries` answers are
-    timed, at most 20 with an expander.
+    `make` indexes the documents under their ids, and returns the index and a function from queries to word weights.
+    This function counts as the encoding in a timed answer. `language` is the language of plain BM25, English by
+    default. `time_queries` answers are timed, but with an expander at most 20.
     """
     judged = dataset.judged()
     if not judged.documents:
@@ -314,7 +313,7 @@ def evaluate_system(
 ) -> Evaluation:
     """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search.
 
-    `further` computes values of the whole dataset that ir_measures does not have; they come last.
+    `further` computes additional values for the whole dataset that ir_measures does not have; they come last.
     """
     parsed = parse_measures(measures)
     deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
@@ -322,8 +321,8 @@ def evaluate_system(
         raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
     collection = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     encoded = encode_dataset(model, collection, dtype=dtype)
-    found = retrieve(encoded, k=k)
-    evaluation = evaluate_run(name or Path(model_name(model)).name, found, collection, measures)
+    retrieval = retrieve(encoded, k=k)
+    evaluation = evaluate_run(name or Path(model_name(model)).name, retrieval, collection, measures)
     if further is None:
         return evaluation
-    return replace(evaluation, values={**evaluation.values, **further(model, encoded, found.ranking)})
+    return replace(evaluation, values={**evaluation.values, **further(model, encoded, retrieval.ranking)})

@@ -1,4 +1,4 @@
-"""The verb `select`: measure models, whole and pruned, on one dataset, and recommend one within a budget."""
+"""The verb `select`: measure models, whole and pruned, on one dataset, and recommend the best within a budget."""
 
 from __future__ import annotations
 
@@ -75,32 +75,32 @@ def select(
 ) -> ModelSelection:
     """Measure models on a dataset and recommend the best model and pruning within a budget.
 
-    Each model encodes the dataset once and is searched with each setting of the grid: quality, active terms, bytes,
-    texts encoded per second, and the time from a query's text to its hits.
+    Each model encodes the dataset once, and its vectors are searched with each setting of the grid. Measured are
+    quality, active terms, bytes, texts encoded per second, and the time from a query's text to its hits.
 
     Args:
-        systems: models from `vocable.load` or their names, or several by the names to call them.
+        systems: models from `vocable.load` or their names, or a mapping of labels to models.
         dataset: a source such as "beir:DIR", or a `Dataset`.
         measures: names of ir_measures; the first one is the quality. Defaults: nDCG@10 and R@100.
-        grid: settings, as "document_max_terms=0,64 document_min_weight=0,0.5" (`vocable.evaluation.grid`); by
+        grid: settings, such as "document_max_terms=0,64 document_min_weight=0,0.5" (`vocable.evaluation.grid`); by
             default 30 settings.
-        max_p95: 95th percentile of the time of an answer, at most, as 20ms or 0.5s. A number means milliseconds.
-        max_bytes_per_document: size of the exact index per document, at most, as 600 or 1.5kB.
+        max_p95: highest 95th percentile of the time of an answer, such as 20ms or 0.5s. A number means milliseconds.
+        max_bytes_per_document: largest size of the exact index per document, such as 600 or 1.5kB.
         output: folder for the figure, all settings and the vectors (written atomically). An interrupted run resumes
             when repeated; with another budget nothing is measured again.
         convention: "trec_eval" counts every hit, "beir" drops the hit with the id of its query; by default BEIR's for
             its collections.
         skip_bad: number of bad lines of the dataset to tolerate and skip.
-        options: the fields of `vocable.options.SelectionOptions`. With `rerank`, whole vectors are also searched with a
-            reranking of the hits, beside the settings of the grid (rerank=20 in it is such a setting, too). With
-            `hybrid`, they are also fused with BM25 and with the model's dense vectors, outside the budget.
+        options: the fields of `vocable.options.SelectionOptions`. With `rerank`, the hits of whole vectors are also
+            reranked, in addition to the settings of the grid (rerank=20 in the grid is such a setting, too). With
+            `hybrid`, whole vectors are also fused with BM25 and with the model's dense vectors, outside the budget.
 
     Raises:
-        ArgumentError: a budget, grid or measure that cannot be read, a system that is not a model, or something else
-            exists at `output`.
+        ArgumentError: a budget, grid or measure cannot be read, a system is not a model, or something else exists at
+            `output`.
         DataError: the dataset cannot be read.
-        ModelError: no such model.
-        MissingExtraError: there is an output, and matplotlib is not installed.
+        ModelError: there is no such model.
+        MissingExtraError: `output` is given, and matplotlib is not installed.
     """
     arguments, budget = locals(), parse_budget(max_p95, max_bytes_per_document)
     named, measures = named_systems(systems), list(measures or SELECTION_MEASURES)
@@ -128,7 +128,7 @@ def select(
     places = {name: model_name(system) for name, system in named.items()}
     device, dtype, max_length = options.get("device"), options.get("dtype", "auto"), options.get("max_length")
     loading = device, options.get("runtime"), dtype
-    models = {name: load_encoder(one, *(() if is_model(one) else loading)) for name, one in named.items()}
+    models = {name: load_encoder(system, *(() if is_model(system) else loading)) for name, system in named.items()}
     measure = partial(_measure, models, places, judged, settings, measures, options)
     if output is None:
         return replace(measure(), budget=budget)
@@ -167,7 +167,7 @@ def _measure(
     *,
     keep: Path | None = None,
 ) -> ModelSelection:
-    """Encode a dataset with each model, search it with all settings, and time them; vectors are kept in a folder."""
+    """Encode a dataset with each model, search it with all settings, and time the answers; keep vectors in a folder."""
     dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
     points, reranking = list[GridPoint](), dict[tuple[str, Setting], np.ndarray]()
     systems, encoders = list[TimedSystem](), list[Callable[[list[str]], object]]()
@@ -181,8 +181,8 @@ def _measure(
 
         def reranker(ranking: Ranking, setting: Setting, name: str = name) -> tuple[Ranking, np.ndarray]:
             how: RerankOptions = {**select_options(RerankOptions, options), "rerank_depth": setting.rerank}
-            found, reranking[name, setting] = rerank_dataset(ranking, dataset, options.get("device"), **how)
-            return found, reranking[name, setting]
+            result, reranking[name, setting] = rerank_dataset(ranking, dataset, options.get("device"), **how)
+            return result, reranking[name, setting]
 
         points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH, reranker=reranker)
         if lexical is not None:
@@ -198,12 +198,12 @@ def _measure(
     rates = encoding_rates(encoders, [document.full for document in dataset.documents])
     times = answer_times(systems, [query.text for query in dataset.queries])
     each = (
-        (rate, encoding, one) for rate, (encoding, searching) in zip(rates, times, strict=True) for one in searching
+        (rate, encoding, search) for rate, (encoding, searches) in zip(rates, times, strict=True) for search in searches
     )
     timed, rows = [], timed_rows(len(dataset.queries), len(times[0][0]))
     for point, (rate, encoding, searching) in zip(points, each, strict=True):
-        again = reranking.get((point.system, point.setting or Setting()))
-        timed.append(_timed(point, rate, encoding, searching if again is None else searching + again[rows]))
+        extra = reranking.get((point.system, point.setting or Setting()))
+        timed.append(_timed(point, rate, encoding, searching if extra is None else searching + extra[rows]))
     changed: dict[str, str | int] = {} if dtype == "auto" else {"dtype": dtype}
     changed |= {} if max_length is None else {"max_length": max_length}
     reranker_name = options.get("rerank") or ""
@@ -211,16 +211,18 @@ def _measure(
 
 
 def _fusions(name: str, encoded: Encoded, lexical: Retrieval, measures: Sequence[str]) -> list[GridPoint]:
-    """Return a model's dense vectors, if it has any, and the fusions of its whole vectors, as `evaluate` has them."""
+    """Evaluate a model's dense vectors, if it has any, and fusions of its whole vectors, as `evaluate` does."""
     dense = retrieve_densely(encoded, time_queries=TIMED_ANSWERS)
-    found = evaluate_fusions(name, retrieve(encoded), dense, lexical, encoded.dataset, measures, encoded.query_idf)
-    return [_per_document(one, len(encoded.dataset.documents)) for one in found]
+    evaluations = evaluate_fusions(
+        name, retrieve(encoded), dense, lexical, encoded.dataset, measures, encoded.query_idf
+    )
+    return [_per_document(evaluation, len(encoded.dataset.documents)) for evaluation in evaluations]
 
 
 def _per_document(evaluation: Evaluation, documents: int) -> GridPoint:
-    """Return an evaluation with the costs of a setting: bytes per document.
+    """Return an evaluation as a point, with bytes per document as a setting has.
 
-    Its texts per second are left out: they were not measured in turns, as those of the models are.
+    The point has no texts per second: the encoders of these systems did not take turns when they were timed.
     """
     cost = evaluation.cost or Cost()
     size = None if cost.index_bytes is None else cost.index_bytes / documents
@@ -233,7 +235,7 @@ def _encode_one(encoder: TextEncoder, text: str) -> csr_array:
 
 
 def _timed(point: GridPoint, rate: float, encoding: np.ndarray, searching: np.ndarray) -> GridPoint:
-    """Return the setting with times added to its cost: texts per second, and milliseconds of each query's answer."""
+    """Add times to the cost of a setting: texts per second, and percentiles of the milliseconds of answers."""
     times = answer_costs(encoding, searching)
     cost = replace(point.evaluation.cost or Cost(), documents_per_second=rate, **times)
     return point._replace(evaluation=replace(point.evaluation, cost=cost))

@@ -1,4 +1,4 @@
-"""The verb `compare`: evaluations side by side, with a paired test of each against the first."""
+"""The verb `compare`: show evaluations side by side, and test each against the first with a paired test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vocable.core.tables import Table, Tabular, counted
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.quality import Evaluation, quality_table
 
-# `vocable evaluate` writes a list, `Evaluation.to_json` gives one evaluation.
+# `vocable evaluate` writes a list; `Evaluation.to_json` returns a single evaluation.
 STORED = TypeAdapter(
     Annotated[list[Evaluation], BeforeValidator(lambda values: values if isinstance(values, list) else [values])]
 )
@@ -28,8 +28,8 @@ STORED = TypeAdapter(
 class ComparedEvaluations(Tabular):
     """Evaluations of the same queries; the first is the baseline.
 
-    `p_values` has, for each further evaluation, {measure: p} of the paired two-sided t-test against the baseline. They
-    are not corrected for the number of tests.
+    For each further evaluation, `p_values` has {measure: p} of the paired two-sided t-test against the baseline. The
+    p-values are not corrected for the number of tests.
     """
 
     evaluations: tuple[Evaluation, ...]
@@ -79,7 +79,9 @@ def compare(
             both = f"{baseline.name} has {', '.join(baseline.values)}; {other.name} has {', '.join(other.values)}"
             raise ArgumentError(f"evaluations with different measures cannot be compared: {both}")
         if (other.convention, other.ties) != (baseline.convention, baseline.ties) and not mixed_conventions:
-            both = "; ".join(f"{one.name}: convention {one.convention}, ties {one.ties}" for one in (baseline, other))
+            both = "; ".join(
+                f"{each.name}: convention {each.convention}, ties {each.ties}" for each in (baseline, other)
+            )
             raise ArgumentError(f"{both}: evaluate both alike, or pass mixed_conventions")
     p_values = [
         {name: paired_t_test(baseline.per_query[name], other.per_query[name]) for name in baseline.values}
@@ -89,14 +91,16 @@ def compare(
 
 
 def _distinctly_named(results: Sequence[Evaluation | StrPath]) -> list[Evaluation]:
-    """Return the evaluations; where evaluations of several files have one name, the file is added to it."""
+    """Return the evaluations; if several have the same name, add their files' names to it."""
     read = [
-        (one, "" if isinstance(result, Evaluation) else Path(result).stem)
+        (evaluation, "" if isinstance(result, Evaluation) else Path(result).stem)
         for result in results
-        for one in ([result] if isinstance(result, Evaluation) else _read(Path(result)))
+        for evaluation in ([result] if isinstance(result, Evaluation) else _read(Path(result)))
     ]
-    counts = Counter(one.name for one, _ in read)
-    return [replace(one, name=f"{one.name} ({file})") if file and counts[one.name] > 1 else one for one, file in read]
+    counts = Counter(evaluation.name for evaluation, _ in read)
+    return [
+        replace(each, name=f"{each.name} ({file})") if file and counts[each.name] > 1 else each for each, file in read
+    ]
 
 
 def _read(path: Path) -> list[Evaluation]:
@@ -112,7 +116,7 @@ def _read(path: Path) -> list[Evaluation]:
 
 
 def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the mean of {query id: value} by Student's t; of one query, its value.
+    """Return the 95 % confidence interval of the mean of {query id: value} by Student's t; for one query, its value.
 
     >>> [round(limit, 3) for limit in mean_interval({"q1": 0.0, "q2": 0.5, "q3": 1.0})]
     [-0.742, 1.742]
@@ -126,17 +130,17 @@ def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
     """Return the two-sided p-value of the paired t-test over the values {query id: value} of two systems.
 
-    Where the test is not defined, p is 1 if the systems do not differ or there is a single query, and 0 if they differ
-    by the same amount on every query.
+    The test is not defined in two cases: p is 1 if the systems do not differ or there is a single query, and 0 if the
+    systems differ by the same amount on every query.
 
     >>> paired_t_test({"q1": 0.5, "q2": 1.0}, {"q1": 0.5, "q2": 1.0})
     1.0
     """
     apart = sorted(first.keys() ^ second.keys())
     if apart:
-        some = ", ".join(apart[:3]) + (", ..." if len(apart) > 3 else "")
+        examples = ", ".join(apart[:3]) + (", ..." if len(apart) > 3 else "")
         count = counted(len(apart), "query is", "queries are")
-        raise ArgumentError(f"a paired test needs the same queries: {count} in only one of the two ({some})")
+        raise ArgumentError(f"a paired test needs the same queries: {count} in only one of the two ({examples})")
     differences = np.array([first[query] - second[query] for query in first], dtype=np.float64)
     n = len(differences)
     if n < 2 or not differences.any():

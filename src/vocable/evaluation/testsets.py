@@ -1,9 +1,9 @@
-"""Test collections made from a log of queries and the documents that answered them (Kim et al. 2026, 3.5 and C.1).
+"""Draw test collections from a log of queries and the documents that answered them (Kim et al. 2026, 3.5 and C.1).
 
-Queries are clustered by meaning, and a test collection takes its queries evenly from all clusters. Our reading where
-the paper is silent: the overlap of a query and a document is the share of the query's words that the document
-contains; a query's overlap is the highest over its positives; low is below 1/3, high is 2/3 or more. Words are those
-of `vocable.language.words`, single letters included.
+Queries are clustered by meaning, and a test collection takes its queries evenly from all clusters. Where the paper is
+silent, we assume: the overlap of a query and a document is the share of the query's words that the document contains; a
+query's overlap is the highest over its positives; a low overlap is below 1/3, a high overlap is 2/3 or more. Words are
+as in `vocable.language.words`, and single letters count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEVELS = ("low", "middle", "high")
 
 
 class QueryLog(NamedTuple):
-    """Distinct `queries` and `documents`, and for each query its documents with their labels."""
+    """Distinct `queries` and `documents`, and the documents of each query with their labels."""
 
     queries: list[str]
     documents: list[str]
@@ -42,7 +42,7 @@ class QueryLog(NamedTuple):
 
 
 def read_log(examples: Iterable[Example]) -> QueryLog:
-    """Collect the pairs of a log; the label of a pair is its highest score, or its frequency if no pair has scores."""
+    """Collect the pairs of a log; a pair's label is its highest score, or its frequency if no pair has scores."""
     queries, documents, labels = dict[str, int](), dict[str, int](), list[dict[int, float]]()
     scored: set[bool] = set()
     for example in examples:
@@ -64,7 +64,7 @@ def read_log(examples: Iterable[Example]) -> QueryLog:
 
 @dataclass(frozen=True)
 class DrawSettings:
-    """The fields of `vocable.options.TestsetOptions` with their defaults: the paper's, where it states any."""
+    """The fields of `vocable.options.TestsetOptions` with defaults, which are the paper's if it states any."""
 
     queries: int = 900
     clusters: int = 100
@@ -76,7 +76,7 @@ class DrawSettings:
 
 
 class DrawnQuery(NamedTuple):
-    """A query of a test collection: rows of the log's queries and documents. `level` is None in a plain collection."""
+    """A test query: rows in the log's queries and documents; `level` is None in a plain collection."""
 
     query: int
     positives: tuple[int, ...]
@@ -85,7 +85,7 @@ class DrawnQuery(NamedTuple):
 
 
 class DrawnTestset(NamedTuple):
-    """The test queries drawn from a log; `distractors` are rows of documents, `further` the rows of their queries."""
+    """Test queries drawn from a log; `distractors` are rows of documents, and `further` are rows of their queries."""
 
     log: QueryLog
     queries: list[DrawnQuery]
@@ -94,13 +94,13 @@ class DrawnTestset(NamedTuple):
 
     def documents(self) -> list[int]:
         """Return the rows of all documents of the collection, in the order of the log."""
-        judged = (row for one in self.queries for row in (*one.positives, *one.negatives))
+        judged = (row for query in self.queries for row in (*query.positives, *query.negatives))
         return sorted({*judged, *self.distractors})
 
     def levels(self) -> dict[str, int]:
         """Return the number of queries at each level; empty for a plain collection."""
-        found = [one.level for one in self.queries if one.level is not None]
-        return {level: found.count(level) for level in LEVELS} if found else {}
+        levels = [query.level for query in self.queries if query.level is not None]
+        return {level: levels.count(level) for level in LEVELS} if levels else {}
 
 
 @checked
@@ -114,7 +114,7 @@ def draw_testset(
 ) -> DrawnTestset:
     """Draw the queries, positives, negatives and distractors of a test collection.
 
-    Queries are clustered by `text_embeddings` of the `embedding`; clusters and draws depend on `seed`.
+    Queries are clustered by `text_embeddings` with the model `embedding`; `seed` determines clusters and draws.
     """
     settings = DrawSettings(**options)
     groups = cluster(text_embeddings(log.queries, embedding, device), settings.clusters, seed)
@@ -124,10 +124,10 @@ def draw_testset(
     else:
         rows = _evenly(range(len(log.queries)), settings.queries, groups, rng)
         drawn = [DrawnQuery(query, _best(log, query, None), (), None) for query in rows]
-    taken = {one.query for one in drawn}
+    taken = {each.query for each in drawn}
     others = _members((query for query in range(len(groups)) if query not in taken), groups)
-    further = [query for some in others.values() for query in rng.permutation(some)[: settings.distractors].tolist()]
-    judged = {row for one in drawn for row in (*log.answers[one.query], *one.negatives)}
+    further = [row for members in others.values() for row in rng.permutation(members)[: settings.distractors].tolist()]
+    judged = {row for each in drawn for row in (*log.answers[each.query], *each.negatives)}
     distractors = {document for query in further for document in log.answers[query]} - judged
     return DrawnTestset(log, drawn, further, sorted(distractors))
 
@@ -148,8 +148,8 @@ def _hard(
     for row, text in enumerate(log.documents):
         for word in words(text):
             rows[word].append(row)
-    holding = {word: np.array(some, dtype=np.int64) for word, some in rows.items()}
-    owners: list[set[int]] = [set() for _ in log.documents]  # the clusters whose queries a document answers
+    holding = {word: np.array(numbers, dtype=np.int64) for word, numbers in rows.items()}
+    owners: list[set[int]] = [set() for _ in log.documents]  # clusters of the queries that a document answers
     for query, answers in enumerate(log.answers):
         for document in answers:
             owners[document].add(int(groups[query]))
@@ -168,23 +168,23 @@ def _hard(
 def _balanced(
     by_level: dict[str, dict[int, DrawnQuery]], count: int, groups: NDArray[np.int64], rng: np.random.Generator
 ) -> list[DrawnQuery]:
-    """Draw equally many queries of each level, at most a third of `count`, evenly from all clusters."""
-    sizes = {level: len(found) for level, found in by_level.items()}
+    """Draw the same number of queries of each level, at most a third of `count`, evenly from all clusters."""
+    sizes = {level: len(queries) for level, queries in by_level.items()}
     if missing := " and ".join(level for level, size in sizes.items() if not size):
         counts = ", ".join(f"{size:,} {level}" for level, size in sizes.items())
         raise DataError(f"no query of {missing} overlap has a hard negative ({counts}): lower min_overlap")
     each = min(max(1, count // len(LEVELS)), *sizes.values())
-    return [found[query] for found in by_level.values() for query in _evenly(list(found), each, groups, rng)]
+    return [queries[row] for queries in by_level.values() for row in _evenly(list(queries), each, groups, rng)]
 
 
 def _best(log: QueryLog, query: int, limit: int | None) -> tuple[int, ...]:
-    """Return the answers with the highest labels; of equal labels the earlier in the log first."""
+    """Return the answers with the highest labels; among equal labels, the earlier answer in the log first."""
     answers = log.answers[query]
     return tuple(sorted(answers, key=lambda document: (-answers[document], document))[:limit])
 
 
 def _evenly(queries: Sequence[int], count: int, groups: NDArray[np.int64], rng: np.random.Generator) -> list[int]:
-    """Draw `count` queries in random order: one of every cluster, then a second one of every cluster, and so on."""
+    """Draw `count` queries in random order: a query from every cluster, then a second query from each, and so on."""
     rounds: dict[int, list[int]] = defaultdict(list)
     for members in _members(queries, groups).values():
         for turn, query in enumerate(rng.permutation(members).tolist()):
@@ -194,14 +194,14 @@ def _evenly(queries: Sequence[int], count: int, groups: NDArray[np.int64], rng: 
 
 
 def _members(queries: Iterable[int], groups: NDArray[np.int64]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
+    members: dict[int, list[int]] = defaultdict(list)
     for query in queries:
-        found[int(groups[query])].append(query)
-    return dict(sorted(found.items()))
+        members[int(groups[query])].append(query)
+    return dict(sorted(members.items()))
 
 
 def _near(query_words: set[str], holding: dict[str, NDArray[np.int64]], share: float) -> list[int]:
-    """Return the documents with at least that share of the words, those with most of them first, then by row."""
+    """Return the documents with at least this share of the words, by decreasing number of words, then by row."""
     lists = [holding[word] for word in query_words if word in holding]
     rows, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *lists]), return_counts=True)
     enough = counts >= share * len(query_words) - 1e-9
@@ -209,13 +209,13 @@ def _near(query_words: set[str], holding: dict[str, NDArray[np.int64]], share: f
 
 
 def write_beir(drawn: DrawnTestset, output: str | Path, settings: Mapping[str, object] | None = None) -> None:
-    """Write the collection as a BEIR folder, atomically; ids of documents and queries are their rows.
+    """Write the collection as a BEIR folder, atomically; the ids of documents and queries contain their rows.
 
     Positives are judged 1 and hard negatives 0.
     """
     log = drawn.log
     corpus = ({"_id": f"d{row}", "title": "", "text": log.documents[row]} for row in drawn.documents())
-    queries = ({"_id": f"q{one.query}", "text": log.queries[one.query]} for one in drawn.queries)
+    queries = ({"_id": f"q{each.query}", "text": log.queries[each.query]} for each in drawn.queries)
     with replacing_folder(output, settings) as work:
         (work / "qrels").mkdir()
         for name, rows in (("corpus", corpus), ("queries", queries)):
@@ -223,14 +223,14 @@ def write_beir(drawn: DrawnTestset, output: str | Path, settings: Mapping[str, o
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         with (work / "qrels" / "test.tsv").open("w", encoding="utf-8") as file:
             file.write("query-id\tcorpus-id\tscore\n")
-            for one in drawn.queries:
-                for relevance, documents in ((1, one.positives), (0, one.negatives)):
-                    file.writelines(f"q{one.query}\td{row}\t{relevance}\n" for row in documents)
+            for query, positives, negatives, _ in drawn.queries:
+                for relevance, documents in ((1, positives), (0, negatives)):
+                    file.writelines(f"q{query}\td{row}\t{relevance}\n" for row in documents)
 
 
 @dataclass(frozen=True)
 class MadeTestset:
-    """Counts of a test collection: `levels` are {overlap: queries}, `train_examples` the examples written beside it."""
+    """Counts of a test collection: `levels` is {overlap: queries}; `train_examples` counts the training examples."""
 
     queries: int
     documents: int
@@ -267,16 +267,16 @@ def make_testset(
         log: source of the examples: queries and positives, with or without scores.
         output: the folder (written atomically).
         embedding: dense model that clusters the queries, or lexical.
-        device: where models run, as cpu, cuda or cuda:1; by default the best available.
+        device: where models run, such as cpu, cuda or cuda:1; by default the best available device.
         seed: seed of the clusters and draws.
         train_output: JSON lines file for the examples of all other queries, as training data.
         skip_bad: number of bad lines of the log to tolerate and skip.
         options: the fields of `vocable.options.TestsetOptions`.
 
     Raises:
-        ArgumentError: an argument is out of its range, something else exists at `output`, or `train_output` is to be
-            made from standard input.
-        DataError: the log cannot be read, or no query is suitable.
+        ArgumentError: an argument is out of its range, something else exists at `output`, or `log` is the standard
+            input and `train_output` is given.
+        DataError: the log cannot be read, or has no suitable query.
         ModelError: the embedding model cannot be read.
     """
     made_from = settings_of(make_testset, locals(), asdict(DrawSettings(**options)), without=("train_output",))
@@ -292,8 +292,8 @@ def make_testset(
     drawn = draw_testset(read, embedding=embedding, seed=seed, device=device, **options)
     train_examples = None
     if train_output is not None:
-        # A training set must not contain the queries whose answers are in the collection.
-        used = {read.queries[row] for row in (*(one.query for one in drawn.queries), *drawn.further)}
+        # The training set must not contain queries with answers in the collection.
+        used = {read.queries[row] for row in (*(each.query for each in drawn.queries), *drawn.further)}
         train_examples = 0
         with replacing(train_output) as file:
             for example in read_examples(log, bad=bad):

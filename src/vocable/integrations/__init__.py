@@ -1,4 +1,4 @@
-"""Retrievers for other frameworks, and models for the evaluations of other toolkits: a module for each.
+"""Retrievers for other frameworks, and models for evaluation in other toolkits: a module for each.
 
-A module is imported by its own name, as `vocable.integrations.langchain`, and needs the extra of that name.
+Import a module by its name, such as `vocable.integrations.langchain`; it needs the extra with the same name.
 """

@@ -1,4 +1,4 @@
-"""The part that the embedders of all frameworks share: sparse vectors of documents and queries for any store."""
+"""The shared part of all frameworks' embedders: sparse vectors of documents and queries for any store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class EmbedderOptions(Encoding, total=False):
-    """Encoding of documents, and the IDF of queries, whose length and number of terms are the model's own."""
+    """Options for encoding documents, and the IDF of queries; queries keep the model's length and number of terms."""
 
     documents: Annotated[
         Sources | None, Doc("Stored vectors of the documents, or of a sample, for the IDF of queries.")
@@ -37,7 +37,7 @@ class EmbedderOptions(Encoding, total=False):
 
 
 class SparseRow(NamedTuple):
-    """The vector of a text, with the names of FastEmbed's."""
+    """The vector of a text, with the same attributes as FastEmbed's vectors."""
 
     indices: NDArray[np.int32]  # columns, ascending
     values: NDArray[np.float32]  # weights > 0
@@ -56,13 +56,13 @@ class SparseRow(NamedTuple):
 
 
 class Embedder:
-    """A model that turns documents and queries into sparse vectors, in batches; one call is done at a time."""
+    """A model that turns documents and queries into sparse vectors, in batches; calls take turns."""
 
     @checked
     def __init__(self, model: Model | str | Path, **options: Unpack[EmbedderOptions]) -> None:
         """`model` is a model or its name.
 
-        Raises `VectorsError` if `documents` cannot be read, or have another vocabulary.
+        Raises `VectorsError` if the vectors of `documents` cannot be read, or have another vocabulary.
         """
         dtype, documents, power = options.get("dtype", "auto"), options.get("documents"), options.get("query_idf")
         loaded = load_encoder(model, options.get("device"), options.get("runtime"), dtype)
@@ -71,11 +71,11 @@ class Embedder:
         self._lock = Lock()
 
     def documents(self, texts: Texts) -> list[SparseRow]:
-        """Return the vectors of documents in order; a text without a word in the vocabulary has no terms."""
+        """Return the vectors of documents in order; a text whose words are all unknown has no terms."""
         return self._rows(self.encoder, texts)
 
     def queries(self, texts: Texts) -> list[SparseRow]:
-        """Return the vectors of queries in order; the first call warns of a model's IDF that is not applied."""
+        """Return the vectors of queries in order; the first call warns if the model's IDF is not applied."""
         return self._rows(self.query_encoder, texts)
 
     def _rows(self, encoder: TextEncoder, texts: Texts) -> list[SparseRow]:
@@ -84,24 +84,28 @@ class Embedder:
 
 
 class _WithoutIDF(TextEncoder):
-    """An encoder of queries that does not know the documents, and says so once if the model wants their IDF."""
+    """A query encoder without documents; it warns once if the model needs the IDF of the documents."""
 
     _said = False
 
     def weighed(self, vectors: csr_array) -> csr_array:
-        """Return the vectors as they are."""
+        """Return the vectors unchanged."""
         if self.query_idf and not self._said:
             self._said = True
-            said = "%s: queries are encoded without IDF (query_idf %g): give documents=VECTORS, or query_idf=0 where "
-            logger.warning(said + "the store applies it", model_name(self.model), self.query_idf)
+            logger.warning(
+                "%s: queries are encoded without IDF (query_idf %g): give documents=VECTORS, or query_idf=0 where the "
+                "store applies it",
+                model_name(self.model),
+                self.query_idf,
+            )
         return vectors
 
 
 def query_encoder(model: Model, documents: Sources | None, **options: Any) -> TextEncoder:
-    """Return the encoder of queries with options of `TextEncoder`, which knows the IDF of stored `documents`.
+    """Return the query encoder with options of `TextEncoder`; it knows the IDF of the stored vectors `documents`.
 
-    Without them the model's `query_idf` is not applied, and a warning is logged with the first query. Raises
-    `VectorsError` if they cannot be read, or have another vocabulary.
+    Without `documents`, the model's `query_idf` is not applied, and the first query logs a warning. Raises
+    `VectorsError` if the vectors cannot be read, or have another vocabulary.
     """
     if documents is None:
         return _WithoutIDF(model, "query", **options)

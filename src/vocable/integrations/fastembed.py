@@ -1,4 +1,4 @@
-"""A model with the interface of FastEmbed's `SparseTextEmbedding`, and under its name in FastEmbed and qdrant-client.
+"""A model with the interface of FastEmbed's `SparseTextEmbedding`, known by name to FastEmbed and qdrant-client.
 
 from vocable.integrations.fastembed import SparseTextEmbedding, register
 
@@ -25,7 +25,7 @@ from vocable.options import check
 class SparseTextEmbedding:
     """A model with the methods of FastEmbed's class and the options of an `Embedder`."""
 
-    registered: ClassVar[dict[str, tuple[Any, EmbedderOptions]]] = {}  # by name: FastEmbed's description, options
+    registered: ClassVar[dict[str, tuple[Any, EmbedderOptions]]] = {}  # FastEmbed's descriptions, options; by name
 
     def __init__(
         self,
@@ -39,21 +39,21 @@ class SparseTextEmbedding:
         lazy_load: bool = False,
         **options: Unpack[EmbedderOptions],
     ) -> None:
-        """`cuda` and `lazy_load` come from FastEmbed with every model: the device is the option `device`.
+        """`cuda` and `lazy_load` have no effect: FastEmbed passes them for every model, and `device` is the device.
 
-        Raises `ArgumentError` for a setting of FastEmbed's own models.
+        Raises `ArgumentError` for a setting that only FastEmbed's models have.
         """
         theirs = {"cache_dir": cache_dir, "threads": threads, "providers": providers, "device_ids": device_ids}
         if wrong := next((name for name, value in theirs.items() if value is not None), None):
             raise ArgumentError(f"{wrong} is for FastEmbed's own models: a model of vocable takes `device`")
-        _, own = self.registered.get(str(model_name), (None, EmbedderOptions()))
-        merged: EmbedderOptions = {**own, **options}
+        _, defaults = self.registered.get(str(model_name), (None, EmbedderOptions()))
+        merged: EmbedderOptions = {**defaults, **options}
         self._embedder = Embedder(model_name, **merged)
 
     def embed(
         self, documents: str | Iterable[str], batch_size: int = 256, parallel: int | None = None
     ) -> Iterator[SparseRow]:
-        """Yield the vectors of documents, read `batch_size` at a time; `parallel` is not used, as a batch is."""
+        """Yield the vectors of documents, reading `batch_size` documents at a time; `parallel` has no effect."""
         texts = iter([documents] if isinstance(documents, str) else documents)
         while batch := list(islice(texts, batch_size)):
             yield from self._embedder.documents(batch)
@@ -74,9 +74,9 @@ class SparseTextEmbedding:
 
 
 def register(name: str, **options: Unpack[EmbedderOptions]) -> None:
-    """Let FastEmbed, and `models.Document` of qdrant-client, know a model by its name, with options of an `Embedder`.
+    """Register a model by its name for FastEmbed and qdrant-client's `models.Document`, with `Embedder` options.
 
-    With `query_idf` 0, which leaves the IDF to the store, Qdrant's helpers set `Modifier.IDF` in a new collection.
+    A `query_idf` of 0 leaves the IDF to the store: Qdrant's helpers then set `Modifier.IDF` in a new collection.
 
     Raises:
         MissingExtraError: FastEmbed is not installed.
@@ -93,5 +93,5 @@ def register(name: str, **options: Unpack[EmbedderOptions]) -> None:
         requires_idf=options.get("query_idf") == 0,
     )
     SparseTextEmbedding.registered[name] = description, check(EmbedderOptions, options)
-    if SparseTextEmbedding not in (known := fastembed.SparseTextEmbedding.EMBEDDINGS_REGISTRY):
-        known.append(SparseTextEmbedding)
+    if SparseTextEmbedding not in (classes := fastembed.SparseTextEmbedding.EMBEDDINGS_REGISTRY):
+        classes.append(SparseTextEmbedding)

@@ -1,4 +1,4 @@
-"""A collection as a retriever of Haystack, and a model as its sparse embedders.
+"""A collection as a Haystack retriever, and a model as Haystack's sparse embedders.
 
 from vocable.integrations.haystack import HaystackRetriever
 
@@ -32,9 +32,9 @@ dataclasses: Any = require_extra("haystack.dataclasses", "haystack")
 
 @haystack.component
 class HaystackRetriever:
-    """A component with the options of a `Searcher`; title and further fields are a document's `meta`.
+    """A component with the options of a `Searcher`; a document's `meta` has its title and further fields.
 
-    A serialized pipeline has the place of the index, and opens it when it is loaded.
+    A serialized pipeline stores the place of the index; loading the pipeline opens the index.
     """
 
     def __init__(self, index: Index, k: int = 10, **options: Unpack[SearchOptions]) -> None:
@@ -42,7 +42,7 @@ class HaystackRetriever:
         self.searcher = Searcher(index, k, **options)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the place and the options, from which Haystack makes the component again."""
+        """Return the place and the options: Haystack recreates the component with them."""
         searcher = self.searcher
         written: dict[str, object] = haystack.default_to_dict(
             self, index=searcher.collection.place, k=searcher.k, **searcher.options
@@ -50,7 +50,7 @@ class HaystackRetriever:
         return written
 
     def run(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[object]]:
-        """Return the hits of a query; `k` and `filter` override the component's own."""
+        """Return the hits of a query; `k` and `filter` override the component's options."""
         options = SearchOptions() if filter is None else SearchOptions(filter=filter)
         return {
             "documents": [
@@ -60,14 +60,14 @@ class HaystackRetriever:
         }
 
     async def run_async(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[object]]:
-        """Return the hits of a query, found in another thread."""
+        """Search in another thread, and return the hits of a query."""
         return await asyncio.to_thread(self.run, query, k, filter)
 
 
 class _EmbedderComponent:
-    """A model with the options of an `Embedder`; a serialized pipeline has the model's name.
+    """A model with the options of an `Embedder`; a serialized pipeline stores the model's name.
 
-    It is loaded by `warm_up`, or by the first run.
+    `warm_up` or the first run loads the model.
     """
 
     def __init__(self, model: Model | str | Path = BUILT_IN_MODEL, **options: Unpack[EmbedderOptions]) -> None:
@@ -83,7 +83,7 @@ class _EmbedderComponent:
         self.embedder  # noqa: B018
 
     def to_dict(self) -> dict[str, object]:
-        """Return the name of the model and the options, from which Haystack makes the component again."""
+        """Return the model's name and the options: Haystack recreates the component with them."""
         written: dict[str, object] = haystack.default_to_dict(self, model=model_name(self.model), **self.options)
         return written
 
@@ -100,7 +100,7 @@ class HaystackTextEmbedder(_EmbedderComponent):
 
 @haystack.component
 class HaystackDocumentEmbedder(_EmbedderComponent):
-    """A component that embeds documents: their content, after the `meta_fields_to_embed`, a line each."""
+    """A component that embeds documents: a line for each of `meta_fields_to_embed`, then the content."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class HaystackDocumentEmbedder(_EmbedderComponent):
         meta_fields_to_embed: Sequence[str] = (),
         **options: Unpack[EmbedderOptions],
     ) -> None:
-        _EmbedderComponent.__init__(self, model, **options)  # the decorator makes the class anew: no super()
+        _EmbedderComponent.__init__(self, model, **options)  # no super(), since the decorator replaces the class
         self.meta_fields_to_embed = list(meta_fields_to_embed)
 
     def to_dict(self) -> dict[str, object]:
-        """Return what the component is made of."""
+        """Return the model's name and all options: Haystack recreates the component with them."""
         fields: Any = {"meta_fields_to_embed": self.meta_fields_to_embed}
         written: dict[str, object] = haystack.default_to_dict(
             self, model=model_name(self.model), **fields, **self.options
@@ -122,9 +122,9 @@ class HaystackDocumentEmbedder(_EmbedderComponent):
     @haystack.component.output_types(documents=list[haystack.Document])  # type: ignore[untyped-decorator]
     def run(self, documents: list[haystack.Document]) -> dict[str, Any]:
         """Return copies of documents with their vectors as `sparse_embedding`."""
-        rows = self.embedder.documents([self._text(one) for one in documents])
+        rows = self.embedder.documents([self._text(document) for document in documents])
         pairs = zip(documents, rows, strict=True)
-        return {"documents": [replace(one, sparse_embedding=_sparse_embedding(row)) for one, row in pairs]}
+        return {"documents": [replace(each, sparse_embedding=_sparse_embedding(row)) for each, row in pairs]}
 
     def _text(self, document: Any) -> str:
         meta = [str(value) for name in self.meta_fields_to_embed if (value := document.meta.get(name)) is not None]

@@ -1,4 +1,4 @@
-"""A collection as a retriever of LangChain.
+"""A collection as a LangChain retriever.
 
 from vocable.integrations.langchain import LangChainRetriever
 
@@ -20,9 +20,9 @@ retrievers: Any = require_extra("langchain_core.retrievers", "langchain")
 
 
 class LangChainRetriever(retrievers.BaseRetriever):
-    """A retriever with `k` and the options of a `Searcher`, which each query can override.
+    """A retriever with `k` and the options of a `Searcher`; each query can override both.
 
-    Score, title and further fields are a document's metadata.
+    A document's metadata has its score, title and further fields.
     """
 
     searcher: Searcher

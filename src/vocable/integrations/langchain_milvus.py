@@ -1,4 +1,4 @@
-"""A model as the sparse embeddings of LangChain's store for Milvus.
+"""A model as the sparse embeddings of LangChain's Milvus store.
 
 from vocable.integrations.langchain_milvus import LangChainMilvusEmbeddings
 

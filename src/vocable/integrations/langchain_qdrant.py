@@ -1,4 +1,4 @@
-"""A model as the sparse embeddings of LangChain's store for Qdrant.
+"""A model as the sparse embeddings of LangChain's Qdrant store.
 
 from vocable.integrations.langchain_qdrant import LangChainQdrantEmbeddings
 

@@ -1,4 +1,4 @@
-"""A collection as a retriever of LlamaIndex, and a model as its sparse embedding.
+"""A collection as a LlamaIndex retriever, and a model as a LlamaIndex sparse embedding.
 
 from vocable.integrations.llama_index import LlamaIndexEmbedding, LlamaIndexRetriever
 
@@ -29,11 +29,11 @@ pydantic: Any = require_extra("llama_index.core.bridge.pydantic", "llama-index")
 retrievers: Any = require_extra("llama_index.core.retrievers", "llama-index")
 schema: Any = require_extra("llama_index.core.schema", "llama-index")
 
-Batch: TypeAlias = tuple[list[list[int]], list[list[float]]]  # the columns and the weights of texts
+Batch: TypeAlias = tuple[list[list[int]], list[list[float]]]  # columns and weights of each text
 
 
 class LlamaIndexRetriever(retrievers.BaseRetriever):
-    """A retriever with the options of a `Searcher`; title and further fields are a node's metadata."""
+    """A retriever with the options of a `Searcher`; a node's metadata has title and further fields."""
 
     def __init__(
         self, index: Index, k: int = 10, *, callback_manager: object = None, **options: Unpack[SearchOptions]
@@ -42,7 +42,7 @@ class LlamaIndexRetriever(retrievers.BaseRetriever):
         self.searcher = Searcher(index, k, **options)
 
     def _retrieve(self, query_bundle: Any) -> list[Any]:
-        unread = ["snippet", "highlights"]  # a part of the text again, which no model needs to read
+        unread = ["snippet", "highlights"]  # these repeat a part of the text, so no model needs to read them
         keys = {"excluded_llm_metadata_keys": unread, "excluded_embed_metadata_keys": unread}
         return [
             schema.NodeWithScore(
@@ -59,7 +59,7 @@ class LlamaIndexRetriever(retrievers.BaseRetriever):
 class LlamaIndexEmbedding(base_sparse.BaseSparseEmbedding):
     """A sparse embedding, {column: weight}, with the options of an `Embedder`.
 
-    `documents` and `queries` are the functions `sparse_doc_fn` and `sparse_query_fn` of the store for Qdrant.
+    `documents` and `queries` serve as `sparse_doc_fn` and `sparse_query_fn` of the Qdrant store.
     """
 
     _embedder: Embedder = pydantic.PrivateAttr()

@@ -1,4 +1,4 @@
-"""A model in retrieval and reranking tasks of MTEB, searched exactly by its sparse vectors.
+"""A model for MTEB's retrieval and reranking tasks: exact search with its sparse vectors.
 
 from vocable.integrations.mteb import SparseSearch
 
@@ -26,11 +26,11 @@ DEFAULTS = {"dtype": "auto", "max_length": None, "long_documents": "truncate", "
 
 
 class SparseSearch:
-    """A search model of mteb: `index` a corpus, then `search` it. Prompts are the model's own.
+    """A search model for mteb: `index` a corpus, then `search` it; the model adds its own prompts.
 
-    mteb files results under `name`, of the form ORGANIZATION/MODEL, the digest of its fingerprint, and the further
-    arguments, which mean the same as for `vocable.evaluate`. A document that shares no term with a query is no hit; in
-    a reranking task it is a hit with score 0.
+    mteb files results under `name`, in the form ORGANIZATION/MODEL, the digest of the model's fingerprint, and the
+    further arguments, which mean the same as in `vocable.evaluate`. A document that shares no term with a query is not
+    a hit, except in a reranking task, where its score is 0.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SparseSearch:
         return meta.create_empty(model | {"similarity_fn_name": "dot", "experiment_kwargs": self._changed or None})
 
     def index(self, corpus: Iterable[Mapping[str, Any]], *, encode_kwargs: Mapping[str, Any], **_: Any) -> None:
-        """Encode a corpus of rows with id, title and text, and index it in memory in place of the last one."""
+        """Encode a corpus, rows with id, title and text, and index it in memory; replace the previous corpus."""
         if "precision" in encode_kwargs:
             raise ArgumentError("precision: vectors are float32 here; the argument of SparseSearch is dtype")
         documents = [Document(row["id"], row["text"], row.get("title") or "") for row in corpus]
@@ -76,7 +76,7 @@ class SparseSearch:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """Return {query id: {document id: score}} of the `top_k` documents, only among `top_ranked` if given."""
+        """Return {query id: {document id: score}} for the `top_k` documents, among `top_ranked` if it is given."""
         if self._index is None:
             raise ArgumentError("search comes after index")
         rows = {row["id"]: _text(row) for row in queries}
@@ -84,19 +84,19 @@ class SparseSearch:
         if top_ranked is None:
             ranking = self._index.search(vectors, top_k)
             return {query: dict(ranking.hits(number)) for number, query in enumerate(rows)}
-        places = {identifier: row for row, identifier in enumerate(self._index.ids or ())}
-        found: dict[str, dict[str, float]] = {}
+        rows_by_id = {identifier: row for row, identifier in enumerate(self._index.ids or ())}
+        scores: dict[str, dict[str, float]] = {}
         for number, query in enumerate(rows):
             candidates = top_ranked.get(query, ())
             allowed = np.zeros(len(self._index), dtype=bool)
-            allowed[[places[identifier] for identifier in candidates]] = True
+            allowed[[rows_by_id[identifier] for identifier in candidates]] = True
             hits = self._index.search(vectors[[number]], top_k, allowed=allowed).hits(0)
-            found[query] = {**dict.fromkeys(candidates, 0.0), **dict(hits)}
-        return found
+            scores[query] = {**dict.fromkeys(candidates, 0.0), **dict(hits)}
+        return scores
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """Return the text of a query and the instruction after it, as mteb's own models read it."""
+    """Return the text of a query followed by its instruction, as mteb's models read it."""
     if not isinstance(row["text"], str):
         raise ArgumentError(f"query {row['id']!r} is a conversation: this model reads texts")
     return " ".join(filter(None, [row["text"], row.get("instruction")]))

@@ -1,4 +1,4 @@
-"""A model as a query encoder of Pyserini, for an impact index of vectors that `vocable export` wrote for Anserini.
+"""A model as a Pyserini query encoder, for an impact index of vectors that `vocable export` wrote for Anserini.
 
 from pyserini.search.lucene import LuceneImpactSearcher
 from vocable.integrations.pyserini import QueryEncoder
@@ -21,23 +21,23 @@ from vocable.integrations.embedder import query_encoder
 class QueryEncoder:
     """Encode a query as {term: weight}, with the names of terms and the rounded weights of `vocable.export`.
 
-    Pyserini calls `encode` alone, so that this module does not need Pyserini.
+    Pyserini calls only `encode`, so this module does not import Pyserini.
 
     Args:
         model: from `vocable.load`.
         scale: the scale of the export.
-        documents: the exported vectors; a model's `query_idf` is applied with the IDF of the terms in them. Without
-            them it is not applied, and a warning is logged with the first query.
-        options: `max_terms`, `min_weight`, `mass`, `query_idf`, `dtype` and `max_length`, as of `TextEncoder`.
+        documents: the exported vectors; they provide the IDF of the terms for a model's `query_idf`. Without them,
+            `query_idf` is not applied, and the first query logs a warning.
+        options: `max_terms`, `min_weight`, `mass`, `query_idf`, `dtype` and `max_length`, as in `TextEncoder`.
 
     Raises:
-        VectorsError: `documents` cannot be read, or have another vocabulary.
+        VectorsError: the vectors of `documents` cannot be read, or have another vocabulary.
     """
 
     def __init__(self, model: Model, scale: float = 100.0, *, documents: Sources | None = None, **options: Any) -> None:
         self._encoder, self._scale = query_encoder(model, documents, **options), scale
 
     def encode(self, query: str, **_: object) -> dict[str, int]:
-        """Return the terms of a query, by column, with their weights; weights that round to 0 are left out."""
+        """Return the weights of a query's terms by column; weights that round to 0 are left out."""
         vector = quantize(self._encoder.encode([query]), scale=self._scale)
         return dict(zip(map(str, vector.indices.tolist()), vector.data.tolist(), strict=True))

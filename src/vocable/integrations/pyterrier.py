@@ -1,4 +1,4 @@
-"""A collection as a transformer of PyTerrier, from queries to their hits.
+"""A collection as a PyTerrier transformer, from queries to hits.
 
 from vocable.integrations.pyterrier import PyTerrierRetriever as Retriever
 
@@ -19,8 +19,8 @@ pyterrier: Any = require_extra("pyterrier", "pyterrier")
 class PyTerrierRetriever(pyterrier.Transformer):
     """A transformer with the options of a `Searcher`.
 
-    A frame of queries (qid, query) becomes a frame of their hits, best first, with the further columns docno, score
-    and rank, from 0.
+    It turns a frame of queries (qid, query) into a frame of hits, best first, with the further columns docno, score and
+    rank, which starts at 0.
     """
 
     def __init__(self, index: Index, k: int = 1000, **options: Unpack[SearchOptions]) -> None:
@@ -32,5 +32,5 @@ class PyTerrierRetriever(pyterrier.Transformer):
         ranking = self.searcher.ranking(inp["query"].tolist())
         hits = [(query, *hit, rank) for query in range(len(inp)) for rank, hit in enumerate(ranking.hits(query))]
         rows, docno, score, rank = ([hit[part] for hit in hits] for part in range(4))
-        found = inp.iloc[rows].reset_index(drop=True)
-        return found.assign(docno=docno, score=score, rank=rank)
+        frame = inp.iloc[rows].reset_index(drop=True)
+        return frame.assign(docno=docno, score=score, rank=rank)

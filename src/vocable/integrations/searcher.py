@@ -1,4 +1,4 @@
-"""The part that the retrievers of all frameworks share: an opened collection and its search options."""
+"""The shared part of all frameworks' retrievers: an opened collection and its search options."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vocable.indexes.ranking import Ranking
 from vocable.options import Count, SearchOptions, checked
 
 Index: TypeAlias = str | os.PathLike[str] | Collection  # a place, or an opened collection
-LOCKS: WeakKeyDictionary[Collection, Lock] = WeakKeyDictionary()  # frameworks call from many threads
+LOCKS: WeakKeyDictionary[Collection, Lock] = WeakKeyDictionary()  # since frameworks call from many threads
 
 
 class Searcher:
-    """A collection with the number of hits `k` and the options of its searches; one search is done at a time."""
+    """A collection with the number of hits `k` and the options of its searches; searches take turns."""
 
     @checked
     def __init__(self, index: Index, k: Count = 10, **options: Unpack[SearchOptions]) -> None:
@@ -33,30 +33,30 @@ class Searcher:
         return f"Searcher({self.collection.place!r}, k={self.k}{options})"
 
     def hits(self, query: str, k: int | None = None, **options: Unpack[SearchOptions]) -> tuple[Hit, ...]:
-        """Return the hits of one query; `k` and options given here override the searcher's own."""
+        """Return the hits of a query; `k` and `options` override the searcher's."""
         merged: SearchOptions = {**self.options, **options}
         with self._lock:
             hits: tuple[Hit, ...] = search(self.collection, [query], self.k if k is None else k, **merged)[0].hits
             return hits
 
     def ranking(self, queries: Sequence[str]) -> Ranking:
-        """Return the ranking [q, k] of q queries; no document is read."""
+        """Return the ranking [q, k] of q queries, without reading documents."""
         with self._lock:
             return search(self.collection, queries, self.k, **self.options).ranking
 
 
 def content(hit: Hit) -> str:
-    """Return the text of a hit: its best passage, if the document is searched by passages."""
+    """Return the text of a hit, or of its best passage if the collection has passages."""
     return (hit.passage or hit.document).text
 
 
 def metadata(hit: Hit) -> dict[str, object]:
-    """Return the title and further fields of a hit, the place of its best passage, if it has one, and its snippet.
+    """Return a hit's title, further fields and snippet, and the position of its best passage if it has passages.
 
-    `highlights` are the start and end of each matching word of the `snippet`.
+    `highlights` has the start and end of each matching word in the `snippet`.
     """
     passage = {} if hit.passage is None else {"passage": [hit.passage.start, hit.passage.end]}
-    found: dict[str, object] = {}
+    marked: dict[str, object] = {}
     if (part := hit.snippet) is not None:
-        found = {"snippet": part.text, "highlights": [[mark.start, mark.end] for mark in part.marks]}
-    return {**found, **hit.document.fields, "title": hit.document.title, **passage}
+        marked = {"snippet": part.text, "highlights": [[mark.start, mark.end] for mark in part.marks]}
+    return {**marked, **hit.document.fields, "title": hit.document.title, **passage}

@@ -1,4 +1,4 @@
-"""The search of a site of built HTML pages, which the plugins of documentation generators publish into it."""
+"""Publish a search into a site of HTML pages, for the plugins of documentation generators."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from vocable.encoding.models import model_name
 from vocable.errors import DataError, VectorsError
 from vocable.publishing.publication import Published, publish
 
-SITE_FOLDER = "vocable"  # of the search, in the site
-IN_PAGES = ("place.js", "place.css")  # what puts the search into the pages
+SITE_FOLDER = "vocable"  # folder of the search in the site
+IN_PAGES = ("place.js", "place.css")  # files that put the search into the pages
 
 
 def publish_pages(
     site: Path, pages: Mapping[str, str], cache: Path, *, title: str = "Search", model: str = BY_LOOKUP
 ) -> Published:
-    """Index the sections of a site's pages, and publish the search of them into the site's folder `vocable`.
+    """Index the sections of a site's pages, and publish their search into the site's folder `vocable`.
 
     Args:
         site: folder of the built site.
-        pages: the pages to search: their addresses as links from the top of the site, by their files, as
+        pages: the searchable pages: their addresses as links from the top of the site by file, such as
             {"on board/index.html": "on%20board/"}.
-        cache: folder of the index, kept between builds so that only changed sections are encoded.
-        title: heading of the search's own page.
-        model: its queries are looked up: vocable-mini-doc, or a model of `vocable.make_inference_free`.
+        cache: folder of the index; it is kept between builds, so that only changed sections are encoded.
+        title: heading of the search page.
+        model: a model that looks up queries: vocable-mini-doc, or a model from `vocable.make_inference_free`.
 
     Raises:
-        DataError: a page cannot be read, or no page has a text.
+        DataError: a page cannot be read, or no page has text.
         InUseError: another build uses the cache.
         ModelError: the model does not exist, or its queries need an encoder.
         VectorsError: a file of the search in the site is a link.
     """
-    for name in IN_PAGES:  # before the publication writes
+    for name in IN_PAGES:  # check before anything is written
         refuse_link(site / SITE_FOLDER / name)
     with _indexed(list(_documents(site, pages)), cache, model) as index:
-        made = publish(index, site / SITE_FOLDER, title=title)
+        published = publish(index, site / SITE_FOLDER, title=title)
     for name in IN_PAGES:
         shutil.copyfile(Path(__file__).parent / name, site / SITE_FOLDER / name)
-    return made
+    return published
 
 
 def _documents(site: Path, pages: Mapping[str, str]) -> Iterator[Document]:
-    """Yield the sections of pages, with addresses as links from the folder of the search."""
+    """Yield the sections of pages; their addresses are links from the folder of the search."""
     for item in folder_items(site, sorted(pages)):
         if item.row is None:
             raise DataError(item.fault, source=item.file, line=item.line)
@@ -62,13 +62,13 @@ def _documents(site: Path, pages: Mapping[str, str]) -> Iterator[Document]:
 
 
 def _indexed(documents: Sequence[Document], cache: Path, model: str) -> Collection:
-    """Return the index of the cache, with these documents alone; a new one if there is none that can be used."""
+    """Return the index in the cache with exactly these documents; build it if it is missing or cannot be used."""
     try:
         index = open_index(cache)
         if index.models.name != model_name(model):
             index.close()
             raise VectorsError(f"{cache}: made with {index.models.name}")
-        index.models.loaded  # noqa: B018  # refuses a model that has changed
+        index.models.loaded  # noqa: B018  # raises if the model has changed
     except VectorsError:
         shutil.rmtree(cache, ignore_errors=True)
         cache.parent.mkdir(parents=True, exist_ok=True)

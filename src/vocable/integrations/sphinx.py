@@ -1,9 +1,9 @@
-"""An extension of Sphinx: a search of the site by meaning and by words, in place of the theme's search box.
+"""A Sphinx extension that replaces the theme's search box: it searches the site by meaning and by words.
 
 extensions = ["vocable.integrations.sphinx"]
 
-The sections of all documents are indexed after each build of HTML and published into its folder `vocable`. A document
-with the field `:nosearch:` at its top is left out.
+After each HTML build, the extension indexes the sections of all documents, and publishes the index into the site's
+folder `vocable`. It leaves out a document with the field `:nosearch:` at its top.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _publish(app: Any, exception: Exception | None) -> None:
     from sphinx.errors import ExtensionError
     from sphinx.util.logging import getLogger
 
-    from vocable.integrations.site_search import publish_pages  # with the libraries of a search
+    from vocable.integrations.site_search import publish_pages  # imports the libraries for searching
 
     site, pages = Path(app.outdir), dict[str, str]()
     for name in app.env.all_docs:
@@ -48,7 +48,7 @@ def _publish(app: Any, exception: Exception | None) -> None:
             pages[file] = app.builder.get_target_uri(name)
     title, cache = app.config.html_title or app.config.project, Path(app.doctreedir) / "vocable"
     try:
-        made = publish_pages(site, pages, cache, title=title, model=app.config.vocable_model)
+        published = publish_pages(site, pages, cache, title=title, model=app.config.vocable_model)
     except VocableError as error:
         raise ExtensionError(f"vocable: {error}") from error
-    getLogger(__name__).info("vocable: search: %s", made)
+    getLogger(__name__).info("vocable: search: %s", published)

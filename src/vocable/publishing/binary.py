@@ -1,6 +1,6 @@
-"""Bytes of a published collection: numbers in groups of 7 bits, front-coded texts, checksums and compression.
+"""Encode the data of a published collection: numbers in groups of 7 bits, front-coded texts, checksums, compression.
 
-page/bytes.js reads the same.
+page/bytes.js decodes it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from vocable.indexes.export import varint
 
-LEVEL = 9  # of the compression: a file is made once and read often
-FEW = 50  # numbers that are encoded faster one by one
+LEVEL = 9  # level of compression: a file is written once and read often
+FEW = 50  # up to this many numbers are faster to encode one by one
 
 
 def varints(values: np.ndarray | Sequence[int]) -> bytes:
@@ -30,25 +30,30 @@ def varints(values: np.ndarray | Sequence[int]) -> bytes:
     for group in range(1, 10):
         lengths += numbers >> np.uint64(7 * group) > 0
     starts = np.cumsum(lengths) - lengths
-    found = np.empty(int(lengths.sum()), dtype=np.uint8)
+    encoded = np.empty(int(lengths.sum()), dtype=np.uint8)
     for group in range(int(lengths.max(initial=0))):
-        some = lengths > group
-        more = (lengths[some] > group + 1).astype(np.uint8) << 7
-        found[starts[some] + group] = (numbers[some] >> np.uint64(7 * group) & np.uint64(127)).astype(np.uint8) | more
-    return found.tobytes()
+        longer = lengths > group
+        more = (lengths[longer] > group + 1).astype(np.uint8) << 7
+        encoded[starts[longer] + group] = (numbers[longer] >> np.uint64(7 * group) & np.uint64(127)).astype(
+            np.uint8
+        ) | more
+    return encoded.tobytes()
 
 
 def front_coded(texts: Sequence[str]) -> bytes:
-    """Encode texts, each as the bytes that it shares with the one before and the bytes that follow."""
-    found, before = [varints([len(texts)])], b""
+    """Encode each text as the number of bytes that it shares with the previous text, and its remaining bytes."""
+    parts, previous = [varints([len(texts)])], b""
     for text in texts:
         spelled = text.encode()
-        shared = next((i for i, (a, b) in enumerate(zip(before, spelled, strict=False)) if a != b), None)
-        shared = min(len(before), len(spelled)) if shared is None else shared
+        shared = next((i for i, (a, b) in enumerate(zip(previous, spelled, strict=False)) if a != b), None)
+        shared = min(len(previous), len(spelled)) if shared is None else shared
         lengths = (shared, len(spelled) - shared)
-        found += [bytes(lengths) if max(lengths) < 128 else varints(lengths), spelled[shared:]]  # one byte each
-        before = spelled
-    return b"".join(found)
+        parts += [
+            bytes(lengths) if max(lengths) < 128 else varints(lengths),
+            spelled[shared:],
+        ]  # small numbers take one byte each
+        previous = spelled
+    return b"".join(parts)
 
 
 def floats(values: Sequence[float]) -> bytes:
@@ -57,7 +62,7 @@ def floats(values: Sequence[float]) -> bytes:
 
 
 def gaps(ascending: np.ndarray) -> np.ndarray:
-    """Return the first of ascending numbers and the differences to the numbers before.
+    """Return the first of ascending numbers, then the difference of each number to the previous number.
 
     >>> gaps(np.array([3, 5, 9])).tolist()
     [3, 2, 4]
@@ -66,7 +71,7 @@ def gaps(ascending: np.ndarray) -> np.ndarray:
 
 
 def compressed(content: bytes, level: int = LEVEL) -> bytes:
-    """Compress bytes as a raw deflate stream, which browsers decompress."""
+    """Compress bytes as a raw deflate stream, which browsers can decompress."""
     packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     return packer.compress(content) + packer.flush()
 

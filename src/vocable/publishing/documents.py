@@ -1,4 +1,4 @@
-"""The shown parts of documents, in files of a few documents each, and the values of their fields, to filter by.
+"""Write the parts of documents that a page shows, a few documents in a file, and the values of fields for filters.
 
 Letters: n documents.
 """
@@ -20,14 +20,14 @@ from vocable.publishing.tables import FileTable
 
 Value: TypeAlias = str | int | float | bool
 
-MOST_CHOICES = 200  # distinct values of a field to filter by
-FEW_CHOICES = 10  # of a filter that is kept though most pages have a value of their own
-LONGEST_VALUE = 100  # characters
-ADDRESS, PATH, FILE = "url", "path", "file"  # fields of the pages of a folder
+MOST_CHOICES = 200  # distinct values of a field that has a filter
+FEW_CHOICES = 10  # distinct values of a field whose filter stays although most pages have different values
+LONGEST_VALUE = 100  # characters of a value
+ADDRESS, PATH, FILE = "url", "path", "file"  # fields of documents that are pages of a folder
 
 
 class Shown(NamedTuple):
-    """The shown part of a document: its text is cut, `url` and `path` may be "", `facts` are its other fields."""
+    """The shown part of a document: its text is cut, `url` and `path` may be "", `facts` has its other fields."""
 
     id: str
     title: str
@@ -38,7 +38,7 @@ class Shown(NamedTuple):
 
     @classmethod
     def of(cls, document: Document, characters: int) -> Shown:
-        """Return the shown part of a document: that many characters of its text, and fields that are one value."""
+        """Return the shown part of a document: its first `characters` characters, and fields with a single value."""
         text = document.text
         if len(text) > characters:
             text = text[: max(text.rfind(" ", 0, characters), text.rfind("\n", 0, characters), characters // 2)] + " …"
@@ -53,7 +53,7 @@ def _short(value: object) -> bool:
 
 
 def together(documents: int) -> int:
-    """Return the number of documents of a file, by the number of all documents.
+    """Return the number of documents in a file, given the number of all documents.
 
     >>> [together(n) for n in (100, 10_000, 100_000)]
     [3, 5, 15]
@@ -62,7 +62,7 @@ def together(documents: int) -> int:
 
 
 def write_documents(files: SiteFiles, shown: Sequence[Shown]) -> FileTable:
-    """Write the shown parts of n documents into files, and return their table, which has no keys."""
+    """Write the shown parts of n documents into files, and return the table of files, without keys."""
     size = together(len(shown))
     parts = [shown[start : start + size] for start in range(0, len(shown), size)]
     return FileTable([], [files.add(_json(part)) for part in parts])
@@ -73,7 +73,7 @@ def _json(values: object) -> bytes:
 
 
 class FieldValues(NamedTuple):
-    """A field to filter by: its values, the number of documents with each, and the file that says which ones."""
+    """A field for filters: its values, the number of documents with each value, and the file with their rows."""
 
     name: str
     values: list[Value]
@@ -82,10 +82,10 @@ class FieldValues(NamedTuple):
 
 
 def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldValues]:
-    """Write the rows of the values of each field of n documents, and return the fields.
+    """Write for each field of n documents the rows of each value, and return the fields.
 
-    Fields with one value in all documents, or with very many values, are left out: no filter needs them. So are those
-    of which most pages have a value of their own, as a date or a description.
+    A field is left out if it is no use in a filter: if all documents have the same value, if the field has very many
+    values, or if most pages have different values, such as a date or a description.
     """
     rows: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     pages, count = defaultdict[str, set[object]](set), 0
@@ -95,27 +95,27 @@ def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldV
             if name in (ADDRESS, PATH, FILE):
                 continue
             pages[name].add(document.fields.get(FILE, row))
-            for one in dict.fromkeys(json.dumps(each) for each in _each(value) if _short(each)):
-                rows[name][one].append(row)
-    found = []
+            for spelling in dict.fromkeys(json.dumps(element) for element in _elements(value) if _short(element)):
+                rows[name][spelling].append(row)
+    fields = []
     for name, spelled in sorted(rows.items()):
         if len(spelled) > MOST_CHOICES or (len(spelled) == 1 and len(next(iter(spelled.values()))) == count):
             continue
         if len(spelled) > FEW_CHOICES and 2 * len(spelled) > len(pages[name]):
             continue
-        ordered = _ordered([(json.loads(value), places) for value, places in spelled.items()])
-        content = b"".join(varints([len(places)]) + varints(gaps(np.array(places))) for _, places in ordered)
-        values, counts = [value for value, _ in ordered], [len(places) for _, places in ordered]
-        found.append(FieldValues(name, values, counts, files.add(content)))
-    return found
+        ordered = _ordered([(json.loads(value), numbers) for value, numbers in spelled.items()])
+        content = b"".join(varints([len(numbers)]) + varints(gaps(np.array(numbers))) for _, numbers in ordered)
+        values, counts = [value for value, _ in ordered], [len(numbers) for _, numbers in ordered]
+        fields.append(FieldValues(name, values, counts, files.add(content)))
+    return fields
 
 
-def _each(value: object) -> Sequence[Any]:
+def _elements(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
 def _ordered(values: list[tuple[Value, list[int]]]) -> list[tuple[Value, list[int]]]:
-    """Return values with their rows: numbers in ascending order, others by falling number of documents."""
+    """Sort values with their rows: numbers in ascending order, other values by decreasing number of documents."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value, _ in values):
         return sorted(values, key=lambda pair: float(pair[0]))
     return sorted(values, key=lambda pair: (-len(pair[1]), str(pair[0])))

@@ -1,7 +1,7 @@
-"""The encoder of queries on a published page: the graph of the index's model, computed by ONNX Runtime Web.
+"""The query encoder of a published page: the graph of the index's model, which ONNX Runtime Web computes.
 
-A browser reads it when its user asks for it. Until then, and if it cannot be loaded, queries are looked up.
-page/encoder has the modules that load and run it.
+A browser loads the encoder when its user asks for it. Until then, and if loading fails, queries are looked up.
+page/encoder has the modules that load and run the encoder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vocable.publishing.files import SiteFiles, size_of
 NPM_PACKAGE = "onnxruntime-web"
 ABOUT, MODULE, BINARY = "package.json", "dist/ort.wasm.bundle.min.mjs", "dist/ort-wasm-simd-threaded.wasm"
 SCRIPTS = Path(__file__).parent / "page" / "encoder"
-RUNTIME_SCRIPT = "onnxruntime.js"  # beside the scripts: some servers do not know .mjs
+RUNTIME_SCRIPT = "onnxruntime.js"  # lies with the scripts: some servers do not know .mjs
 NEEDED = f"the encoder needs the npm package {NPM_PACKAGE}, unpacked or as npm pack {NPM_PACKAGE} writes it"
 
 
@@ -36,9 +36,14 @@ NEEDED = f"the encoder needs the npm package {NPM_PACKAGE}, unpacked or as npm p
 class QueryGraph:
     """The encoder of a published collection.
 
-    It reads `longest` tokens, the ids `before` and `after` them not counted, of a text that begins with `prompt`.
-    `files` are those of the runtime, of the graph, and of the names of its tokens, which are its terms; `nbytes` is the
-    size of all that it needs, and `runtime` the version of the runtime.
+    Attributes:
+        prompt: text at the beginning of every query.
+        longest: largest number of tokens in a query, without `before` and `after`; None means no limit.
+        before: ids of the special tokens at the beginning.
+        after: ids of the special tokens at the end.
+        files: the files of the runtime, of the graph, and of the names of its tokens, which are its terms.
+        nbytes: size of everything that the encoder needs.
+        runtime: version of the runtime.
     """
 
     prompt: str
@@ -51,7 +56,7 @@ class QueryGraph:
 
 
 class WebRuntime(NamedTuple):
-    """ONNX Runtime Web: its version, its module of JavaScript, and its binary of WebAssembly, for one thread."""
+    """ONNX Runtime Web for one thread: its version, its JavaScript module, and its WebAssembly binary."""
 
     version: str
     module: bytes
@@ -59,13 +64,13 @@ class WebRuntime(NamedTuple):
 
     @property
     def scripts(self) -> dict[str, bytes]:
-        """The scripts of the page that only an encoder needs, by name."""
-        own = {path.name: path.read_bytes() for path in sorted(SCRIPTS.iterdir())} | {RUNTIME_SCRIPT: self.module}
-        return {f"{SCRIPTS.name}/{name}": content for name, content in own.items()}
+        """The scripts that a page needs only for an encoder, by name."""
+        contents = {path.name: path.read_bytes() for path in sorted(SCRIPTS.iterdir())} | {RUNTIME_SCRIPT: self.module}
+        return {f"{SCRIPTS.name}/{name}": content for name, content in contents.items()}
 
 
 def read_runtime(place: Path) -> WebRuntime:
-    """Read ONNX Runtime Web from an npm package, a folder or a .tgz; `ArgumentError` if it is something else."""
+    """Read ONNX Runtime Web from an npm package, a folder or a .tgz; raise `ArgumentError` for anything else."""
     with _errors_of(place):
         if place.is_dir():
             about, module, binary = (regular(place / name).read_bytes() for name in (ABOUT, MODULE, BINARY))
@@ -73,7 +78,7 @@ def read_runtime(place: Path) -> WebRuntime:
             with tarfile.open(regular(place)) as package:
                 about, module, binary = (_member(package, name) for name in (ABOUT, MODULE, BINARY))
                 while package.fileobj is not None and package.fileobj.read(READ_BYTES):
-                    pass  # the checksum is at the end
+                    pass  # reading to the end verifies the checksum there
         described = json.loads(about)
         if described["name"] != NPM_PACKAGE:
             raise ValueError(f"this is {described['name']}")
@@ -81,10 +86,10 @@ def read_runtime(place: Path) -> WebRuntime:
 
 
 def _member(package: tarfile.TarFile, name: str) -> bytes:
-    found = package.extractfile(f"package/{name}")
-    if found is None:
+    member = package.extractfile(f"package/{name}")
+    if member is None:
         raise ValueError(f"{name} is not a file")
-    return found.read()
+    return member.read()
 
 
 @contextmanager
@@ -96,8 +101,8 @@ def _errors_of(place: Path) -> Iterator[None]:
 
 
 def graph_of(collection: Collection) -> GraphModel:
-    """Return the graph that encodes queries for a collection; `ModelError` if its model has none of 8 bits."""
-    built_in = collection.models.name in (BUILT_IN_MODEL, BY_LOOKUP)  # whose documents have the same vectors
+    """Return the graph that encodes a collection's queries; raise `ModelError` if the model has no 8-bit graph."""
+    built_in = collection.models.name in (BUILT_IN_MODEL, BY_LOOKUP)  # both give documents the same vectors
     model = load_encoder(BUILT_IN_MODEL, runtime="onnx") if built_in else collection.models.loaded
     if not isinstance(model, GraphModel) or model.looks_up("query") or (model.runtime, model.dtype) != ("onnx", "int8"):
         instead = "index with what vocable export-model --int8 writes of a model that encodes queries"
@@ -110,14 +115,14 @@ def graph_of(collection: Collection) -> GraphModel:
 
 
 def write_encoder(files: SiteFiles, model: GraphModel, runtime: WebRuntime) -> QueryGraph:
-    """Write the files of an encoder, and return its description."""
+    """Write the files of an encoder, and describe it."""
     of_role, tokenizer = model.settings.roles["query"], model.tokenization_of("query").backend
     graph = regular(model.place / of_role.folder / GRAPHS["onnx"][True]).read_bytes()
     terms = json.dumps(model.terms, ensure_ascii=False, separators=(",", ":")).encode()
     names = [files.add(content) for content in (runtime.binary, graph, terms)]
-    some = tokenizer.encode("a")
-    own = [place for place, special in enumerate(some.special_tokens_mask) if not special]
-    before, after = some.ids[: own[0]], some.ids[own[-1] + 1 :]
-    longest = None if of_role.max_length is None else of_role.max_length - len(before) - len(after)
+    sample = tokenizer.encode("a")
+    ordinary = [position for position, special in enumerate(sample.special_tokens_mask) if not special]
+    prefix, suffix = sample.ids[: ordinary[0]], sample.ids[ordinary[-1] + 1 :]
+    longest = None if of_role.max_length is None else of_role.max_length - len(prefix) - len(suffix)
     nbytes = sum(map(size_of, names)) + sum(map(len, runtime.scripts.values()))
-    return QueryGraph(of_role.prompt or "", longest, before, after, names, nbytes, runtime.version)
+    return QueryGraph(of_role.prompt or "", longest, prefix, suffix, names, nbytes, runtime.version)

@@ -1,7 +1,7 @@
-"""The files of a published collection, each named by its checksum and size.
+"""Write the files of a published collection, each named by its checksum and size.
 
-A name changes with the content, so that a file in a cache is never an older one, an equal file is not written again,
-and whoever has the name can check the content.
+A name changes with the content. So a cache never returns an outdated file, an unchanged file is not written again, and
+a reader can check the content by the name.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ def path_of(folder: Path, name: str) -> Path:
 
 
 class SiteFiles:
-    """Files that are added to a folder, unless `before`, the folder of an earlier collection, has them.
+    """Writes files into a folder, except files that the folder `previous` of an earlier collection already has.
 
     Attributes:
-        names: the names of all files, also of those that are not written.
+        names: the names of all files, whether written or not.
         written: the number of written files.
     """
 
-    def __init__(self, folder: Path, before: Path | None = None) -> None:
-        self.folder, self.before = folder, before
-        self.names: dict[str, bytes] = {}  # by the digest of the content
+    def __init__(self, folder: Path, previous: Path | None = None) -> None:
+        self.folder, self.previous = folder, previous
+        self.names: dict[str, bytes] = {}  # contents by name
         self.written = 0
         (folder / DATA).mkdir(parents=True, exist_ok=True)
 
     def add(self, raw: bytes) -> str:
         """Compress and write the content of a file, and return its name."""
-        for level in range(LEVEL, 0, -1):  # another level makes another name of a content with a taken one
+        for level in range(LEVEL, 0, -1):  # if another content has the name, another level gives another name
             content = compressed(raw, level)
             name = name_of(content)
             if self.names.setdefault(name, content) == content:
                 break
         else:
             raise AssertionError("two files with the same checksum and size")
-        if self.before is None or not _holds(path_of(self.before, name), content):
+        if self.previous is None or not _holds(path_of(self.previous, name), content):
             path = path_of(self.folder, name)
             if not path.exists():
                 path.write_bytes(content)
@@ -71,7 +71,7 @@ class SiteFiles:
 
 
 def is_site_file(path: Path) -> bool:
-    """Return whether a file is named by its content, as only a publication names it."""
+    """Return whether a file's name fits its content, as in the files of a publication."""
     if NAME.fullmatch(path.stem) is None or path.is_symlink() or not path.is_file():
         return False
     return path.stat().st_size == size_of(path.stem) and name_of(path.read_bytes()) == path.stem

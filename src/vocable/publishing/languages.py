@@ -1,4 +1,4 @@
-"""The module of a published page that has the stop words of its language."""
+"""Write the module of a published page with the stop words of its language."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from vocable.language.languages import language_of
 
 
 def is_readable(language: str) -> bool:
-    """Return whether a browser finds the same words in a language as BM25: all languages but ICU's dictionaries."""
+    """Return whether a browser finds the same words as BM25: in all languages but those that need ICU."""
     return not language_of(language).icu
 
 
 def language_script(language: str) -> bytes:
-    """Return the module, with `STOP`; `ArgumentError` for a language with words of ICU."""
+    """Return the module, which exports `STOP`; raise `ArgumentError` for a language that needs ICU."""
     if not is_readable(language):
         instead = "publish without BM25 (--no-bm25), or index with another --language, as none"
         raise ArgumentError(f"language: a browser cannot find BM25's words of {language}: {instead}")

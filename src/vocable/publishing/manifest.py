@@ -1,6 +1,7 @@
 """The manifest of a published collection, manifest.json, and the directory of its files.
 
-The manifest begins with the checksum of the rest. It names the directory, which names all files but those of the page.
+The manifest begins with a checksum of its remaining content. It names the directory; the directory names all files of
+the data.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CLOSING = b"}\n"
 
 @dataclass(frozen=True)
 class QueryReading:
-    """The reading of a query: text before it, tokens that are read, and the power of the inverse document frequency."""
+    """Settings for reading a query: its prompt, its largest number of tokens, and the power of the IDF."""
 
     prompt: str
     longest: int | None
@@ -41,10 +42,21 @@ class QueryReading:
 class Manifest:
     """A published collection.
 
-    `together` documents are in one file; `words` says whether there are BM25's postings; `blocks` is the file with the
-    names of the later blocks, which only a copy of the whole needs; `nbytes` is the size of the data. `page` has the
-    name that each file of the page would have as a file of the data, which tells its checksum and size. `language` is
-    that of the words. The files of an `encoder` are not counted in `nbytes`.
+    Attributes:
+        title: heading of the page.
+        documents: number of documents.
+        together: number of documents in a file.
+        model: name of the model.
+        query: how the page reads queries.
+        words: whether the collection has BM25 postings.
+        fields: the fields for filters.
+        directory: name of the directory file.
+        blocks: name of the file with the names of all later blocks; only a copy of the whole collection needs it.
+        nbytes: size of the data, without the files of the `encoder`.
+        page: for each file of the page, its name as if it were a file of the data: its checksum and size.
+        language: language of the words.
+        encoder: the query encoder, if one is published.
+        format: version of this format.
     """
 
     title: str
@@ -64,7 +76,7 @@ class Manifest:
 
 
 class Directory(NamedTuple):
-    """The description of the tokenizer of queries, and the tables of all files of the data."""
+    """The description of the query tokenizer, and the tables of all files of the data."""
 
     tokenizer: Description
     pieces: PieceTables
@@ -74,11 +86,11 @@ class Directory(NamedTuple):
 
     @property
     def tables(self) -> list[FileTable]:
-        """The tables, in order."""
+        """The tables, in the order of the file."""
         return [self.pieces.initial, self.pieces.continuing, self.terms, self.words, self.documents]
 
     def to_bytes(self) -> bytes:
-        """Encode the description, and then the tables."""
+        """Encode the description, then the tables."""
         described = json.dumps(self.tokenizer, separators=(",", ":"), ensure_ascii=False).encode()
         return b"".join([varints([len(described)]), described, *(table.to_bytes() for table in self.tables)])
 
@@ -90,7 +102,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def is_manifest(path: Path) -> bool:
-    """Return whether a file is the manifest of a published collection, perhaps a damaged one."""
+    """Return whether a file is the manifest of a published collection, even if it is damaged."""
     opening = OPENING.partition(b"%")[0]
     return path.is_file() and path.read_bytes()[: len(opening)] == opening
 
@@ -99,7 +111,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a folder.
 
     Raises:
-        VectorsError: there is none, or it is damaged or of another format.
+        VectorsError: the manifest is missing, damaged or in another format.
     """
     path = folder / MANIFEST
     try:
@@ -111,8 +123,8 @@ def read_manifest(folder: Path) -> Manifest:
     if content != OPENING % checksum(body).encode() + body + CLOSING:
         raise VectorsError(f"{path}: damaged: publish the collection again")
     try:
-        if (found := json.loads(body)["format"]) != SITE_FORMAT:
-            raise VectorsError(f"{path}: in format {found}; this version reads format {SITE_FORMAT}")
+        if (number := json.loads(body)["format"]) != SITE_FORMAT:
+            raise VectorsError(f"{path}: in format {number}; this version reads format {SITE_FORMAT}")
         return TypeAdapter(Manifest).validate_json(body)
     except (ValidationError, KeyError, ValueError) as error:
         raise VectorsError(f"{path}: damaged: publish the collection again") from error

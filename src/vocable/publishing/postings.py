@@ -1,12 +1,12 @@
-"""Postings by term, in files that hold ranges of terms: documents as differences, weights in 8 bits.
+"""Write postings by term into files, each with a range of terms: documents as differences, weights in 8 bits.
 
-A file of BM25's words begins with words and their stems, so that a browser needs no stemmer: every word that is in the
-range of the file, or has its stem there. Most words share the range with their stem, and a query reads one file for
-both.
+A file of BM25's words begins with words and their stems, so that a browser needs no stemmer. It has every word that is
+in the range of the file, or has its stem there. Most words are in the same range as their stem, so a query reads one
+file for both.
 
-A list of postings is in the order of the documents. A long one is divided by weight: its heaviest postings are in the
-file of its range, the others in blocks of their own, heavier blocks first, so that a search can leave out blocks that
-are too light to matter.
+A list of postings is in the order of the documents. A long list is divided by weight: the heaviest postings are in the
+file of the range, the others in separate blocks, heavier blocks first, so that a search can skip blocks that are too
+light to matter.
 
 Letters: n documents, v terms.
 """
@@ -27,18 +27,18 @@ from vocable.publishing.binary import floats, front_coded, gaps, varints
 from vocable.publishing.files import SiteFiles
 from vocable.publishing.tables import FileTable, ranges, table_of
 
-POSTINGS_BYTES = 1_500  # of a file, at least, before compression
-FIRST_BLOCK = 2_048  # postings of the first block of a list; each further block has twice as many
+POSTINGS_BYTES = 1_500  # least size of a file before compression
+FIRST_BLOCK = 2_048  # postings in the first block of a list; each further block has twice the size
 LARGEST_WEIGHT = 255
-HEAD_BYTES = 16  # of a list, besides its first block, about
-STEM_BYTES = 8  # of a word and its stem, about
+HEAD_BYTES = 16  # approximate size of a list without its first block
+STEM_BYTES = 8  # approximate size of a word and its stem
 
 
 class Terms(NamedTuple):
-    """Terms with postings, v of them in the order of their names.
+    """v terms with postings, sorted by name.
 
-    `weights` uint8 [n, v] are multiples of each term's `scales`; `factors` are the weights of the terms in a query,
-    without their inverse document frequency. `stems` has the stem of each word that is not its own stem.
+    `weights` uint8 [n, v] are multiples of the terms' `scales`; `factors` are the weights of the terms in a query,
+    without the inverse document frequency. `stems` has the stem of each word that differs from its stem.
     """
 
     names: list[str]
@@ -54,8 +54,8 @@ def rounded(weights: np.ndarray, scales: np.ndarray) -> np.ndarray:
     >>> rounded(np.array([2.0, 0.001]), np.array([0.01, 0.01])).tolist()
     [200, 1]
     """
-    found: np.ndarray = np.clip(np.rint(weights / scales), 1, LARGEST_WEIGHT).astype(np.uint8)
-    return found
+    multiples: np.ndarray = np.clip(np.rint(weights / scales), 1, LARGEST_WEIGHT).astype(np.uint8)
+    return multiples
 
 
 class PostingsBlock(NamedTuple):
@@ -70,7 +70,7 @@ class PostingsBlock(NamedTuple):
 
 
 class LaterBlock(NamedTuple):
-    """A block in a file of its own: its name, the number of postings, and the largest weight."""
+    """A block in a separate file: its name, the number of postings, and the largest weight."""
 
     name: str
     postings: int
@@ -83,31 +83,31 @@ def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
     columns.sort_indices()
     starts = columns.indptr.tolist()
     blocks = [_blocks(columns.indices[a:b].astype(np.int64), columns.data[a:b]) for a, b in pairwise(starts)]
-    parts = [some[0].to_bytes() for some in blocks]
+    parts = [of_term[0].to_bytes() for of_term in blocks]
     sizes = {name: len(part) + HEAD_BYTES for name, part in zip(terms.names, parts, strict=True)}
     keys = sorted(sizes.keys() | terms.stems.keys())
     families = _families(keys, terms.stems)
     widths = [sum(sizes.get(key, STEM_BYTES) for key in family) for family in families]
-    cut = [list(chain.from_iterable(families[place])) for place in ranges(widths, POSTINGS_BYTES)]
+    cut = [list(chain.from_iterable(families[part])) for part in ranges(widths, POSTINGS_BYTES)]
     near = _words_near(terms.stems)
 
     def add(number: int) -> str:
-        some = slice(bisect_left(terms.names, cut[number][0]), bisect_right(terms.names, cut[number][-1]))
-        later = [[_add_block(files, block) for block in one[1:]] for one in blocks[some]]
-        firsts = zip(blocks[some], parts[some], later, strict=True)
-        counts = [[len(one[0].rows), len(part), len(more)] for one, part, more in firsts]
+        chosen = slice(bisect_left(terms.names, cut[number][0]), bisect_right(terms.names, cut[number][-1]))
+        later = [[_add_block(files, block) for block in of_term[1:]] for of_term in blocks[chosen]]
+        firsts = zip(blocks[chosen], parts[chosen], later, strict=True)
+        counts = [[len(of_term[0].rows), len(part), len(more)] for of_term, part, more in firsts]
         further = [part for more in later for block in more for part in _described(block)]
-        numbers = [floats([terms.factors[place], terms.scales[place]]) for place in range(some.start, some.stop)]
+        numbers = [floats([terms.factors[term], terms.scales[term]]) for term in range(chosen.start, chosen.stop)]
         words = sorted(set().union(*(near[key] for key in cut[number] if key in near)))
         stems = front_coded([text for word in words for text in (word, terms.stems[word])])
-        head = front_coded(terms.names[some]) + varints([one for three in counts for one in three])
-        return files.add(b"".join([stems, head, *numbers, *further, *parts[some]]))
+        head = front_coded(terms.names[chosen]) + varints([count for of_term in counts for count in of_term])
+        return files.add(b"".join([stems, head, *numbers, *further, *parts[chosen]]))
 
     return table_of(cut, add)
 
 
 def _families(keys: Sequence[str], stems: Mapping[str, str]) -> list[list[str]]:
-    """Cut sorted words into families: a word that follows its stem, or a word with the same stem, stays with it."""
+    """Cut sorted words into families: a word joins the previous word if that is its stem or has the same stem."""
     families = list[list[str]]()
     for key in keys:
         stem = stems.get(key)
@@ -119,7 +119,7 @@ def _families(keys: Sequence[str], stems: Mapping[str, str]) -> list[list[str]]:
 
 
 def _words_near(stems: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return the words that a file has for a word or stem in its range: the word itself, and words with the stem."""
+    """Return the words that a file has for each word or stem in its range: the word itself, or words with the stem."""
     near = defaultdict[str, set[str]](set)
     for word, stem in stems.items():
         near[word].add(word)
@@ -137,12 +137,12 @@ def _described(block: LaterBlock) -> list[bytes]:
 
 
 def _blocks(rows: np.ndarray, weights: np.ndarray) -> list[PostingsBlock]:
-    """Divide a list of postings into blocks, the heaviest postings first."""
+    """Divide a list of postings into blocks, with the heaviest postings in the first block."""
     order = np.argsort(-weights.astype(np.int64), kind="stable")
-    found = list[PostingsBlock]()
+    blocks = list[PostingsBlock]()
     start, size = 0, FIRST_BLOCK
-    while start < len(order) or not found:
-        some = np.sort(order[start : start + size])
-        found.append(PostingsBlock(rows[some], weights[some]))
+    while start < len(order) or not blocks:
+        chosen = np.sort(order[start : start + size])
+        blocks.append(PostingsBlock(rows[chosen], weights[chosen]))
         start, size = start + size, 2 * size
-    return found
+    return blocks

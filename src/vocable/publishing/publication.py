@@ -1,4 +1,4 @@
-"""The verb `publish`: a collection as static files, which a browser searches without a server or a model.
+"""The verb `publish`: write a collection as static files that a browser searches without a server or a model.
 
 Letters: n documents, v terms.
 """
@@ -59,12 +59,12 @@ from vocable.publishing.tables import FileTable
 from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS, check_tokenizer, describe
 
 PAGE, TOKENIZERS = (Path(__file__).parent / part for part in ("page", "tokenizers"))
-PLACEHOLDER = re.compile(rb"\$TITLE|\$COMPILED")  # all are filled in one pass: a title may have their names
+PLACEHOLDER = re.compile(rb"\$TITLE|\$COMPILED")  # filled in one pass, since a title may contain a placeholder
 SERVICE_PAGE = Path(__file__).parents[1] / "service/page"
 
 
 class Published(NamedTuple):
-    """Counts of a published collection: documents, terms, words of BM25, files and bytes, and files that changed."""
+    """Counts of a published collection: documents, terms, BM25 words, files, bytes, and changed files."""
 
     output: str
     documents: int
@@ -99,26 +99,26 @@ def publish(
 ) -> Published:
     """Write a collection as static files: a page that searches it in the browser, without a server or a model.
 
-    A repeated call writes only files that have changed, and removes files of earlier calls alone.
+    A repeated call writes only changed files, and removes only files of earlier calls.
 
     Args:
-        index: its place, or the result of `vocable.open_index`. Its model looks up queries in a table: vocable-mini-doc
-            or one of `vocable.make_inference_free`; for an index of vocable-mini, the queries are those of
-            vocable-mini-doc. With `encoder`, it may be an exported model, too: until the graph is loaded, the tokens of
-            a query have their IDF in the documents as weights.
-        output: output folder, a new one or one of an earlier call, which is updated.
-        title: heading of the page; by default that of the earlier call, or "Search".
-        bm25: also write BM25's postings, for hybrid search, even if the index has none.
-        characters: length of a document's text that is shown.
-        encoder: the npm package onnxruntime-web, a folder or a .tgz: also publish the model's 8-bit ONNX graph, which
-            a browser loads if its user asks for it, and which then encodes queries.
+        index: the place of an index, or the result of `vocable.open_index`. Its model must look up queries in a table:
+            vocable-mini-doc, or a model from `vocable.make_inference_free`; for an index by vocable-mini,
+            vocable-mini-doc looks up the queries. With `encoder`, it may also be an exported model: until the graph is
+            loaded, a token's weight in a query is its IDF in the documents.
+        output: a new folder, or the folder of an earlier call, which is updated.
+        title: heading of the page; by default the heading of the earlier call, or "Search".
+        bm25: also write BM25 postings for hybrid search, even if the index has no BM25.
+        characters: length of the shown text of a document.
+        encoder: the npm package onnxruntime-web, a folder or a .tgz: also publish the model's 8-bit ONNX graph. If its
+            user asks for it, a browser loads the graph and then encodes queries with it.
 
     Raises:
-        ArgumentError: the output is something else, the index has passages, a browser cannot find BM25's words of its
-            language, or `encoder` is not onnxruntime-web.
-        ModelError: the model's queries need an encoder, a browser does not read its tokenizer, or, with `encoder`, it
-            has no 8-bit ONNX graph of queries.
-        VectorsError: there is no index, or it is damaged or in use.
+        ArgumentError: something else exists at `output`, the index has passages, a browser cannot find the BM25 words
+            of its language, or `encoder` is not onnxruntime-web.
+        ModelError: the model's queries need an encoder, a browser cannot read its tokenizer, or `encoder` is given and
+            the model has no 8-bit ONNX graph for queries.
+        VectorsError: the index is missing, damaged or in use.
     """
     collection = index if isinstance(index, Collection) else open_index(index)
     target = target_of(output)
@@ -128,8 +128,8 @@ def publish(
         publication = _Publication(collection, title, bm25, characters, runtime)
         if not is_there(target):
             with replacing_folder(target) as work:
-                made = publication.write(work)
-            return made._replace(output=os.fspath(output))
+                published = publication.write(work)
+            return published._replace(output=os.fspath(output))
         return _updated(publication, target, os.fspath(output))
     finally:
         if collection is not index:
@@ -137,40 +137,40 @@ def publish(
 
 
 def _title_of(target: Path) -> str:
-    """Return the heading of an earlier call, "Search" if there is none."""
+    """Return the heading of an earlier call, or "Search"."""
     try:
         return read_manifest(target).title if is_manifest(target / MANIFEST) else "Search"
-    except VectorsError:  # damaged: this call mends it
+    except VectorsError:  # this call repairs a damaged manifest
         return "Search"
 
 
 def _updated(publication: _Publication, target: Path, output: str) -> Published:
-    """Update a published collection: new files come first, then the manifest that names them, and old ones go last."""
+    """Update a published collection: add new files, then replace the manifest, and finally remove old files."""
     if not is_manifest(target / MANIFEST):
         raise ArgumentError(f"{output} already exists and is something else: {ANOTHER}")
     with locked(partial_of(target)), part_of(target, Path.mkdir) as part:
-        for folder in (DATA, SCRIPTS.name):  # files in it are written and removed
+        for folder in (DATA, SCRIPTS.name):  # files in these folders are written and removed
             refuse_link(target / folder)
         earlier = _page_names(target)
-        made = publication.write(part, target)
+        published = publication.write(part, target)
         force_all_to_disk(part)
-        places = {path: target / path.relative_to(part) for path in part.rglob("*") if path.is_file()}
-        for place in places.values():
-            refuse_link(place)
-        for path in sorted(places, key=lambda path: path.name == MANIFEST):
-            places[path].parent.mkdir(exist_ok=True)
-            path.replace(places[path])
+        targets = {path: target / path.relative_to(part) for path in part.rglob("*") if path.is_file()}
+        for path in targets.values():
+            refuse_link(path)
+        for path in sorted(targets, key=lambda path: path.name == MANIFEST):
+            targets[path].parent.mkdir(exist_ok=True)
+            path.replace(targets[path])
         names = {path_of(target, name) for name in publication.names}
         old = [path for path in (target / DATA).glob("*.bin") if path not in names and is_site_file(path)]
         scripts = earlier - publication.scripts.keys()
         old += [path for path in (target / SCRIPTS.name).glob("*.js") if f"{SCRIPTS.name}/{path.name}" in scripts]
         for path in old:
             path.unlink()
-    return made._replace(removed=len(old), output=output)
+    return published._replace(removed=len(old), output=output)
 
 
 def _page_names(target: Path) -> set[str]:
-    """Return the names of the page's files in the manifest of an earlier call; none if it is damaged."""
+    """Return the names of the page's files in the manifest of an earlier call; an empty set if it is damaged."""
     try:
         return set(read_manifest(target).page)
     except VectorsError:
@@ -178,7 +178,7 @@ def _page_names(target: Path) -> set[str]:
 
 
 class _Publication:
-    """A collection to publish; `names` are the names of the files of its data, once it is written."""
+    """A collection to publish; after `write`, `names` has the names of its data files."""
 
     def __init__(
         self, collection: Collection, title: str, bm25: bool, characters: int, runtime: WebRuntime | None
@@ -199,11 +199,11 @@ class _Publication:
         check_tokenizer(self.tokenizer, collection.models.name)
         self.names: list[str] = []
 
-    def write(self, folder: Path, before: Path | None = None) -> Published:
-        """Write the files that `before`, the folder of an earlier call, does not have."""
+    def write(self, folder: Path, previous: Path | None = None) -> Published:
+        """Write the files that the folder `previous` of an earlier call does not have."""
         documents, vectors = self._content()
-        files = SiteFiles(folder, before)
-        texts = [one.weighed(self.collection.settings.title_weight) for one in documents]
+        files = SiteFiles(folder, previous)
+        texts = [document.weighed(self.collection.settings.title_weight) for document in documents]
         terms = self._terms(vectors, self._factors(texts, vectors.shape[1]))
         described = describe(files, self.tokenizer, set(terms.names))
         words = _words(texts, self.language, self._vocabulary()) if self.bm25 else None
@@ -238,7 +238,7 @@ class _Publication:
             graph,
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}
-        written = files.written + sum(_write(folder, before, *one) for one in others.items())
+        written = files.written + sum(_write(folder, previous, *file) for file in others.items())
         self.names = list(files.names)
         size = files.nbytes + sum(map(len, others.values()))
         counts = len(documents), len(terms.names), 0 if words is None else len(words.names)
@@ -246,28 +246,29 @@ class _Publication:
         return Published(str(folder), *counts, len(files.names) + len(others), size, written, 0, linked)
 
     def _content(self) -> tuple[list[Document], csr_array]:
-        """Return the n documents in the order of their ids, and their vectors [n, v]."""
+        """Return the n documents, sorted by id, and their vectors [n, v]."""
         ids, size = sorted(self.collection.store.ids()), self.collection.store.about.part
         documents, vectors = list[Document](), list[csr_array]()
         for start in track(range(0, len(ids), size), "publish"):
-            some = ids[start : start + size]
-            found = self.collection.documents(some)
-            documents += [document for document in found if document is not None]
-            vectors.append(self.collection.vectors(some))
+            page = ids[start : start + size]
+            read = self.collection.documents(page)
+            documents += [document for document in read if document is not None]
+            vectors.append(self.collection.vectors(page))
         if not ids:
             raise ArgumentError(f"{self.collection.place}: there are no documents to publish")
         return documents, csr_array(vstack(vectors, format="csr"))
 
     def _vocabulary(self) -> list[str]:
-        """Return the tokens that begin words: a query may have a word that no document has."""
+        """Return the tokens that can begin a word: a query may have a word that no document has."""
         assert self.encoder.tokenization is not None
         surfaces = self.encoder.tokenization.surfaces()
         return [surface.text for surface in surfaces if surface and surface.initial and surface.kind != "special"]
 
     def _factors(self, texts: Sequence[str], size: int) -> np.ndarray:
-        """Return the weight of each term in a query that is looked up, without its IDF, float32 [v].
+        """Return the weight of each term in a looked-up query, without its IDF, float32 [v].
 
-        If the model has no table, it is that which makes the IDF of the tokens in n texts out of that of the terms.
+        Without a table, the factor turns the term's IDF, which a search applies, into the IDF of the token in the n
+        texts.
         """
         if self.encoder.looked_up:
             diagonal: np.ndarray = self.encoder.encode(
@@ -283,10 +284,10 @@ class _Publication:
         return weights
 
     def _terms(self, vectors: csr_array, factors: np.ndarray) -> Terms:
-        """Return the terms of the documents' vectors [n, v] that add to scores, with their `factors` [v].
+        """Return the terms of the documents' vectors [n, v] that matter for scores, with their `factors` [v].
 
-        Terms of which no posting adds as much as half a step of 8 bits up to the largest addend are left out, among
-        them those that are never in a query; an encoder may give any term a weight.
+        Drop a term whose largest contribution to any score is below half an 8-bit step of the largest contribution
+        overall. Without a graph, this drops terms that are never in a query; a graph may give any term a weight.
         """
         columns = vectors.tocsc()
         tops = np.zeros(vectors.shape[1])
@@ -297,16 +298,16 @@ class _Publication:
         kept = np.flatnonzero((tops > 0) & (most > most.max(initial=0) / LARGEST_WEIGHT / 2)).tolist()
         kept.sort(key=lambda column: names[column])
         scales = np.maximum((tops / LARGEST_WEIGHT).astype(np.float32), np.finfo(np.float32).tiny)[kept]
-        some = csr_array(columns[:, kept])
-        whole = rounded(some.data, scales[some.indices])
-        weights = csr_array((whole, some.indices, some.indptr), shape=some.shape)
+        matrix = csr_array(columns[:, kept])
+        multiples = rounded(matrix.data, scales[matrix.indices])
+        weights = csr_array((multiples, matrix.indices, matrix.indptr), shape=matrix.shape)
         return Terms([names[column] for column in kept], weights, scales.tolist(), factors[kept].tolist())
 
 
 def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
-    """Return the encoder of queries: a table of token weights, or, if a graph is published, perhaps a model."""
+    """Return the encoder of queries, which must be a table of token weights unless a graph is published."""
     model = collection.models.loaded
-    if collection.models.name == BUILT_IN_MODEL:  # whose documents have the same vectors
+    if collection.models.name == BUILT_IN_MODEL:  # both give documents the same vectors
         model = load_encoder(BY_LOOKUP)
     encoder = model.encoder("query")
     if not encoder.looked_up and not has_graph:
@@ -316,9 +317,9 @@ def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
 
 
 def _words(texts: Sequence[str], language: str, vocabulary: Sequence[str]) -> Terms:
-    """Return the stems of n texts in a language, with their weights of BM25 as in `vocable.collection.statistics`.
+    """Return the stems of n texts in a language, with their BM25 weights as in `vocable.collection.statistics`.
 
-    `Terms.stems` has words of the texts, and of a vocabulary if a text has a word with the same stem.
+    `Terms.stems` has the words of the texts, and words of the vocabulary whose stem is in the texts.
     """
     spelled = counted_words(texts, language, progress=True)
     stems = stems_of(spelled, language)
@@ -326,33 +327,34 @@ def _words(texts: Sequence[str], language: str, vocabulary: Sequence[str]) -> Te
     names = sorted(set().union(*words))
     columns = {name: column for column, name in enumerate(names)}
     counts = count_words(words, columns)
-    lengths = np.array([len(some) for some in words], dtype=np.float64)
+    lengths = np.array([len(text) for text in words], dtype=np.float64)
     weights = term_frequency_weights(counts, lengths, float(lengths.mean()) or 1.0)
     scales = np.full(len(names), np.float32(1 / LARGEST_WEIGHT))
-    whole = rounded(weights, scales[counts.indices])
-    found = csr_array((whole, counts.indices, counts.indptr), shape=counts.shape)
+    multiples = rounded(weights, scales[counts.indices])
+    matrix = csr_array((multiples, counts.indices, counts.indptr), shape=counts.shape)
     stems |= stems_of(counted_words(vocabulary, language), language)
     changed = {word: stem for word, stem in stems.items() if word != stem and stem in columns}
-    return Terms(names, found, scales.tolist(), [1.0] * len(names), changed)
+    return Terms(names, matrix, scales.tolist(), [1.0] * len(names), changed)
 
 
 def page_files(title: str, script: bytes, encoder: Mapping[str, bytes], tokenizer: str) -> dict[str, bytes]:
-    """Return the files of the page by name: `script` is the module of its language, `encoder` has the scripts of one.
+    """Return the files of the page by name.
 
-    `tokenizer` is the name of a file of tokenizers/.
+    `script` is the module of the language, `encoder` has the scripts of an encoder or is empty, and `tokenizer` is the
+    name of a file in tokenizers/.
     """
     paths = sorted([*PAGE.glob("*.*"), SERVICE_PAGE / "markdown.js"], key=lambda path: path.name)
-    found = {path.name: path.read_bytes() for path in paths} | {"language.js": script, **encoder}
-    found["tokenizer.js"] = (TOKENIZERS / tokenizer).read_bytes()
-    allowed = b" 'wasm-unsafe-eval'" if encoder else b""  # some browsers give a page's policy to its workers
+    contents = {path.name: path.read_bytes() for path in paths} | {"language.js": script, **encoder}
+    contents["tokenizer.js"] = (TOKENIZERS / tokenizer).read_bytes()
+    allowed = b" 'wasm-unsafe-eval'" if encoder else b""  # some browsers apply a page's policy to its workers
     values = {b"$TITLE": escape(title).encode(), b"$COMPILED": allowed}
-    found["index.html"] = PLACEHOLDER.sub(lambda match: values[match[0]], found["index.html"])
-    return found
+    contents["index.html"] = PLACEHOLDER.sub(lambda match: values[match[0]], contents["index.html"])
+    return contents
 
 
-def _write(folder: Path, before: Path | None, name: str, content: bytes) -> bool:
-    """Write a file, unless `before` has it, and return whether it was written."""
-    if before is not None and (before / name).is_file() and (before / name).read_bytes() == content:
+def _write(folder: Path, previous: Path | None, name: str, content: bytes) -> bool:
+    """Write a file unless the folder `previous` has it, and return whether it was written."""
+    if previous is not None and (previous / name).is_file() and (previous / name).read_bytes() == content:
         return False
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)

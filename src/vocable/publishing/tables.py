@@ -1,4 +1,4 @@
-"""Tables of files: of sorted texts that are cut into ranges, the first text of each range and the name of its file."""
+"""Tables of files with ranges of sorted texts: the first key of each range, and the name of its file."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ class FileTable(NamedTuple):
 
 
 def ranges(sizes: Sequence[int], least: int) -> Iterator[slice]:
-    """Cut a sequence of parts into ranges of some bytes, or of one part.
+    """Cut a sequence of parts into ranges that are similar in bytes; a range has at least one part.
 
-    The square root of all bytes is the size at which the names of the files, which are read once, and the files that a
-    query reads weigh about the same; smaller files than the `least` are not worth their requests.
+    Files have about sqrt(total bytes): then the file table, read once, costs as much as the files that a query reads.
+    The size is `least` bytes or more, since smaller files are not worth a request.
 
-    >>> [(one.start, one.stop) for one in ranges([3, 4, 9, 1], least=7)]
+    >>> [(part.start, part.stop) for part in ranges([3, 4, 9, 1], least=7)]
     [(0, 2), (2, 3), (3, 4)]
     """
     limit = max(least, math.isqrt(sum(sizes)))
     start = total = 0
-    for place, size in enumerate(sizes):
-        if place > start and total + size > limit:
-            yield slice(start, place)
-            start, total = place, 0
+    for part, size in enumerate(sizes):
+        if part > start and total + size > limit:
+            yield slice(start, part)
+            start, total = part, 0
         total += size
     if sizes:
         yield slice(start, len(sizes))
 
 
 def shortest_keys(ranges: Sequence[Sequence[str]]) -> list[str]:
-    """Return the key of each range of sorted texts: the shortest beginning of its first after the range before.
+    """Return the key of each range of sorted texts: the shortest prefix of its first text after the previous range.
 
     >>> shortest_keys([["apple", "cat"], ["catalogue", "dog"]])
     ['a', 'cata']
     """
-    keys, before = [], ""
-    for some in ranges:
-        first = some[0]
-        length = next(n for n in range(1, len(first) + 1) if first[:n] > before or n == len(first))
+    keys, previous_last = [], ""
+    for texts in ranges:
+        first = texts[0]
+        length = next(n for n in range(1, len(first) + 1) if first[:n] > previous_last or n == len(first))
         keys.append(first[:length])
-        before = some[-1]
+        previous_last = texts[-1]
     return keys
 
 
 def table_of(ranges: Sequence[Sequence[str]], add: Callable[[int], str]) -> FileTable:
-    """Return the table of ranges of sorted texts; `add` writes the file of a range and returns its name."""
+    """Return the table of ranges of sorted texts; `add` writes the file of a range, and returns its name."""
     return FileTable(shortest_keys(ranges), [add(number) for number in range(len(ranges))])
