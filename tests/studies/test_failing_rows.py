@@ -14,8 +14,8 @@ import pytest
 from studies import runs, vectors
 from studies.common import main, reproduce
 from studies.plan import Selection, Study, make_plan
+from tests.forks import start_two
 from tests.studies.test_plan import NOWHERE, study_of
-from tests.training.test_distributed import start_two
 from vocable.errors import ArgumentError, CollapseError, DataError
 
 COLUMNS = ["norm", "BEIR-13 nDCG@10"]

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
-from tests.training.test_distributed import start_two
+from tests.forks import start_two
 from vocable.cli import main
 from vocable.errors import DataError, RecipeError
 from vocable.training import mine as mine_module

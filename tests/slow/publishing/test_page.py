@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.publishing.conftest import HOSTILE, URLS, Handler, Open, lookup_model, serving, write_corpus
+from tests.publishing.conftest import HOSTILE, URLS, Handler, lookup_model, serving, write_corpus
 from tests.publishing.reader import PublishedSite
+from tests.slow.publishing.conftest import Open
 from vocable.collection.verbs import index
 from vocable.data import Document, pydocs
 from vocable.publishing.publication import publish

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from tests.publishing.conftest import Fake, Handler, Open, serving
+from tests.publishing.conftest import Fake, Handler, serving
 from tests.publishing.reader import PublishedSite
+from tests.slow.publishing.conftest import Open
 from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.publishing.publication import publish

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +20,7 @@ from safetensors.numpy import load_file
 from sentence_transformers import SparseEncoder
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.forks import Fork
+from tests.forks import start_two
 from vocable.cli import GRACE, main
 from vocable.encoding.load import load
 from vocable.errors import CollapseError, DataError, LostProcessError, RecipeError
@@ -71,26 +68,6 @@ def gradients(name: str, columns: list[list[str]], micro_batch: int | None, wrap
     loss = objective([dict(model.preprocess(column)) for column in columns])
     torch.stack(list(loss.values())).sum().backward()
     return {name: weight.grad for name, weight in model.named_parameters()}
-
-
-def start_two(call: Callable[..., int], *arguments: object) -> list[Fork]:
-    """Start two processes as `torchrun` does; their ranks are the first argument of the call."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    return [
-        Fork(_ranked, call, rank, *arguments, environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(2)
-    ]
-
-
-def _ranked(call: Callable[..., int], rank: int, *arguments: object) -> None:
-    """Call a function, and end as a process of Python does: a fork calls no function of `atexit`."""
-    torch.set_num_threads(1)
-    status = call(rank, *arguments)
-    atexit._run_exitfuncs()
-    sys.exit(status)
 
 
 def work(rank: int, model: str, texts: list[list[str]], folder: Path) -> int:

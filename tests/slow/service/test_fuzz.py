@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.forks import run_script
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "fuzz.py"
 
 
 def test_some_requests(tmp_path: Path) -> None:
