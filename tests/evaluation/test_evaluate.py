@@ -352,14 +352,14 @@ A relevant document must name it.
 <top>
 <head> Tipster Topic Description
 <num> Number:  051
-<dom> Domain:  International Economics
-<title> Topic:  Airbus &amp; Subsidies
+<dom> Domain:  Trade in Lamps
+<title> Topic:  Lantern Makers &amp; Tariffs
 <desc> Description:
-Document will discuss government assistance.
+Document will discuss duties on lanterns.
 </top>
 <top>
 <num> Number: MB001 </num>
-<title> BBC World Service staff cuts </title>
+<title> Night ferry timetable </title>
 </top>
 <top>
 <num> Number: 201
@@ -382,23 +382,23 @@ def test_topics_in_sgml(tmp_path: Path, name: str) -> None:
     path.write_text(TOPICS[name], encoding="utf-8", newline="")
     assert list(read_queries(path)) == [
         Query("301", "Lighthouse Keepers Abroad"),
-        Query("51", "Airbus & Subsidies"),
-        Query("MB001", "BBC World Service staff cuts"),
+        Query("51", "Lantern Makers & Tariffs"),
+        Query("MB001", "Night ferry timetable"),
         Query("201", "What happened then?"),
     ]
 
 
 XML = """<?xml version="1.0" encoding="UTF-8"?>
-<topics task="COVIDSearch 2020" batch="1">
+<topics task="LampSearch 2020" batch="1">
   <topic number="1">
-    <query>coronavirus origin</query>
-    <question>what is the origin of COVID-19</question>
+    <query>lantern origin</query>
+    <question>where do lanterns come from</question>
   </topic>
   <topic id='2' type="faceted">
-    <title>coronavirus
+    <title>lantern
     and weather</title>
   </topic>
-  <topic number="3">A 58-year-old woman &lt;with pain&gt;.</topic>
+  <topic number="3">A lamp of 58 parts &lt;with oil&gt;.</topic>
 </topics>
 """
 
@@ -407,9 +407,9 @@ XML = """<?xml version="1.0" encoding="UTF-8"?>
 def test_topics_in_xml(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(XML, encoding="utf-8")
     assert list(read_queries(tmp_path / name)) == [
-        Query("1", "coronavirus origin"),
-        Query("2", "coronavirus and weather"),
-        Query("3", "A 58-year-old woman <with pain>."),
+        Query("1", "lantern origin"),
+        Query("2", "lantern and weather"),
+        Query("3", "A lamp of 58 parts <with oil>."),
     ]
 
 
@@ -450,7 +450,7 @@ def test_files_in_place_of_a_dataset(tmp_path: Path) -> None:
     """A run needs judgments, an index queries and BM25 documents, too; together they are the collection."""
     (tmp_path / "qrels.txt").write_text("51 0 d1 1\n", encoding="utf-8")
     (tmp_path / "topics.txt").write_text(SGML, encoding="utf-8")
-    lines = '{"_id": "d1", "text": "Airbus subsidies"}\n{"_id": "d2", "text": ""}\n{"_id": "d3", "text": "crime"}\n'
+    lines = '{"_id": "d1", "text": "Lantern tariffs"}\n{"_id": "d2", "text": ""}\n{"_id": "d3", "text": "crime"}\n'
     (tmp_path / "corpus.jsonl").write_text(lines, encoding="utf-8")
     files = {name: tmp_path / file for name, file in (("judgments", "qrels.txt"), ("queries", "topics.txt"))}
     (tmp_path / "run").write_text("51 Q0 d1 1 1.0 tag\n", encoding="utf-8")
