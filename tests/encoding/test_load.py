@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from vocable.encoding.hub import check_length, locate
+from vocable.encoding.hub import check_length
 from vocable.encoding.load import load
 from vocable.errors import ArgumentError, ModelError
 from vocable.torch_models.fuse import splade_modules
@@ -131,22 +130,6 @@ def test_a_damaged_configuration_is_refused_by_name(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_name_near_a_built_in_one_is_hinted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: object, **__: object) -> None:
-        raise OSError("no network")
-
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", offline)
-    with pytest.raises(ModelError, match=r"^vocable-mni: .*\(did you mean vocable-mini\?\)"):
-        load("vocable-mni")
-
-
-@pytest.mark.parametrize("name", ["no/such-model", "/no/such/folder", "not a name at all", ""])
-def test_what_is_not_there_is_refused_without_a_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a host was asked for"))
-    with pytest.raises(ModelError, match="no such model folder"):
-        load(name)
-
-
 def test_an_unknown_pooling_is_refused(backbones: dict[str, Path]) -> None:
     with pytest.raises(ArgumentError, match="pooling must be one of max, sum, cls, mean-before-head, not 'mean'"):
         load(backbones["bert"], pooling="mean")
@@ -178,30 +161,6 @@ def test_pooling_and_activation_are_chosen_saved_and_read_again(
     settings = again[1].get_config_dict()
     assert (settings["pooling_strategy"], settings["activation_function"]) == (pooling, activation)
     assert torch.equal(again.encode(texts).to_dense(), expected)
-
-
-def test_a_package_that_is_not_installed_is_named() -> None:
-    with pytest.raises(ModelError, match="no_such_package is not installed: pip install no_such_package"):
-        locate("package:no_such_package/folder")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["package:os/..", "package:../x", "package:", "package:vocable/../../x", "package:vocable//etc", "package:a b/c"],
-)
-def test_a_package_s_folder_lies_within_it(name: str) -> None:
-    with pytest.raises(ModelError, match="is not package:NAME/FOLDER"):
-        locate(name)
-
-
-@pytest.mark.parametrize("name", ["package:os.path/x", "package:vocable.errors/x", "package:vocable/no-such-folder"])
-def test_a_module_has_no_folders(name: str) -> None:
-    with pytest.raises(ModelError, match=r"is not installed|has no no-such-folder"):
-        locate(name)
-
-
-def test_a_package_s_folder_is_found_without_a_copy() -> None:
-    assert Path(locate("package:vocable/encoder")).joinpath("head.py").is_file()
 
 
 CONFIG, TOKENIZER, HOST = "config.json", "tokenizer_config.json", "sentence_bert_config.json"

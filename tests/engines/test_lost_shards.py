@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 import vocable as vo
 from tests.engines.lucene_server import Engine
-from tests.engines.test_cluster import IDS, VECTORS, Cluster, N, V, assert_whole, cluster, index, write_corpus
+from tests.engines.test_server import IDS, VECTORS, Cluster, N, V, assert_whole, cluster, index, write_corpus
 from vocable.data import Document
 from vocable.engines import server
 from vocable.engines.base import key_of

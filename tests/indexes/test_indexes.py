@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from tests.indexes.test_exact import brute_force
+from tests.indexes.test_exact_index import brute_force
 from vocable.engines.edge import EdgeStore
 from vocable.engines.exact import ExactStore
 from vocable.engines.protocols import engine_of, engines

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch.nn.functional import gelu
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from tests.torch_models.test_load_published import publish
+from tests.torch_models.test_sparse_encoder import publish
 from vocable import load, rescale
 from vocable.errors import ModelError
 from vocable.torch_models.fuse import parts, splade_modules

@@ -20,7 +20,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.engines.cluster import Proxy
-from tests.engines.test_cluster import VECTORS, N, V, assert_whole, corpus, index
+from tests.engines.test_server import VECTORS, N, V, assert_whole, corpus, index
 from vocable.data import Document
 from vocable.engines import postgresql, server
 from vocable.engines.protocols import engine_of

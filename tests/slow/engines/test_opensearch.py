@@ -23,7 +23,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import vocable as vo
-from tests.engines.test_cluster import IDS, VECTORS, N, V, assert_whole, index, write_corpus
+from tests.engines.test_server import IDS, VECTORS, N, V, assert_whole, index, write_corpus
 from vocable.data import Document
 from vocable.encoding.vectors import VectorsMeta, write_vectors
 from vocable.engines import server

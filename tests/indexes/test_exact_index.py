@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, random_array
 
-from vocable.core.arrays import Ids, save_arrays
+from vocable.core.arrays import save_arrays
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import VectorsMeta, as_vectors
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes import exact_index as exact
 from vocable.indexes import exact_kernels as kernels
-from vocable.indexes.exact_index import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
+from vocable.indexes.exact_index import ExactIndex, rescore
 from vocable.indexes.ranking import Ranking
 
 # Few distinct weights, exact in float32, so that equal scores are common.
@@ -484,28 +484,3 @@ def test_a_matrix_that_leads_out_of_itself_is_refused() -> None:
         ExactIndex(good).search(bad)
     with pytest.raises(VectorsError, match="the documents: not a matrix"):
         ExactIndex(bad)
-
-
-@pytest.mark.parametrize("strings", [[], [""], ["a", "", "héé", "日本"]])
-def test_strings_as_arrays(strings: list[str]) -> None:
-    arrays = strings_to_arrays("s", Ids(strings))
-    assert strings_from_arrays("s", arrays) == strings
-    sliced = strings_to_arrays("s", Ids(["x", *strings, "y"])[1:-1])
-    assert sliced["s_bytes"].tobytes() == "".join(strings).encode()
-    assert strings_from_arrays("s", sliced) == strings
-
-
-def test_strings_that_do_not_fit_are_refused() -> None:
-    arrays = strings_to_arrays("s", Ids(["ab", "c"]))
-    arrays["s_offsets"] = np.array([0, 2, 4])
-    with pytest.raises(VectorsError, match=r"s_offsets\.npy: does not fit"):
-        strings_from_arrays("s", arrays)
-
-
-def test_where_nothing_can_be_kept_it_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    def successor(number: int) -> int:
-        return number + 1
-
-    assert kernels.compiled(successor)(1) == 2
-    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])  # as without a folder to write to
-    assert kernels.compiled(successor)(2) == 3
