@@ -26,13 +26,13 @@ COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Iterate over the docstrings of a module with their lines."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if (text := ast.get_docstring(node)) is not None:
-                yield node.body[0].lineno, text
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and (text := ast.get_docstring(node)) is not None:
+            yield node.body[0].lineno, text
 
 
 def phrases(path: Path) -> tuple[list[tuple[int, str]], int]:
-    """Return the phrases in the docstrings of a file with the lines of their docstrings, and the number of all words."""
+    """Return the phrases in a file's docstrings with the lines of the docstrings, and the number of all words."""
     texts = [*docstrings(ast.parse(path.read_text(encoding="utf-8")))]
     found = [(line, match[0]) for line, text in texts for match in PHRASES.finditer(" ".join(text.split()))]
     return found, sum(len(text.split()) for _, text in texts)

@@ -85,7 +85,8 @@ def test_no_line_for_quick_work_nor_within_without_progress(
 
 def test_the_command_line_prints_the_lines() -> None:
     program = (
-        "import time; from vocable import cli, progress; cli.silence(); progress.INTERVAL = 0.1\n"
+        "import time; from vocable import cli; from vocable.core import progress\n"
+        "cli.silence(); progress.INTERVAL = 0.1\n"
         "for _ in progress.track(range(3), 'index'): time.sleep(0.2)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

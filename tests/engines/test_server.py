@@ -148,7 +148,7 @@ def test_a_server_that_stays_away_ends_the_command_which_then_resumes(
     failing: Cluster, corpus: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "WRITE_PATIENCE", 0.5)
-    monkeypatch.setattr(f"vocable.retrieval.engines.{failing.engine}.ENGINE.about", small_parts(failing.engine))
+    monkeypatch.setattr(f"vocable.engines.{failing.engine}.ENGINE.about", small_parts(failing.engine))
     place, began = failing.place(), time.monotonic()
     failing.faults.plan(["", "", *[fault] * 1000])
     with pytest.raises(UnavailableError) as found:
