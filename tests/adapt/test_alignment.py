@@ -84,6 +84,7 @@ def slow(source: Any, source_family: str, target: Any, target_family: str) -> li
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), [*product(("wordpiece", "byte-level", "unigram"), repeat=2)])
 def test_every_pair_of_families_agrees_with_a_slow_matcher(
     trained: dict[str, PreTrainedTokenizerFast], source: str, target: str

@@ -25,6 +25,7 @@ from vocable.cli import program
 from vocable.errors import ArgumentError, DataError, ModelError
 
 
+@pytest.mark.slow
 def test_every_architecture_as_by_hand(backbone: Path, backbones: dict[str, Path], texts: list[str]) -> None:
     found = inspect(backbone, target=backbones["bert"], texts=texts)
     mlm, tokenizer = load_checkpoint(backbone)

@@ -19,6 +19,7 @@ from vocable.torch_models.special_terms import NEVER
 LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [2, 3, 0.125])
 def test_the_matrix_is_divided_and_nothing_else(backbone: Path, factor: float) -> None:
     mlm, _ = load_checkpoint(backbone)

@@ -69,6 +69,7 @@ def print_tokenizers(texts: list[str]) -> None:
     print(json.dumps({model: one.backend_tokenizer.to_str() for model, one in made.items()}))
 
 
+@pytest.mark.slow
 def test_it_does_not_depend_on_the_process_or_the_order(toy_texts: list[str]) -> None:
     with Fork(print_tokenizers, toy_texts) as process:
         other = json.load(process.stdout)

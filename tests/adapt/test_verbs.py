@@ -42,6 +42,7 @@ def vectors(model: SparseEncoder, texts: list[str]) -> list[np.ndarray]:
     return [vo.encode(model, texts, role).toarray() for role in ("query", "document")]  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "verb"), some_pairs(VERBS))
 def test_what_a_verb_makes_comes_back_whole(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, name: str, verb: str

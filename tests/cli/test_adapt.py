@@ -43,6 +43,7 @@ def large(tmp_path_factory: pytest.TempPathFactory, backbones: dict[str, Path]) 
     return str(folder)
 
 
+@pytest.mark.slow
 def test_inspect(capsys: pytest.CaptureFixture[str], large: str, backbones: dict[str, Path], probe: str) -> None:
     arguments = ["inspect", large, "--texts", probe, "--target", backbones["roberta"]]
     found = inspect(large, texts=probe, target=backbones["roberta"])
@@ -153,6 +154,7 @@ def test_a_target_without_embeddings_is_one_line(
     assert not (tmp_path / "moved").exists()
 
 
+@pytest.mark.slow
 def test_the_words_of_texts_become_terms_are_pre_trained_and_found(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
@@ -186,6 +188,7 @@ def test_the_words_of_texts_become_terms_are_pre_trained_and_found(
     assert all(match["in_query"] is (match["term"] in ("the", "fox")) for match in matches)
 
 
+@pytest.mark.slow
 def test_words_of_a_file_keep_their_characters(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
@@ -406,6 +409,7 @@ def test_a_probe_of_empty_lines_is_named(
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_one_command_makes_it_and_every_verb_takes_it(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def test_a_run_is_evaluated_as_its_model(
     )
 
 
+@pytest.mark.slow
 def test_evaluate_side_by_side(
     capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:
@@ -62,6 +63,7 @@ def test_evaluate_side_by_side(
         assert shown in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_answers")
 def test_select_models_under_a_budget(
     capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
@@ -85,6 +87,7 @@ def test_select_models_under_a_budget(
     assert "| model | nDCG@10 | 95% | p |" in done(capsys, *command, "--markdown")
 
 
+@pytest.mark.slow
 def test_evaluate_expanders(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
     options = ["--dataset", dataset, "-m", "nDCG@10", "--dtype", "float32"]
     values = json.loads(done(capsys, "evaluate", model, "bm25+rm3", *options, "--bm25", "--json"))
@@ -99,6 +102,7 @@ def test_evaluate_expanders(capsys: pytest.CaptureFixture[str], model: str, data
     assert line == "vocable: /no/such/folder: no such model folder"
 
 
+@pytest.mark.slow
 def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
     measures = ["nDCG@10", "R@1000", "RR@10", "P@5", "AP@100"]
     arguments = [word for measure in measures for word in ("-m", measure)]
@@ -117,6 +121,7 @@ def test_what_is_no_evaluation_is_refused(capsys: pytest.CaptureFixture[str], tm
     assert refused(capsys, "compare", path) == "vocable: there are no evaluations to compare"
 
 
+@pytest.mark.slow
 def test_a_grid_searches_one_encoding_in_many_ways(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
 ) -> None:

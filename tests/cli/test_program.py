@@ -284,6 +284,7 @@ def test_a_reader_that_stops_reading_ends_quietly() -> None:
     assert (program.returncode, errors) == (0, b"")
 
 
+@pytest.mark.slow
 def test_the_program_says_nothing_of_its_own_accord(backbones: dict[str, Path], tmp_path: Path) -> None:
     """A real process, with all that the libraries print when they load a model."""
     environment = {name: value for name, value in os.environ.items() if name not in {*QUIET, "VOCABLE_DEBUG"}}

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.command_line import done, refused
 
 
+@pytest.mark.slow
 def test_publish(capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path) -> None:
     lookup, index, site = tmp_path / "lookup", tmp_path / "index", tmp_path / "site"
     done(capsys, "index", model, corpus, "-o", f"exact:{tmp_path / 'encoded'}")

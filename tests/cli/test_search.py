@@ -58,6 +58,7 @@ def test_encode(capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_
     assert (found.meta.model, found.meta.role) == (model, "document")
 
 
+@pytest.mark.slow
 def test_values_that_cannot_be_written_are_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, dataset: str, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ def test_bad_lines_are_reported(capsys: pytest.CaptureFixture[str], model: str, 
     assert f"1 bad line skipped, the first: {place}:2: " in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [16, 8])
 def test_an_index_of_rounded_weights(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, vectors: Path, tmp_path: Path, bits: int
@@ -211,6 +213,7 @@ def test_search_many_queries(
     assert [line for line in text.splitlines() if not line.startswith(" ")] == ["old fox", "", "posting lists"]
 
 
+@pytest.mark.slow
 def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: str) -> None:
     values = json.loads(done(capsys, "search", index, "fox", "--hybrid", "--json", "-k", 1))
     # The best of two scores from 0 to 1: whatever is first in one of the rankings has 1 from it, and up to 1 more.
@@ -301,6 +304,7 @@ def test_explain_of_texts_that_share_nothing(
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 
+@pytest.mark.slow
 def test_encode_and_search_take_a_share_of_the_weight(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
 ) -> None:
@@ -363,6 +367,7 @@ def test_a_mistake_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_export_model(capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
     output = tmp_path / "exported"

@@ -83,6 +83,7 @@ def recipe(tmp_path: Path, model: str, dataset: str, toy_texts: list[str]) -> Pa
     return path
 
 
+@pytest.mark.slow
 def test_one_command_trains_measures_and_draws(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

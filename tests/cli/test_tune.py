@@ -23,6 +23,7 @@ def command(
     return "tune", model, pages, "-o", tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_a_tuning(
     command: tuple[object, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_budget_is_kept(weights: list[float], epsilon: float) -> None:
     assert found.weights.sum() <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("classes", [2, 5, 9])
 def test_the_supremum_is_that_of_the_worst_weights(seed: int, classes: int) -> None:
@@ -132,6 +133,7 @@ def test_functions_of_the_weights() -> None:
         compatibility(csr_array(queries), csr_array(documents), pi, psi=lambda weights: weights + 1)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), classes=st.integers(1, V))
 def test_differences_of_two_documents(seed: int, classes: int) -> None:
     """The corollary: a complexity of at most that of both sides, twice the larger one."""

@@ -91,6 +91,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Any:
     return from_batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta", "deberta"])
 def test_a_head_eight_times_too_large_is_stopped(
     backbones: dict[str, Path], name: str, examples: Path, tmp_path: Path
@@ -241,6 +242,7 @@ def test_the_advice_follows_from_the_figures(
     assert advice in stopped(recipe(backbones["bert"], examples, regularizers=weights), tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_the_same_command_says_again_why_it_was_stopped(
     backbones: dict[str, Path], examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ def reference(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "modernbert"])
 @pytest.mark.parametrize(
     "rule",

@@ -147,6 +147,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, *, written: bool) -> Non
     monkeypatch.setattr(last, "on_save", stop)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_stopped(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,6 +223,7 @@ def test_variants_differ(name: str) -> None:
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "variant"),
     [

@@ -99,6 +99,7 @@ def test_a_key_in_a_list() -> None:
             override(values, f"losses.{place}.weight=3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["!!bool maybe", '!!int ""', '!!float ""', "!!timestamp x", "[" * 100_000])
 def test_an_override_that_yaml_cannot_make_is_refused(value: str) -> None:
     with pytest.raises(RecipeError, match=r"training\.steps.*not YAML"):

@@ -73,6 +73,7 @@ def test_descriptions_are_not_written_down() -> None:
     assert make_recipe(SMALLEST | described).model_dump() == make_recipe(SMALLEST).model_dump()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_recipe_and_variant_is_valid(path: Path) -> None:
     recipe = read_recipe(path)

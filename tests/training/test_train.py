@@ -50,6 +50,7 @@ def log(folder: Path) -> list[dict[str, float]]:
     return [line for line in lines if "loss" in line]
 
 
+@pytest.mark.slow
 def test_a_model_learns_and_is_left_whole(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
     output = tmp_path / "model"
     regularizers = {"query": 0.01, "document": 0.02}
@@ -137,6 +138,7 @@ def test_of_few_examples_nothing_is_measured(
     assert caplog.records[-1].getMessage() == "no accuracy: 4 examples are held out, and 8 are needed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lookup", [False, True])
 def test_a_model_keeps_the_lengths_and_limits_that_it_had(
     backbones: dict[str, Path], examples: str, tmp_path: Path, lookup: bool
@@ -159,6 +161,7 @@ def test_a_model_keeps_the_lengths_and_limits_that_it_had(
     assert (TextEncoder(model, "query").max_length, TextEncoder(model).max_length) == (10, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
 def test_the_result_can_be_a_mean_with_the_start(
     name: str, backbones: dict[str, Path], examples: str, tmp_path: Path
@@ -300,6 +303,7 @@ def test_the_best_state_is_kept(
         recipe(backbones["bert"], examples, evaluation=evaluation | {"every": None})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [3, 6])  # before a checkpoint, and between one and a state that was measured
 def test_the_best_state_is_the_same_after_a_kill(
     backbones: dict[str, Path], examples: str, collection: Path, tmp_path: Path, batch: int,
@@ -467,6 +471,7 @@ def test_queries_may_have_an_encoder_of_their_own(
         np.testing.assert_allclose(found, method(texts).to_dense().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_queries_and_pooling(
     backbones: dict[str, Path], examples_query_encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,7 @@ def test_variants_are_trained_measured_and_passed_over(
         train(path, output, variants="all", overrides=["seed=1"])
 
 
+@pytest.mark.slow
 def test_the_wackiness_of_a_variant_is_what_the_verb_measures(write: Write, tmp_path: Path) -> None:
     evaluation = {"datasets": ["beir:one", "beir:two"], "measures": ["nDCG@10"], "wackiness": True}
     measured = train(write(evaluation=evaluation), tmp_path / "out", variants=["plain"])["plain"].measured
@@ -156,6 +157,7 @@ def test_what_is_wrong_is_known_before_anything_is_trained(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "folders", "curves"),
     [
@@ -328,6 +330,7 @@ def test_nothing_to_draw(results: dict[str, RunResult]) -> None:
         effectiveness_against_flops(results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "begins"), [("figure.png", b"\x89PNG"), ("a/figure.SVG", b"<?xml")])
 def test_the_same_figure_is_the_same_file(
     results: dict[str, RunResult], tmp_path: Path, name: str, begins: bytes

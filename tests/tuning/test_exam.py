@@ -136,6 +136,7 @@ def test_few_documents_are_refused(count: int, said: str) -> None:
     check_count([Document(f"{i}", "text") for i in range(300)])
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_short_documents_take_seconds() -> None:
     """Many short documents need no model before the plan."""
     rng = random.Random(0)
@@ -183,6 +184,7 @@ def test_the_interval_of_a_change_is_students(rows: list[tuple[float, float]], d
         assert (found.low, found.high) == pytest.approx((differences.mean(),) * 2, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_answers_of_a_model(toy_model: SparseEncoder, page_documents: list[Document]) -> None:
     exam = make_exam(page_documents, rarity_of(page_documents), 0)
     encoded = encode_dataset(toy_model, exam.dataset)

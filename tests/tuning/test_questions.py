@@ -77,6 +77,7 @@ def test_the_kinds() -> None:
     assert set(QUESTION_KINDS) == {"title", "keywords", "sentence", "passage"}
 
 
+@pytest.mark.slow
 @given(DOCUMENTS, st.sampled_from(QUESTION_KINDS), st.integers(0, 5))
 def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document, kind: Kind, seed: int) -> None:
     found = question(document, kind, Rarity([document.full]), seed)

@@ -13,6 +13,7 @@ from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.pretraining.pretrain import pretrain
 
 
+@pytest.mark.slow
 def test_the_weight_keeps_the_initial_embeddings(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path
 ) -> None:

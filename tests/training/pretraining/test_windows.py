@@ -140,6 +140,7 @@ def listed(found: Iterator[Any]) -> list[Any]:
     return [(list(map(int, ids)), None if words is None else words.tolist()) for ids, words in found]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize(
     ("kind", "family"),
@@ -220,6 +221,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_script_runs_once_and_its_workers_end_when_it_is_killed(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
