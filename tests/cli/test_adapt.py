@@ -44,7 +44,9 @@ def large(tmp_path_factory: pytest.TempPathFactory, backbones: dict[str, Path]) 
 
 
 @pytest.mark.slow
-def test_inspect(capsys: pytest.CaptureFixture[str], large: str, backbones: dict[str, Path], probe: str) -> None:
+def test_inspect_prints_the_figures_of_a_model(
+    capsys: pytest.CaptureFixture[str], large: str, backbones: dict[str, Path], probe: str
+) -> None:
     arguments = ["inspect", large, "--texts", probe, "--target", backbones["roberta"]]
     found = inspect(large, texts=probe, target=backbones["roberta"])
     assert json.loads(done(capsys, *arguments, "--json")) == json.loads(json.dumps(found.to_json()))
@@ -53,7 +55,7 @@ def test_inspect(capsys: pytest.CaptureFixture[str], large: str, backbones: dict
     assert f"vocable rescale {large} --factor {found.factor} -o bert-rescaled" in text
 
 
-def test_rescale(capsys: pytest.CaptureFixture[str], large: str, tmp_path: Path) -> None:
+def test_rescale_writes_the_scaled_model(capsys: pytest.CaptureFixture[str], large: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     values = json.loads(done(capsys, "rescale", large, "-o", output, "--factor", 2.5, "--json"))
     assert values == {"output": str(output), "verb": "rescale", "factor": 2.5}

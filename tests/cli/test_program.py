@@ -244,7 +244,7 @@ def test_what_vocable_logs_is_a_line_of_the_same_kind(
     assert "vocable: 3 texts were cut" in capsys.readouterr().err.splitlines()
 
 
-def test_texts_from_files(tmp_path: Path) -> None:
+def test_an_argument_after_an_at_sign_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("\ufeffÅlesund\n".encode())
     assert read_text(f"@{tmp_path}/text") == "Ålesund\n"
     assert read_text("me@home") == "me@home"
@@ -253,7 +253,7 @@ def test_texts_from_files(tmp_path: Path) -> None:
         read_text(f"@{tmp_path}/text")
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_option_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"vocable {vocable.__version__}\n"
 
@@ -323,7 +323,7 @@ def test_help_names_no_python_type(capsys: pytest.CaptureFixture[str], verb: str
     ],
     ids=lambda command: command[0],
 )
-def test_a_device_is_no_file(
+def test_a_device_is_refused_as_an_input_file(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

@@ -43,7 +43,9 @@ def test_settings_of_an_index_that_are_a_list_are_damage(
     assert "the index is damaged: its settings: limits" in refused(capsys, "search", tmp_path / "index", "fox")
 
 
-def test_encode(capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_path: Path) -> None:
+def test_encode_writes_vectors_and_prints_their_figures(
+    capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_path: Path
+) -> None:
     place, output = beir / "corpus.jsonl", tmp_path / "vectors"
     options = ["--dtype", "float32", "--max-terms", 7, "--max-length", 6]
     text = done(capsys, "encode", model, place, "-o", output, *options)
@@ -134,7 +136,7 @@ def test_the_same_command_again_changes_nothing(
     assert refused(capsys, *again) == line
 
 
-def test_search(capsys: pytest.CaptureFixture[str], index: str, model: str, beir: Path) -> None:
+def test_search_prints_hits_with_scores(capsys: pytest.CaptureFixture[str], index: str, model: str, beir: Path) -> None:
     rows = [json.loads(line) for line in (beir / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
     query = "the old fox reads"
     encoder = load(model)
@@ -240,7 +242,7 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
     assert refused(capsys, "search", index, "fox", "-k", 0).startswith("vocable: --k must be at least 1, not 0")
 
 
-def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+def test_explain_prints_the_terms_of_a_score(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     (tmp_path / "document.txt").write_text("a librarian reads books", encoding="utf-8")
     arguments = ["explain", model, "old books", f"@{tmp_path}/document.txt"]
     expected = explain_texts(load(model), "old books", "a librarian reads books")
@@ -281,7 +283,7 @@ def test_explain_takes_the_options_of_a_query(capsys: pytest.CaptureFixture[str]
     assert refusal == "vocable: --allow-changed-model goes with an index"
 
 
-def test_documents_like_another(capsys: pytest.CaptureFixture[str], index: str) -> None:
+def test_search_like_finds_documents_like_another(capsys: pytest.CaptureFixture[str], index: str) -> None:
     text = done(capsys, "search", index, "--like", "d3", "-k", 2)
     assert [line.split()[0] for line in text.splitlines() if line[:3].strip()] == ["1", "2"]
     answer = json.loads(done(capsys, "search", index, "--like", "d3", "-k", 30, "--json"))
@@ -368,7 +370,9 @@ def test_a_mistake_is_one_line(
 
 
 @pytest.mark.slow
-def test_export_model(capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path) -> None:
+def test_export_model_writes_a_graph(
+    capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
     output = tmp_path / "exported"
     command = ["export-model", model, "-o", output, "--texts", corpus]

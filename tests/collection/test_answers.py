@@ -111,7 +111,7 @@ def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch:
 
 
 @pytest.mark.parametrize("terms", [None, 3])
-def test_documents_like_another(collection: Collection, terms: int | None) -> None:
+def test_documents_like_another_are_ranked_by_products_of_vectors(collection: Collection, terms: int | None) -> None:
     names = [f"d{i}" for i in range(40)]
     query, passages = collection.document_vectors(["d7", "d20"]), isinstance(collection, PassageCollection)
     vectors = csr_array(

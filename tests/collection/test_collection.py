@@ -91,7 +91,7 @@ def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
     return TextEncoder(model, role, dtype="float32").encode(texts).toarray().astype(np.float64)
 
 
-def test_what_went_in_comes_out(
+def test_documents_of_a_collection_come_back_as_they_went_in(
     opened: Collection, folder: Path, documents: list[Document], backbones: dict[str, Path]
 ) -> None:
     assert opened.documents([d.id for d in documents]) == documents
@@ -290,7 +290,7 @@ def test_a_damaged_collection_is_refused(folder: Path, tmp_path: Path) -> None:
             open_index(copy)
 
 
-def test_no_collection(tmp_path: Path) -> None:
+def test_a_folder_without_a_collection_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"nothing: there is no index here \(make one with vocable index\)"):
         open_index(tmp_path / "nothing")
 

@@ -119,7 +119,7 @@ def collections(place: str) -> list[int]:
     return there
 
 
-def test_a_collection_is_replaced_and_the_one_before_removed(
+def test_a_collection_is_replaced_and_the_earlier_one_removed(
     place: Callable[[], str], corpora: tuple[Corpus, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     here = place()
@@ -149,7 +149,7 @@ def test_a_new_place_can_be_made_by_replace(place: Callable[[], str], corpora: t
     assert found(here) == corpora[1].ids
 
 
-def test_who_has_it_open_finds_the_new_one_if_it_is_of_the_same_model(
+def test_an_open_collection_follows_a_replacement_by_the_same_model(
     place: Callable[[], str], corpora: tuple[Corpus, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MODEL_SECONDS", 0.0)

@@ -267,7 +267,7 @@ def test_an_index_of_passages_is_measured_by_documents(make: Make, documents: li
 
 
 @pytest.mark.usefixtures("quiet_libraries")
-def test_commands(
+def test_commands_make_and_search_passages(
     documents: list[Document], backbones: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place, source = tmp_path / "index", corpus(tmp_path / "corpus.jsonl", documents[:6])
@@ -303,7 +303,9 @@ def test_a_passage_is_no_document(make: Make, documents: list[Document]) -> None
     check(collection, documents[:4])
 
 
-def test_what_is_refused(documents: list[Document], tmp_path: Path, backbones: dict[str, Path]) -> None:
+def test_an_unknown_way_to_read_long_documents_is_refused(
+    documents: list[Document], tmp_path: Path, backbones: dict[str, Path]
+) -> None:
     wrong: Any = "windows"
     with pytest.raises(ArgumentError, match="long_documents must be one of truncate, maxpool, passages, not 'windows'"):
         index(str(backbones["bert"]), corpus(tmp_path / "c.jsonl", documents), tmp_path / "no", long_documents=wrong)

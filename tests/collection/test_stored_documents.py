@@ -454,7 +454,7 @@ def test_a_document_without_text_is_never_a_hit(make: Make, documents: list[Docu
     assert collection.documents(["empty"]) == [Document("empty", "", " ")]
 
 
-def test_no_such_dense_model(make: Make, documents: list[Document], tmp_path: Path) -> None:
+def test_a_dense_model_that_does_not_exist_is_refused(make: Make, documents: list[Document], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no-such"):
         make(documents[:3], dense=str(tmp_path / "no-such"))
 
@@ -476,7 +476,7 @@ def test_a_changed_model_is_refused_unless_it_is_allowed(documents: list[Documen
     opened.close()
 
 
-def test_what_cannot_change(documents: list[Document], tmp_path: Path, model: str) -> None:
+def test_collections_that_cannot_change_refuse_changes(documents: list[Document], tmp_path: Path, model: str) -> None:
     source = corpus(tmp_path / "corpus.jsonl", documents[:9])
     index(load(model, device="cpu"), source, f"exact:{tmp_path / 'fixed'}")
     with pytest.raises(ArgumentError, match=r"fixed cannot change: index again to a plain folder, or to a server"):
@@ -488,7 +488,7 @@ def test_what_cannot_change(documents: list[Document], tmp_path: Path, model: st
 
 
 @pytest.mark.usefixtures("quiet_libraries")
-def test_commands(
+def test_commands_change_and_search_a_collection(
     documents: list[Document],
     tmp_path: Path,
     model: str,
@@ -535,7 +535,7 @@ def test_another_process_is_told_that_it_is_in_use(
     assert len(open_index(tmp_path / "index")) == 9
 
 
-def test_what_was_replaced_takes_no_room_for_ever(tmp_path: Path) -> None:
+def test_replaced_documents_give_their_room_back(tmp_path: Path) -> None:
     store = edge.EdgeStore.create(str(tmp_path / "store"), {"sparse": 3}, {})
     one: Any = csr_array(np.ones((1, 3), np.float32))
     for part in range(40):
@@ -584,7 +584,7 @@ def test_a_filter_on_a_field_that_no_document_has_is_refused(
     assert line == "vocable: --filter: no document has the field 'yaer': did you mean year?"
 
 
-def test_of_more_fields_than_are_kept_none_is_refused(
+def test_unknown_fields_are_refused_until_there_are_too_many_names_to_keep(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep: dict[str, Any] = {"a": 1}

@@ -23,7 +23,7 @@ from vocable.indexes.exact_index import strings_from_arrays, strings_to_arrays
 
 
 @pytest.mark.parametrize("strings", [[], [""], ["a", "", "héé", "日本"]])
-def test_strings_as_arrays(strings: list[str]) -> None:
+def test_strings_come_back_from_arrays(strings: list[str]) -> None:
     arrays = strings_to_arrays("s", Ids(strings))
     assert strings_from_arrays("s", arrays) == strings
     sliced = strings_to_arrays("s", Ids(["x", *strings, "y"])[1:-1])
@@ -81,7 +81,7 @@ def test_a_failed_save_leaves_the_old_index(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_damaged_arrays_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     save_arrays(folder, "toy", ARRAYS, {})
     file, whole = folder / "a.npy", (folder / "a.npy").read_bytes()
@@ -119,7 +119,7 @@ def test_a_header_that_is_not_ours_is_refused(tmp_path: Path, header: str, messa
         load_arrays(tmp_path / "x", "toy")
 
 
-def test_no_index_there(tmp_path: Path) -> None:
+def test_a_folder_without_arrays_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"not an index \(no index\.json\)"):
         load_arrays(tmp_path, "toy")
 

@@ -104,7 +104,7 @@ def test_a_result_takes_its_place_and_repeating_the_call_says_so(tmp_path: Path,
         enter(output, settings)
 
 
-def test_what_is_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_and_results_are_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forced: list[str] = []
     with resumable(tmp_path / "out", {}) as work:
         (work / "whole").mkdir()
@@ -276,7 +276,7 @@ def test_standard_input_is_known_by_its_content_and_can_still_be_read() -> None:
     assert outputs[0][0] != outputs[1][0]
 
 
-def test_something_there_is_not_written_over(tmp_path: Path) -> None:
+def test_an_existing_output_is_not_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "file"
     refuse_taken(file)
     file.touch()
@@ -293,7 +293,7 @@ def test_an_output_without_a_name_is_refused(output: str) -> None:
 @pytest.mark.parametrize(
     "record", [{"title": "Ålesund"}, Counts(3, "d3"), Pair(0.5, 1), Model(counts=Counts(1), names=["a"])]
 )
-def test_records_come_back(tmp_path: Path, record: Any) -> None:
+def test_records_come_back_as_they_were_written(tmp_path: Path, record: Any) -> None:
     write_record(tmp_path / "a.json", record)
     kind = dict[str, Any] if isinstance(record, dict) else type(record)
     assert read_record(tmp_path / "a.json", kind) == record

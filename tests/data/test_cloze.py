@@ -41,7 +41,7 @@ def test_a_query_is_taken_out_of_its_text(text: str) -> None:
         assert 5 <= len(asked) <= 90
 
 
-def test_all_kinds_are_made() -> None:
+def test_every_kind_of_example_is_made() -> None:
     texts = [
         " ".join(f"Sentence {n} of text {i} speaks of topic{i} and word{n}." for n in range(12)) for i in range(300)
     ]
@@ -98,7 +98,7 @@ def test_a_source_of_examples(texts: Path) -> None:
         assert len(found) == count
 
 
-def test_it_makes_nothing_else(texts: Path, tmp_path: Path) -> None:
+def test_a_made_source_has_examples_alone(texts: Path, tmp_path: Path) -> None:
     for scheme in ("cloze", "crops"):
         with pytest.raises(DataError, match=f"makes examples, no document.* without {scheme}:"):
             list(read_corpus(f"{scheme}:{texts}"))
@@ -107,7 +107,9 @@ def test_it_makes_nothing_else(texts: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["cloze", "crops", "pairs"])
-def test_it_is_located_and_known_as_its_source(texts: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_made_source_has_the_place_and_fingerprint_of_its_source(
+    texts: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     smallest = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}, "data_folder": "/data"}
     assert make_recipe(smallest).place(f"{scheme}:text/wiki.jsonl.gz") == f"{scheme}:/data/text/wiki.jsonl.gz"
     assert make_recipe(smallest).place(f"{scheme}:pydocs:") == f"{scheme}:pydocs:"

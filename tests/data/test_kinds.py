@@ -51,13 +51,13 @@ class TestListsAsText:
         assert list(read_examples(path)) == [Example("q", "p", ("x", "y"), path.name.partition(".")[0], scores)]
 
     @pytest.mark.parametrize("negative", ["[sic] is no list", "[1] and [2]", "a, b", "{curly}", "[a b]"])
-    def test_texts_that_are_none(self, tmp_path: Path, negative: str) -> None:
+    def test_texts_that_look_like_lists_stay_texts(self, tmp_path: Path, negative: str) -> None:
         path = write(tmp_path / "e.jsonl", json.dumps({"query": "q", "positive": "p", "negatives": negative}))
         assert next(read_examples(path)).negatives == (negative,)
         path = write(tmp_path / "e.jsonl", json.dumps({"query": "q", "positive": "p", "negative": "['x', 'y']"}))
         assert next(read_examples(path)).negatives == ("['x', 'y']",)  # of one that is called one
 
-    def test_fields(self, tmp_path: Path) -> None:
+    def test_fields_in_json_are_read_and_those_of_python_refused(self, tmp_path: Path) -> None:
         row = {"_id": "1", "text": "[1, 2]", "title": "{'a'}", "tags": '["a"]', "more": '{"n": {"m": 1}}', "no": "[x]"}
         fields = {"tags": ["a"], "more": {"n": {"m": 1}}, "no": "[x]"}
         assert list(read_corpus(write(tmp_path / "c.jsonl", json.dumps(row)))) == [

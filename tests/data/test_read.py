@@ -209,7 +209,7 @@ class TestFormats:
         assert list(read_corpus(write(tmp_path / "c.jsonl", content))) == DOCUMENTS
 
     @pytest.mark.parametrize("packed", PACK)
-    def test_nothing(self, tmp_path: Path, packed: str) -> None:
+    def test_empty_files_have_no_records(self, tmp_path: Path, packed: str) -> None:
         assert list(read_corpus(write(tmp_path / f"c.jsonl{packed}", b""))) == []
 
     @pytest.mark.parametrize("packed", [".gz", ".zst"])
@@ -401,13 +401,15 @@ class TestBadLines:
             (read_mined_negatives, "n.tsv", "1\t2\t3", 'no "neg", the ids of each system; expected JSON lines or'),
         ],
     )
-    def test_other_kinds(self, tmp_path: Path, read: Any, name: str, line: str, message: str) -> None:
+    def test_bad_lines_of_other_records_name_their_fault(
+        self, tmp_path: Path, read: Any, name: str, line: str, message: str
+    ) -> None:
         path = write(tmp_path / name, line + "\n")
         with pytest.raises(DataError) as caught:
             list(read(path))
         assert str(caught.value).startswith(f"{path}:1: {message}")
 
-    def test_contradictions(self, tmp_path: Path) -> None:
+    def test_records_of_one_id_that_differ_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"q\.tsv:2: duplicate id '1', with another text$"):
             list(read_queries(write(tmp_path / "q.tsv", "1\ta\n1\tb\n")))
         with pytest.raises(DataError, match=r"r\.tsv:3: duplicate query_id 'q' and doc_id 'd', with another grade$"):
@@ -421,7 +423,7 @@ class TestBadLines:
         ):
             list(read_corpus(tmp_path / "c.parquet"))
 
-    def test_the_limit(self, tmp_path: Path) -> None:
+    def test_bad_lines_are_tolerated_up_to_the_limit(self, tmp_path: Path) -> None:
         path = write(tmp_path / "c.tsv", "a\tx\nb\n\nc\nd\td\n")
         bad = BadLines(2)
         assert [document.id for document in read_corpus(path, bad=bad)] == ["a", "d"]

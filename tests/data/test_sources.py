@@ -49,7 +49,7 @@ def beir(tmp_path: Path) -> Path:
 
 
 class TestPlaces:
-    def test_missing_and_unknown(self, tmp_path: Path) -> None:
+    def test_missing_files_and_unknown_endings_are_named(self, tmp_path: Path) -> None:
         with pytest.raises(
             DataError, match=r"none\.jsonl: no such file \(a source is a path or one of beir:…, ir_datasets:…"
         ):
@@ -66,13 +66,13 @@ class TestPlaces:
 
     @pytest.mark.parametrize("packed", [".gz", ".zst"])
     @pytest.mark.parametrize("name", ["c.jsonl", "c.parquet"])
-    def test_cut_short(self, tmp_path: Path, packed: str, name: str) -> None:
+    def test_compressed_files_that_are_cut_short_are_refused(self, tmp_path: Path, packed: str, name: str) -> None:
         path = write(tmp_path / f"{name}{packed}", b"".join(b'{"_id": "%d", "text": "t"}\n' % n for n in range(20_000)))
         path.write_bytes(path.read_bytes()[:-5])
         with pytest.raises(DataError, match=r"cannot be read.*: Truncated compressed stream"):
             list(read_corpus(path, bad=BadLines(10)))
 
-    def test_damaged(self, tmp_path: Path) -> None:
+    def test_damaged_files_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "c.jsonl.gz").write_bytes(JSONL)
         with pytest.raises(
             DataError, match=r"c\.jsonl\.gz: cannot be read: zlib inflate failed: incorrect header check"
@@ -129,7 +129,7 @@ class TestPlaces:
 
 
 class TestBeir:
-    def test_splits(self, beir: Path) -> None:
+    def test_the_split_of_a_beir_folder_is_chosen_after_a_number_sign(self, beir: Path) -> None:
         place = f"beir:{beir}"
         assert list(read_corpus(f"{place}#train")) == [Document("d1", "one", "T"), Document("d2", "two")]
         assert list(read_judgments(place)) == [Qrel("q1", "d1", 1)]

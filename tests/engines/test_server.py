@@ -309,14 +309,14 @@ def test_a_key_without_encryption_is_said(caplog: pytest.LogCaptureFixture) -> N
     assert "hunter2" not in caplog.text
 
 
-def test_the_header_is_a_number_or_a_date() -> None:
+def test_the_header_retry_after_is_a_number_or_a_date() -> None:
     assert [seconds_of(header) for header in (None, "", "7", "-7", "x")] == [0, 0, 7, 0, 0]
     later = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 30))
     assert 20 < seconds_of(later) <= 30
     assert seconds_of("Thu, 01 Jan 1970 00:00:00 GMT") == 0
 
 
-def test_the_bounds_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_grow_at_random_and_end_within_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pauses grow, each has a random part, and none begins that would end after the patience."""
     clock: list[float] = [0.0]
     pauses: list[float] = []

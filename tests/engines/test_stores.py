@@ -402,7 +402,7 @@ def test_a_store_is_opened_again(make: Make) -> None:
     vars(store).update(vars(opened))  # which the fixture removes
 
 
-def test_what_is_not_there_is_not_opened(place: Callable[[], str]) -> None:
+def test_a_store_that_does_not_exist_is_not_opened(place: Callable[[], str]) -> None:
     engine, address = engine_of(place())
     with pytest.raises(VectorsError, match="there is no"):
         engine.open(address)
@@ -560,7 +560,7 @@ def test_a_driver_that_is_missing_is_named(
 @pytest.mark.parametrize(
     "address", ["ftp://host/x", "http://host", "http:///x", "http://host:port/x", "http://host/x?y=1"]
 )
-def test_an_address_that_is_none_is_said(address: str) -> None:
+def test_a_wrong_address_is_refused(address: str) -> None:
     with pytest.raises(ArgumentError, match="expected http"):
         server_of(address, {"http": 1})
     found = server_of("http://me:a%40b@[::1]/api/na%20me", {"http": 1})

@@ -55,7 +55,7 @@ def runs(draw: st.DrawFn) -> tuple[list[Qrel], dict[str, dict[str, float]]]:
 
 
 @given(runs())
-def test_both_are_those_of_pytrec_eval(drawn: tuple[list[Qrel], dict[str, dict[str, float]]]) -> None:
+def test_both_conventions_have_the_values_of_pytrec_eval(drawn: tuple[list[Qrel], dict[str, dict[str, float]]]) -> None:
     judgments, run = drawn
     queries = [Query(query, "") for query in run]
     hits = [ScoredDoc(query, document, score) for query, some in run.items() for document, score in some.items()]
@@ -123,7 +123,7 @@ def test_a_query_does_not_find_itself(
     ]
 
 
-def test_there_are_two(arguments: Path) -> None:
+def test_an_unknown_convention_is_refused_and_beir_searches_one_deeper(arguments: Path) -> None:
     with pytest.raises(ArgumentError, match="convention must be trec_eval or beir, not 'trec'"):
         load_dataset(f"beir:{arguments}", convention="trec")  # type: ignore[arg-type]
     toy = Dataset("toy", [Document("d1", "")], [Query("q1", "")], [])

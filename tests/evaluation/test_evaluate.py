@@ -234,7 +234,7 @@ def check(run: Path) -> int:
 
 @pytest.mark.skipif(not PUBLISHED, reason="VOCABLE_TREC_EVAL names no folder with results.* in it")
 @pytest.mark.parametrize("run", PUBLISHED, ids=lambda path: path.name)
-def test_published_figures(run: Path) -> None:
+def test_published_figures_are_reproduced_from_published_runs(run: Path) -> None:
     assert check(run)
 
 

@@ -118,7 +118,7 @@ def test_a_wacky_term_is_marked_where_it_is_an_expansion() -> None:
     assert [m.wacky for m in marked.matches] == [False] * 4
 
 
-def test_nothing_shared_is_a_score_of_zero() -> None:
+def test_texts_without_a_shared_term_have_a_score_of_zero() -> None:
     found = explain_vectors(row(1, 0, 0, 0, 0), row(0, 1, 0, 0, 0), NAMES, [], [])
     assert (found.score, found.matches) == (0.0, ())
     assert shown(found.table()) == []

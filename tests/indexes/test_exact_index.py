@@ -134,7 +134,7 @@ def test_rounded_weights_are_searched_exactly(
 
 
 @pytest.mark.parametrize(("bits", "size"), [(None, 6), (16, 4), (8, 3)])
-def test_a_posting_takes_so_many_bytes(bits: int | None, size: int) -> None:
+def test_a_posting_takes_the_declared_number_of_bytes(bits: int | None, size: int) -> None:
     documents = csr_array(random_vectors(400, 50, 0.3, 3))
     index = ExactIndex(documents, weight_bits=bits)
     assert index.nbytes == size * documents.nnz + 8 * 51
@@ -282,7 +282,7 @@ def test_equal_scores_are_in_the_order_of_the_ids_whatever_the_order_of_the_rows
     assert [ids[row] for row in ranking.rows[0]] == ["000", "001", "002", "003", "004"]
 
 
-def test_nothing_to_find() -> None:
+def test_an_empty_index_and_empty_queries_have_no_hits() -> None:
     empty = ExactIndex(csr_array((0, 4), dtype=np.float32), [])
     assert empty.search(csr_array(np.ones((2, 4))), 3).rows.tolist() == [[-1] * 3] * 2
     index = ExactIndex(csr_array(np.array([[1.0, 0.0], [0.0, 0.0]])))

@@ -7,7 +7,7 @@ import pytest
 from vocable.indexes import exact_kernels as kernels
 
 
-def test_where_nothing_can_be_kept_it_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_compiled_anew_where_its_code_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def successor(number: int) -> int:
         return number + 1
 

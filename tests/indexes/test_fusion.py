@@ -91,7 +91,7 @@ def test_ties_are_in_the_order_of_the_ids() -> None:
     assert weighted([one, other], [1, 1]).hits(0) == [("b", 1.0), ("d", 1.0)]
 
 
-def test_what_cannot_be_fused_is_refused() -> None:
+def test_rankings_and_weights_that_do_not_fit_are_refused() -> None:
     one = Ranking(np.array([[0, 1]]), np.array([[2.0, 1.0]]), IDS)
     with pytest.raises(ArgumentError, match="no rankings"):
         reciprocal_rank([])
@@ -129,6 +129,6 @@ def test_what_cannot_be_fused_is_refused() -> None:
         ("sparse=0", "at least one must be above 0"),
     ],
 )
-def test_weights_that_are_none(text: str, message: str) -> None:
+def test_weights_of_a_fusion_that_cannot_be_are_refused(text: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         parse_weights(text, ["sparse", "bm25"])

@@ -82,7 +82,7 @@ def test_a_search_is_that_of_numpy(
     np.testing.assert_array_equal(one.rows, found.rows)
 
 
-def test_get_gives_what_was_put_in(make: Callable[..., ExactIndex]) -> None:
+def test_get_gives_the_vectors_that_were_put_in(make: Callable[..., ExactIndex]) -> None:
     index = make(vectors(N, 4), ids(N))
     whole = index.get()
     assert whole.has_sorted_indices

@@ -31,7 +31,7 @@ def reference(
 
 
 @given(TEXTS, TEXTS, st.integers(1, 4), st.integers(1, 5))
-def test_as_the_formula_says(texts: list[str], queries: list[str], fb_docs: int, fb_terms: int) -> None:
+def test_rm3_follows_its_formula(texts: list[str], queries: list[str], fb_docs: int, fb_terms: int) -> None:
     index = BM25Index(texts)
     rm3 = RM3(index, texts, fb_docs=fb_docs, fb_terms=fb_terms, original_query_weight=SHARE)
     expanded, ranking = rm3.expand(queries), index.search(queries, fb_docs)
@@ -72,7 +72,7 @@ def test_the_query_alone_and_a_query_that_finds_nothing() -> None:
     assert RM3(index, texts).expand([]).shape == (0, 3)
 
 
-def test_no_documents() -> None:
+def test_rm3_without_documents_expands_to_nothing() -> None:
     assert RM3(BM25Index([]), []).expand(["cat"]).shape == (1, 0)
 
 

@@ -26,7 +26,7 @@ EXAMPLES = {  # what is imported, and the package that it needs
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect")  # of Qdrant in this process
 @pytest.mark.parametrize("imported", EXAMPLES)
-def test_an_example_runs(
+def test_each_example_of_the_integrations_page_runs(
     imported: str,
     collection: Collection,
     tmp_path: Path,

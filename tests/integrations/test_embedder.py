@@ -283,7 +283,9 @@ def test_embedding_from_many_threads_is_that_of_one(exact: Exact) -> None:
         assert row.indices.tolist() == np.flatnonzero(expected).tolist()
 
 
-def test_what_cannot_be(exact: Exact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_an_embedder_that_cannot_be_are_refused(
+    exact: Exact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ArgumentError, match="max_terms must be at least 1, not 0"):
         Embedder(exact.model, max_terms=0)
     with pytest.raises(ArgumentError, match="long_documents must be truncate or maxpool"):

@@ -218,14 +218,14 @@ def test_searches_of_many_threads_are_those_of_one(collection: Collection) -> No
 
 
 @pytest.mark.parametrize("k", [0, -1])
-def test_a_number_of_hits_that_cannot_be(k: int, collection: Collection) -> None:
+def test_a_number_of_hits_out_of_range_is_refused(k: int, collection: Collection) -> None:
     with pytest.raises(ArgumentError, match=f"k must be at least 1, not {k}"):
         Searcher(collection, k)
     with pytest.raises(ArgumentError, match=f"k must be at least 1, not {k}"):
         Searcher(collection).hits("fox", k)
 
 
-def test_an_option_that_is_none(collection: Collection, tmp_path: Path) -> None:
+def test_unknown_options_places_and_fields_are_refused(collection: Collection, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="top_k"):
         Searcher(collection, top_k=5)  # type: ignore[call-arg]
     with pytest.raises(ArgumentError, match="filters"):

@@ -250,7 +250,7 @@ def test_a_search_sees_all_of_a_change_or_nothing(served: Serve, store: Path) ->
         assert len(hits) == 20
 
 
-def test_who_it_is_and_how_it_is(served: Serve, exact: Path) -> None:
+def test_info_health_and_readiness_describe_the_service(served: Serve, exact: Path) -> None:
     client = served(exact)
     info = client("GET", "/info").json()
     assert info["model_type"] == {"embedding": {"pooling": "splade"}}

@@ -86,7 +86,9 @@ def client(served: Serve, exact: Path) -> Client:
         (405, "/health", {}, "/health is for GET, HEAD"),
     ],
 )
-def test_a_limit_is_said(limited: Client, status: int, path: str, body: dict[str, Any], said: str) -> None:
+def test_a_wrong_request_is_refused_with_its_status_and_reason(
+    limited: Client, status: int, path: str, body: dict[str, Any], said: str
+) -> None:
     answer = limited("POST", path, json=body)
     assert answer.status_code == status
     assert answer.json()["error"].startswith(said)

@@ -233,7 +233,7 @@ def test_pairs_without_a_shared_term() -> None:
         ({"pairs": [0, 1]}, r"pairs must be a number, or .*, not int64 \[2\]"),
     ],
 )
-def test_what_cannot_be_measured(arguments: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], message: str) -> None:
     queries, documents, pi, _ = problem(0)
     with pytest.raises(ArgumentError, match=message):
         compatibility(csr_array(queries), csr_array(documents), **({"classes": pi} | arguments))

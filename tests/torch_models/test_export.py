@@ -209,7 +209,7 @@ def test_a_graph_gives_what_the_model_gives(backbone: Path, export: Export, text
 
 @pytest.mark.parametrize(("format", "int8"), [("onnx", True), ("openvino", False), ("openvino", True)])
 @pytest.mark.usefixtures("traced")
-def test_other_forms_of_a_graph(
+def test_a_graph_is_exported_for_onnx_and_openvino_and_in_8_bits(
     toy_model: SparseEncoder, texts: list[str], tmp_path: Path, format: Any, int8: bool
 ) -> None:
     if format == "openvino":
@@ -263,7 +263,9 @@ def test_queries_that_are_looked_up_stay_a_table(toy_model: SparseEncoder, texts
     assert np.array_equal(dense(made, texts, "query"), dense(model, texts, "query"))
 
 
-def test_it_is_saved_copied_and_told_apart(export: Export, texts: list[str], tmp_path: Path) -> None:
+def test_an_exported_model_is_saved_and_copied_with_its_own_fingerprint(
+    export: Export, texts: list[str], tmp_path: Path
+) -> None:
     folder, _ = export()
     made = load(folder)
     assert provenance(made) == [{"verb": "export-model", "format": "onnx", "int8": False}]
@@ -279,7 +281,9 @@ def test_it_is_saved_copied_and_told_apart(export: Export, texts: list[str], tmp
     assert model_digest(load(tmp_path / "again")) != model_digest(made)
 
 
-def test_what_is_there_is_left_as_it_is(backbones: dict[str, Path], export: Export, texts: list[str]) -> None:
+def test_an_export_leaves_an_existing_folder_as_it_is(
+    backbones: dict[str, Path], export: Export, texts: list[str]
+) -> None:
     folder, result = export()
     before = (folder / "exported.json").stat().st_mtime_ns
     assert export_model(load(backbones["bert"], device="cpu"), folder, texts=texts) == result
@@ -301,7 +305,7 @@ REFUSED: dict[str, Callable[[SparseEncoder], object]] = {
 
 
 @pytest.mark.parametrize("verb", REFUSED)
-def test_what_asks_for_weights_refuses_a_graph(verb: str, export: Export) -> None:
+def test_verbs_that_need_weights_refuse_a_graph(verb: str, export: Export) -> None:
     with pytest.raises(ModelError, match=r"^an exported model only encodes: adapt or train the model"):
         REFUSED[verb](load(export()[0]))
 
@@ -316,7 +320,7 @@ def test_a_training_refuses_a_graph(export: Export, tmp_path: Path) -> None:
     assert not (tmp_path / "trained").exists()
 
 
-def test_what_is_inside_of_a_graph_cannot_be_chosen(export: Export) -> None:
+def test_options_that_a_graph_has_fixed_are_refused(export: Export) -> None:
     folder, _ = export()
     with pytest.raises(ArgumentError, match="pooling and activation"):
         load(folder, pooling="sum")
@@ -362,7 +366,7 @@ def test_a_damaged_graph_is_one_line(export: Export, tmp_path: Path, damage: str
 @pytest.mark.parametrize(
     ("module", "format", "extra"), [("onnxscript", "onnx", "train"), ("openvino", "openvino", "openvino")]
 )
-def test_what_is_not_installed_is_named(
+def test_a_missing_package_of_the_export_is_named(
     toy_model: SparseEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, format: Any, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -371,7 +375,7 @@ def test_what_is_not_installed_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_arguments_are_checked_first(toy_model: SparseEncoder, tmp_path: Path) -> None:
+def test_arguments_are_checked_before_the_export(toy_model: SparseEncoder, tmp_path: Path) -> None:
     unknown: Any = "tflite"
     with pytest.raises(ArgumentError, match="format must be onnx or openvino, not 'tflite'"):
         export_model(toy_model, tmp_path / "out", format=unknown)

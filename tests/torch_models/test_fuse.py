@@ -103,7 +103,7 @@ def test_every_pooling_and_activation_is_the_stock_one(
 
 
 @pytest.mark.parametrize("batch", [padded, one_token])
-def test_in_bfloat16_it_is_no_further_from_float32_than_the_stock_model(
+def test_the_fused_head_in_bfloat16_is_no_further_from_float32_than_the_stock_model(
     backbone: Path, batch: Any, toy_texts: list[str]
 ) -> None:
     exact = stock(backbone)
@@ -122,7 +122,7 @@ def test_in_bfloat16_it_is_no_further_from_float32_than_the_stock_model(
     assert error(ours, right) < 1.5 * error(theirs, right) + 0.02
 
 
-def test_under_autocast_it_is_no_further_from_float32_than_the_stock_model(
+def test_the_fused_head_under_autocast_is_no_further_from_float32_than_the_stock_model(
     backbones: dict[str, Path], toy_texts: list[str]
 ) -> None:
     model = stock(backbones["bert"])

@@ -72,7 +72,7 @@ def test_stock_classes_load_the_folder_and_give_the_same_vectors(
     assert stock.similarity(stock.encode_query(queries), stock.encode_document(documents)).shape == (5, 5)
 
 
-def test_what_belongs_to_encoded_queries_is_left_behind(
+def test_settings_of_encoded_queries_are_left_out_of_looked_up_ones(
     toy_model: SparseEncoder, tmp_path: Path, toy_texts: list[str]
 ) -> None:
     toy_model.prompts |= {"query": "the rain ", "passage": "a librarian "}

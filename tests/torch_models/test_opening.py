@@ -230,7 +230,7 @@ def test_heads_that_are_not_used_are_left_alone(backbones: dict[str, Path], tmp_
     load(tmp_path / "more")
 
 
-def test_what_is_not_finite_is_not_saved(backbones: dict[str, Path], tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_not_saved(backbones: dict[str, Path], tmp_path: Path) -> None:
     model = load(backbones["bert"], device="cpu")
     next(model.parameters()).data[0] = torch.nan
     with pytest.raises(ModelError, match=r"saved: .*weights that are not finite"):

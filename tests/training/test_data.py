@@ -85,7 +85,7 @@ def test_idf_is_counted_over_the_documents_and_kept(toy_model, places, tmp_path,
     np.testing.assert_array_equal(term_statistics(*inputs)["query"].values(), expected)
 
 
-def test_all_at_once_is_trained(backbones, places, tmp_path):
+def test_a_training_takes_all_losses_penalties_and_limits_at_once(backbones, places, tmp_path):
     losses = [{"name": "margin_mse", "weight": 0.1}, {"name": "kl"}, {"name": "alignment"}, {"name": "info_nce"}]
     regularizers = {
         "query": {"name": "l1", "weight": 0.01, "ramp": "constant"},
@@ -241,7 +241,7 @@ def test_scores_become_labels(places_examples, tmp_path):
     assert "label" not in source.column_names
 
 
-def test_scores_that_are_missing(places_examples, tmp_path):
+def test_examples_without_the_scores_that_are_asked_for_are_refused(places_examples, tmp_path):
     place = places_examples("plain", 8, negatives=2)
     with pytest.raises(DataError, match=r"plain\.jsonl: .*no scores.*training\.tea"):
         load([place], tmp_path, negatives=2, scored=True)
@@ -261,7 +261,7 @@ def test_false_negatives_are_left_out(places_examples, tmp_path):
         load([place], tmp_path, negatives=4, false_negative_margin=8.0)
 
 
-def test_random_negatives(places_examples, tmp_path):
+def test_random_negatives_change_and_every_query_comes_once_a_pass(places_examples, tmp_path):
     place = places_examples("many", 8, negatives=6)
     [source] = load([place], tmp_path, negatives=2, sampling="random", draws=80).values()
     queries = source["query"][:]
@@ -295,7 +295,7 @@ def test_a_batch_comes_from_one_source(places_examples, tmp_path):
         ({"examples": [HARD], "negatives": 2, "false_negative_margin": 1.0}, "needs the scores of every source"),
     ],
 )
-def test_impossible_settings(data, message):
+def test_settings_of_data_that_cannot_be_are_refused(data, message):
     with pytest.raises(RecipeError, match=message):
         make_recipe({"model": "m", "data": {"examples": ["a"]} | data, "training": {"steps": 1}})
 

@@ -60,7 +60,9 @@ def load_hard_negatives(
     return examples
 
 
-def test_ids_become_texts(source: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ids_of_hard_negatives_become_texts(
+    source: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "vocable"):
         examples = load_hard_negatives(source, tmp_path, negatives=3)
     assert sorted(zip(examples["query"], examples["positive"], strict=True)) == [
@@ -72,7 +74,7 @@ def test_ids_become_texts(source: dict[str, str], tmp_path: Path, caplog: pytest
     ]
 
 
-def test_systems_that_are_asked_for(source: dict[str, Any], tmp_path: Path) -> None:
+def test_negatives_come_from_the_systems_that_are_asked_for(source: dict[str, Any], tmp_path: Path) -> None:
     examples = load_hard_negatives(source | {"systems": ["dense"]}, tmp_path, negatives=3)
     assert [numbers(row) for row in examples] == [[21, 22, 11]] * 16
     with pytest.raises(DataError, match=r"ids\.jsonl: no query has negatives of splade"):
@@ -124,7 +126,7 @@ def test_random_negatives_change_from_pass_to_pass(source: dict[str, str], tmp_p
     assert {number for pair in drawn for number in pair} == {n for ids in SYSTEMS.values() for n in ids}
 
 
-def test_scores_stand_together(source: dict[str, Any], tmp_path: Path) -> None:
+def test_scores_of_a_query_must_stand_together(source: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "scores.tsv").write_text("100\t1\t1\n101\t1\t1\n100\t2\t1\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"scores\.tsv: the .*'100'.*sort by query"):
         load_hard_negatives(source | {"scores": str(tmp_path / "scores.tsv")}, tmp_path, negatives=1)
@@ -155,7 +157,9 @@ def candidates(systems: list[list[str]]) -> list[list[Candidate]]:
     BOUNDS,
     st.sets(st.sampled_from(sorted(SCORES_NEGATIVES))),
 )
-def test_all_that_may_be_taken_is(systems: list[list[str]], count: int, bound: int | None, unusable: set[str]) -> None:
+def test_the_sampler_takes_all_candidates_that_may_be_taken(
+    systems: list[list[str]], count: int, bound: int | None, unusable: set[str]
+) -> None:
     chooser = NegativeSampler(count, None if bound is None else 1.0)
     positive = None if bound is None else bound + 1.0
     chosen = names(chooser.sample(candidates(systems), positive, lambda name: name not in unusable))

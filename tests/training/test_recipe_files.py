@@ -83,14 +83,14 @@ def test_an_override_changes_one_key(text: str, expected: dict[str, object]) -> 
     assert values == expected
 
 
-def test_a_key_below_a_value() -> None:
+def test_an_override_below_a_value_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"^here: a has no keys$"):
         assign({"a": 1}, "a.b", 2, "here")
     with pytest.raises(RecipeError, match=r"^override a=\[: not YAML: "):
         override({}, "a=[")
 
 
-def test_a_key_in_a_list() -> None:
+def test_an_override_changes_a_key_in_a_list() -> None:
     values = {"losses": [{"weight": 1}, {"weight": 1}]}
     override(values, "losses.1.weight=3")
     assert values == {"losses": [{"weight": 1}, {"weight": 3}]}

@@ -440,7 +440,7 @@ def test_weights_stay_valid_after_any_step(backbones: dict[str, Path]) -> None:
     np.testing.assert_allclose(weights.detach().numpy(), expected, atol=1e-6)
 
 
-def test_what_learns_apart_from_the_documents(backbones: dict[str, Path]) -> None:
+def test_trainable_query_encoders_learn_apart_from_the_documents(backbones: dict[str, Path]) -> None:
     bert, distilbert = load(backbones["bert"]), load(backbones["distilbert"])
     assert not queries_learn_apart(bert)
     assert not queries_learn_apart(make_inference_free(bert, weights="ones"))

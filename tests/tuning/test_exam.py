@@ -93,7 +93,7 @@ def test_the_exam_is_the_same_in_any_order(many: list[Document]) -> None:
     assert {query.text for query in one.dataset.queries} != {query.text for query in apart.dataset.queries}
 
 
-def test_no_more_than_so_many_questions() -> None:
+def test_the_exam_has_at_most_the_asked_number_of_questions() -> None:
     documents = [Document(f"{i}", f"some words of number {i} and {i * i}") for i in range(ONE_IN * MOST_QUESTIONS + 99)]
     exam = make_exam(documents, rarity_of(documents), 0)
     assert len(exam.dataset.queries) == MOST_QUESTIONS
@@ -185,7 +185,9 @@ def test_the_interval_of_a_change_is_students(rows: list[tuple[float, float]], d
 
 
 @pytest.mark.slow
-def test_answers_of_a_model(toy_model: SparseEncoder, page_documents: list[Document]) -> None:
+def test_answers_to_the_exam_are_those_of_an_exact_search(
+    toy_model: SparseEncoder, page_documents: list[Document]
+) -> None:
     exam = make_exam(page_documents, rarity_of(page_documents), 0)
     encoded = encode_dataset(toy_model, exam.dataset)
     lexical = retrieve_lexically(exam.dataset, k=EXAM_DEPTH).ranking
@@ -212,7 +214,7 @@ def asked(tmp_path: Path) -> dict[str, str]:
     return {"queries": str(queries), "judgments": str(judgments)}
 
 
-def test_which_queries_are_judged(asked: dict[str, str]) -> None:
+def test_queries_with_a_relevant_document_are_judged_and_others_learned_from(asked: dict[str, str]) -> None:
     found = read_asked(asked, {"d1", "d2", "d3"})  # type: ignore[arg-type]
     assert [query.id for query in found.judged] == ["1"]
     assert found.judgments == [Qrel("1", "d1", 1), Qrel("1", "d2", 0)]

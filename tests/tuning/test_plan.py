@@ -101,7 +101,7 @@ def test_numbers_alone_say_nothing_of_a_language(tokenizer: PreTrainedTokenizerB
     check_vocabulary("toy", found)
 
 
-def test_a_sample_of_many_documents(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_words_of_many_documents_are_read_from_a_sample(tokenizer: PreTrainedTokenizerBase) -> None:
     documents = [Document(f"{i}", f"the old fox {i}") for i in range(5_000)]
     sample = [documents[row] for row in spread(5_000, VOCABULARY_TEXTS)]
     found = read_words(documents, 0, tokenizer)

@@ -141,7 +141,7 @@ def test_a_dry_run_writes_nothing(model: str, pages: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_every_source(
+def test_a_tuning_reads_every_kind_of_source(
     model: str,
     pages: Path,
     page_documents: list[Document],
@@ -200,7 +200,7 @@ def test_a_collapse_leaves_the_model_and_says_so(
 
 
 @pytest.mark.parametrize("count", [1, 39])
-def test_few_documents(model: str, pages: Path, tmp_path: Path, count: int) -> None:
+def test_a_tuning_of_too_few_documents_is_refused(model: str, pages: Path, tmp_path: Path, count: int) -> None:
     lines = pages.read_text(encoding="utf-8").splitlines()[:count]
     repeated = [json.dumps(json.loads(line) | {"_id": f"copy{row}"}) for row, line in enumerate(lines)]
     (tmp_path / "few.jsonl").write_text("\n".join([*lines, *repeated]), encoding="utf-8")
@@ -233,14 +233,14 @@ def test_another_language_and_texts_that_ask_nothing(model: str, tmp_path: Path,
     assert names(tmp_path) == {"foreign.jsonl", "short.jsonl"}
 
 
-def test_too_few_minutes(model: str, pages: Path, tmp_path: Path) -> None:
+def test_a_tuning_of_too_few_minutes_is_refused(model: str, pages: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"at least \d+ .*not 1e-05"):
         tune(model, pages, tmp_path / "out", device="cpu", minutes=1e-5)
     assert not names(tmp_path)
 
 
 @pytest.mark.slow
-def test_killed_at_three_moments_it_makes_the_same_model(model: str, pages: Path, tmp_path: Path) -> None:
+def test_a_tuning_that_is_killed_at_three_moments_makes_the_same_model(model: str, pages: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     with Fork(tune_small, model, str(pages), str(whole), None, True) as process:
         assert process.communicate()[1] is not None

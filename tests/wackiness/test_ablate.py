@@ -111,7 +111,7 @@ def test_a_query_that_is_left_with_nothing_counts_zero() -> None:
     assert own.without(np.arange(V)).values == own.values()
 
 
-def test_mistakes_are_said() -> None:
+def test_arguments_of_ablate_that_cannot_be_are_refused() -> None:
     encoded, own, _ = toy()
     with pytest.raises(VectorsError, match="do not match own terms"):
         Ablation(encoded, own, role="document")

@@ -48,7 +48,7 @@ def stored(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_written_comes_back(stored: Path) -> None:
+def test_scores_come_back_as_they_were_written(stored: Path) -> None:
     scores, inputs, meta = read_scores(stored, vocabulary_fingerprint(TERMS))
     np.testing.assert_array_equal(scores, FOUND.scores)
     np.testing.assert_array_equal(inputs, FOUND.inputs)
@@ -62,7 +62,7 @@ def test_the_file_is_the_ranking(stored: Path) -> None:
     assert rows[1] == {"term": "the", "column": 0, "score": 1, "importance": 0, "inputs": 2, "kind": "stop word"}
 
 
-def test_no_score_at_all(tmp_path: Path) -> None:
+def test_a_measurement_without_scores_is_written_and_read(tmp_path: Path) -> None:
     nothing = Wackiness(np.full(5, np.nan), np.full(5, np.nan), np.zeros(5, np.int64))
     write(tmp_path / "s.parquet", nothing, float("nan"))
     scores, _, meta = read_scores(tmp_path / "s.parquet")
@@ -129,7 +129,7 @@ def scores(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("share", "expected"), [(0.1, "c"), (0.25, "c"), (0.26, "ce"), (0.5, "ce"), (0.75, "cea"), (1, "ceab")]
 )
-def test_it_is_the_first_share_of_the_scored_terms(scores: Path, share: float, expected: str) -> None:
+def test_the_wackiest_terms_are_the_first_share_of_the_scored_terms(scores: Path, share: float, expected: str) -> None:
     assert read_wacky_terms(scores, NAMES, share) == set(expected)
 
 

@@ -64,7 +64,7 @@ def test_a_measurement_takes_the_place_of_the_same_one_alone(tmp_path: Path) -> 
     assert card.read_text(encoding="utf-8").endswith("\n## Thanks\n")
 
 
-def test_the_host_library_keeps_it_with_the_model(toy_model: SparseEncoder, tmp_path: Path) -> None:
+def test_sentence_transformers_keeps_the_card_with_the_model(toy_model: SparseEncoder, tmp_path: Path) -> None:
     toy_model.save_pretrained(str(tmp_path / "one"))
     before = (tmp_path / "one" / "README.md").read_text(encoding="utf-8")
     write_card(tmp_path / "one", FINDING, SETTINGS)

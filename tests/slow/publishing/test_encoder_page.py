@@ -82,7 +82,7 @@ def titles(site: Path, query: str, encoded: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("hybrid", [True, False])
-def test_hits_and_scores_are_those_of_python(
+def test_encoded_queries_have_the_hits_and_scores_of_python(
     open_page: Open, encoding_site: Path, toy_texts: list[str], hybrid: bool
 ) -> None:
     queries = [*QUERIES, *toy_texts[:20]]
@@ -95,7 +95,7 @@ def test_hits_and_scores_are_those_of_python(
     assert 0.99 < shares[-1] <= 1
 
 
-def test_it_is_loaded_when_its_box_is_ticked_and_later_visits_know(open_page: Open, encoding_site: Path) -> None:
+def test_the_encoder_is_loaded_when_its_box_is_ticked_and_at_later_visits(open_page: Open, encoding_site: Path) -> None:
     looked_up, encoded = (titles(encoding_site, QUERY, encoded) for encoded in (False, True))
     assert looked_up != encoded
     Handler.asked.clear()
@@ -182,7 +182,7 @@ def test_loading_may_be_stopped(open_page: Open, encoding_site: Path) -> None:
     sync_api.expect(page.locator(".unread")).to_be_empty()
 
 
-def test_it_works_offline_after_a_visit(open_page: Open, encoding_site: Path) -> None:
+def test_the_encoder_works_offline_after_a_visit(open_page: Open, encoding_site: Path) -> None:
     page = open_page(service_workers="allow")
     sync_api.expect(page.locator("#saved")).to_have_text("Works without a network.")
     page.locator("#query").fill(QUERY)

@@ -145,7 +145,7 @@ def test_an_answer_that_comes_late_is_thrown_away(open_page: Open, site: Path) -
     assert names_of(page) == expected(site)
 
 
-def test_filters(open_page: Open, site: Path) -> None:
+def test_filters_limit_hits(open_page: Open, site: Path) -> None:
     page = open_page(f"where/site/?q={quote(QUERY)}", bypass_csp=True)  # for axe
     wait_for(page, expected(site))
     page.locator(".filters summary").click()
@@ -161,7 +161,7 @@ def test_filters(open_page: Open, site: Path) -> None:
     wait_for(page, expected(site))
 
 
-def test_it_works_by_keyboard(open_page: Open, site: Path) -> None:
+def test_the_published_page_works_by_keyboard(open_page: Open, site: Path) -> None:
     page = open_page()
     focused = (
         "(() => { let a = document.activeElement; while (a.shadowRoot) a = a.shadowRoot.activeElement; return a; })()"
@@ -205,7 +205,7 @@ def test_tokens_of_byte_level_bpe_are_shown_as_words(open_page: Open, byte_level
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1000)])
-def test_axe_finds_nothing(open_page: Open, site: Path, scheme: str, width: int) -> None:
+def test_axe_finds_no_fault_in_the_published_page(open_page: Open, site: Path, scheme: str, width: int) -> None:
     shown = {"color_scheme": scheme, "viewport": {"width": width, "height": 740}}
     page = open_page(f"where/site/?q={quote(QUERY)}", bypass_csp=True, **shown)
     wait_for(page, expected(site))
@@ -228,7 +228,7 @@ def test_texts_are_never_read_as_html(open_page: Open, site: Path) -> None:
     assert page.title() == "Toys <b>& more</b>"
 
 
-def test_addresses_are_those_of_the_web_below_the_site(open_page: Open, site: Path, address: str) -> None:
+def test_addresses_of_hits_are_links_of_the_web_or_below_the_site(open_page: Open, site: Path, address: str) -> None:
     page = open_page("where/site/?q=giraffe")
     wait_for(page, expected(site, "giraffe"))
     found = {
@@ -294,7 +294,9 @@ def test_an_open_page_goes_on_with_what_is_published_anew(
 
 
 @pytest.mark.parametrize(("name", "query"), [("site", QUERY), ("big", "Return a new list of the names")])
-def test_it_works_offline_after_a_visit(open_page: Open, site: Path, big: Path, name: str, query: str) -> None:
+def test_the_published_page_works_offline_after_a_visit(
+    open_page: Open, site: Path, big: Path, name: str, query: str
+) -> None:
     page = open_page(f"where/{name}/", service_workers="allow")
     sync_api.expect(page.locator("#saved")).to_have_text("Works without a network.")
     page.context.set_offline(True)

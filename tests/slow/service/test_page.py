@@ -264,7 +264,7 @@ def test_a_link_shows_the_same_and_back_goes_back(open_page: Open, address: str)
     sync_api.expect(page.locator("#term h2")).to_be_visible()
 
 
-def test_it_works_by_keyboard(open_page: Open, address: str) -> None:
+def test_the_page_works_by_keyboard(open_page: Open, address: str) -> None:
     page = open_page()
     focused = "document.activeElement.id || document.activeElement.className"
     page.locator("#filter").focus()
@@ -296,7 +296,7 @@ def test_it_works_by_keyboard(open_page: Open, address: str) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
-def test_axe_finds_nothing(open_page: Open, address: str, scheme: str, width: int) -> None:
+def test_axe_finds_no_fault_in_the_page(open_page: Open, address: str, scheme: str, width: int) -> None:
     page = open_page(f"?q={QUERY}&top=4&beside=second", color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": 740})
     wait_for(page, expected(view(address, max_terms=4)))
@@ -338,7 +338,7 @@ def test_markdown_is_shown_as_text(open_page: Open) -> None:
     assert hit.locator("mark").count() > 0
 
 
-def test_a_url_is_a_link_if_it_is_of_the_web(open_page: Open) -> None:
+def test_a_url_is_a_link_only_if_its_scheme_is_http(open_page: Open) -> None:
     page = open_page("?q=giraffe&filter=kind%3Dweb")
     sync_api.expect(page.locator(".hit")).to_have_count(len(URLS))
     for i, (url, link) in enumerate(URLS.items()):
@@ -353,7 +353,7 @@ def test_a_url_is_a_link_if_it_is_of_the_web(open_page: Open) -> None:
     assert page.title() != "run"
 
 
-def test_what_a_link_gets_wrong_is_as_if_it_were_not_there(open_page: Open, address: str) -> None:
+def test_wrong_parameters_of_a_link_are_ignored(open_page: Open, address: str) -> None:
     page, both, sparse = open_page(), expected(view(address)), expected(view(address, show=["sparse"]), "sparse")
     for name in ("constructor", "toString", "__proto__", "dense", "nonsense"):
         page.goto(f"{address}/?q={QUERY}&beside={name}")

@@ -267,7 +267,7 @@ def test_two_processes_pretrain_what_one_does(kind: str, both: tuple[Path, list[
         assert [step["verb"] for step in provenance(load(two))] == ["rescale", "pretrain", "calibrate"]
 
 
-def test_they_stop_together_and_measure_once(both: tuple[Path, list[tuple[str, str]]]) -> None:
+def test_two_processes_stop_together_and_measure_once(both: tuple[Path, list[tuple[str, str]]]) -> None:
     folder, _ = both
     first, second = (json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2))
     assert first["said"] == second["said"]

@@ -146,7 +146,7 @@ def listed(found: Iterator[Any]) -> list[Any]:
     ("kind", "family"),
     [("plain", "unigram"), ("words", "wordpiece"), ("whitespace", "byte-level"), ("spans", "byte-level")],
 )
-def test_they_are_the_same(
+def test_windows_cut_in_worker_processes_equal_windows_cut_in_one(
     kind: str, family: str, tokenizers: dict[str, PreTrainedTokenizerFast], repeated_texts: list[str]
 ) -> None:
     tokenizer = tokenizers[family]
