@@ -135,6 +135,7 @@ def test_a_closed_store_says_so(store: Path) -> None:
     opened.close()
 
 
+@pytest.mark.slow
 def test_reading_leaves_the_seal_as_it_is(store: Path) -> None:
     opened_count(store)  # the first opening after changes settles the engine's files
     before = (store / seal.SEAL).read_bytes()
@@ -180,6 +181,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_of_any_file_is_noticed(store: Path, damage: str) -> None:
     sealed = json.loads((store / seal.SEAL).read_text())["files"]

@@ -62,6 +62,7 @@ def opened(place: str, *, partial: bool = False) -> Any:
     return store
 
 
+@pytest.mark.slow
 def test_nothing_takes_a_part_for_the_whole(failing: Cluster, corpus: Path) -> None:
     place = failing.place()
     index(corpus, place, bulk=64).close()
@@ -112,6 +113,7 @@ def test_a_partial_search_answers_and_says_what_is_missing(failing: Cluster, cor
         vo.open_index(place, engine_options={"workers": 2})
 
 
+@pytest.mark.slow
 def test_a_partial_search_has_the_line_in_its_answer(
     failing: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

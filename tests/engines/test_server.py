@@ -121,6 +121,7 @@ def some_of(failing: Cluster) -> list[str]:
     return ANY + (LUCENE if failing.engine != "qdrant" else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ANY + LUCENE)
 def test_a_fault_while_indexing_is_survived(failing: Cluster, corpus: Path, fault: str) -> None:
     if fault not in some_of(failing):
@@ -132,6 +133,7 @@ def test_a_fault_while_indexing_is_survived(failing: Cluster, corpus: Path, faul
     assert_whole(place)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
 @given(
     faults=st.lists(st.sampled_from(["", *ANY, *LUCENE]).filter(lambda fault: fault not in ("slow", "429 1", "503 1")))
@@ -171,6 +173,7 @@ def small_parts(engine: str) -> Any:
     return replace(engines()[engine].about, part=16)
 
 
+@pytest.mark.slow
 def test_the_pause_that_the_server_asks_for_is_kept(failing: Cluster, corpus: Path) -> None:
     failing.faults.plan(["429 1", "503 1"])
     index(corpus, failing.place()).close()

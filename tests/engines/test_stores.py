@@ -223,6 +223,7 @@ def assert_same_hits(found: list[list[tuple[str, float]]], wanted: list[list[tup
 ALL = csr_array(([np.float32(1)], ([0], [0])), shape=(1, V))
 
 
+@pytest.mark.slow
 def test_a_store_says_what_it_is(shared: Store) -> None:
     assert isinstance(shared, Store)
     assert isinstance(shared.about, About)
@@ -334,6 +335,7 @@ def test_vectors_are_replaced_and_documents_stay(make: Make) -> None:
         store.replace_vectors(["none"], "sparse", vectors(1))
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["put", "delete"]), st.lists(st.integers(0, 11), min_size=1, max_size=6))))
 def test_documents_are_counted_by_term_after_every_change(
@@ -408,6 +410,7 @@ def test_a_store_that_does_not_exist_is_not_opened(place: Callable[[], str]) -> 
         engine.open(address)
 
 
+@pytest.mark.slow
 def test_a_vector_of_a_thousand_terms(make: Make) -> None:
     store = make([])
     weights = np.random.default_rng(6).random((2, V), dtype=np.float32) + np.float32(0.01)
@@ -461,6 +464,7 @@ some_filters = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
 @example(Not(Comparison("year", ">", 2020)))
 @example(Not(Not(Every((Comparison("lang", "=", "de"), Not(Comparison("year", "<", 0)))))))

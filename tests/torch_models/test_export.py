@@ -119,6 +119,7 @@ def run_graph(folder: Path, texts: list[str], output: str, length: int, side: st
     return weights
 
 
+@pytest.mark.slow
 def test_a_graph_has_the_limits_of_each_role(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> None:
     model = load(backbones["bert"], device="cpu")
     model[0].auto_model.config.active_terms = {"query": 4, "document": 9}
@@ -140,6 +141,7 @@ def test_a_graph_has_the_limits_of_each_role(backbones: dict[str, Path], toy_tex
         assert f"| {role} | `{role}_weights` | {length} | {k} |" in card
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
 def test_padding_at_the_beginning_moves_no_position(name: str, export: Export, texts: list[str]) -> None:
     folder, _ = export(name)
@@ -160,6 +162,7 @@ def test_a_row_without_a_token_that_is_known_is_zero(export: Export) -> None:
             assert not weights[1].any()
 
 
+@pytest.mark.slow
 def test_each_graph_of_two_encoders_has_the_outputs_of_its_role(
     toy_model: SparseEncoder, texts: list[str], tmp_path: Path
 ) -> None:
@@ -188,6 +191,7 @@ def test_a_pipe_beside_a_graph_is_refused(export: Export, tmp_path: Path) -> Non
         load(tmp_path / "piped")
 
 
+@pytest.mark.slow
 def test_a_graph_gives_what_the_model_gives(backbone: Path, export: Export, texts: list[str]) -> None:
     folder, result = export(backbone.name.rstrip("0123456789"))
     plain, made = load(backbone, device="cpu"), load(folder)
@@ -228,6 +232,7 @@ def test_a_graph_is_exported_for_onnx_and_openvino_and_in_8_bits(
         assert np.abs(found - wanted).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_8_bit_weights_are_those_of_the_embeddings_and_of_the_decoder(
     toy_model: SparseEncoder, texts: list[str], tmp_path: Path
 ) -> None:
@@ -244,6 +249,7 @@ def test_8_bit_weights_are_those_of_the_embeddings_and_of_the_decoder(
     assert sum(len(one.raw_data) for one in graph.initializer) < 2 * weights  # bytes, in place of 4 each
 
 
+@pytest.mark.slow
 def test_terms_of_their_own_are_exported(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
     model = expand_vocabulary(toy_model, ["librarian", "compiler", "fox", "search engine", "dog"])
     export_model(model, tmp_path / "words", texts=texts)

@@ -266,6 +266,7 @@ def test_other_decoders_see_the_whole_text(decoder: Path, tmp_path: Path, family
     check(publish(tmp_path / "model", decoder, {"": ["", "1_SpladePooling"]}), expected, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("int8", [False, True])
 def test_a_decoder_is_exported(decoder: Path, tmp_path: Path, int8: bool) -> None:
     folder = publish(tmp_path / "model", decoder, {"": ["", "1_SpladePooling"]})

@@ -313,6 +313,7 @@ for capability, names in ((80, every[:1]), (90, every)):
 """
 
 
+@pytest.mark.slow
 def test_the_kernels_compile_for_cuda(tmp_path: Path) -> None:
     """The compiler refuses some code that the interpreter runs; it needs no device."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}

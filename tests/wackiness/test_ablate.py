@@ -180,6 +180,7 @@ def test_the_band_is_the_mean_and_two_standard_deviations() -> None:
     assert found.random == pytest.approx({"mean": 0.5, "std": std, "low": 0.5 - 2 * std, "high": 0.5 + 2 * std})
 
 
+@pytest.mark.slow
 def test_the_interval_over_queries_and_draws_covers_what_is_true() -> None:
     """Queries and draws differ at random around a known difference: 95 % of the intervals have it, give or take."""
     rng, covered, wider = np.random.default_rng(0), 0, 0
