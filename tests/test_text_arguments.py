@@ -228,7 +228,7 @@ def test_numbers_that_are_not_whole_are_refused(name: str, toy_model: SparseEnco
         with pytest.raises(ArgumentError, match=r"^\w+ must be a whole number, not ") as caught:
             WHOLE[name](toy_model, number)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ArgumentError, match=r"^\w+ must be at least 1( and at most 10000)?, not 0$"):
+    with pytest.raises(ArgumentError, match=r"^\w+ must be at least 1.*not 0$"):
         WHOLE[name](toy_model, np.int64(0))
 
 

@@ -44,7 +44,7 @@ def vectors(model: SparseEncoder, texts: list[str]) -> list[np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "verb"), some_pairs(VERBS))
-def test_what_a_verb_makes_comes_back_whole(
+def test_a_model_that_a_verb_made_comes_back_whole(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, name: str, verb: str
 ) -> None:
     model = vo.load(backbones[name], device="cpu")
@@ -80,7 +80,9 @@ def test_what_a_verb_makes_comes_back_whole(
         assert ties[0] == ties[1]
 
 
-def test_steps_follow_each_other(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> None:
+def test_provenance_has_the_steps_in_their_order(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path
+) -> None:
     model = vo.load(backbones["roberta"], device="cpu")
     model = vo.transfer(model, vo.load(backbones["bert"], device="cpu"))
     new = vo.new_tokens(model)

@@ -89,7 +89,7 @@ def test_a_notebook_shows_all_tables_and_what_stands_below() -> None:
     assert html.endswith("<p>longest lists: &lt;1&gt; 2, &lt;0&gt; 1</p>")
 
 
-def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+def test_missing_and_unfinished_vectors_are_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"no vectors \(part-"):
         analyze_postings(tmp_path)
     with pytest.raises(VectorsError, match="no such file"):

@@ -112,7 +112,7 @@ def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str]
     assert text.count("BM25") > 1  # each part names the systems
 
 
-def test_what_is_no_evaluation_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_that_is_no_evaluation_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     for content, message in (("{", "not JSON: "), ('{"name": 1}', "not an evaluation as JSON: "), ("3", "not an")):
         path.write_text(content, encoding="utf-8")

@@ -45,6 +45,7 @@ def collection(
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_pages_are_one_long_search(collection: Collection, way: dict[str, Any]) -> None:
     whole = search(collection, QUERIES, 30, **way)
@@ -104,7 +105,7 @@ def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch:
     assert search(collection, QUERIES, 10, offset=10, hybrid=True)[0].hits[0].rank == 11
     assert search(collection, QUERIES, 21, hybrid=True)
     assert search(collection, QUERIES, 10, offset=11)
-    with pytest.raises(ArgumentError, match=r"offset \+ k must be at most 20 in a fused search, not 21"):
+    with pytest.raises(ArgumentError, match=r"offset \+ k .*20 .*not 21"):
         search(collection, QUERIES, 10, offset=11, hybrid=True)
     with pytest.raises(ArgumentError, match="offset must be at least 0, not -1"):
         search(collection, QUERIES, offset=-1)

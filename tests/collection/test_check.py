@@ -88,6 +88,7 @@ def test_a_store_that_loses_terms_is_not_as_declared(tmp_path: Path) -> None:
     assert ["as declared", "no"] in found.table().rows
 
 
+@pytest.mark.slow
 def test_the_command_check_engine_prints_its_figures(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], tmp_path: Path, quiet_libraries: None
 ) -> None:

@@ -102,7 +102,7 @@ def test_documents_rank_by_their_best_passages(make: Make, documents: list[Docum
     assert (collection.counts().windows, collection.counts().truncated) == (len(parts), 0)
     check(collection, documents)
     assert sum(map(len, (vectors.indptr[1:] for vectors in collection.stored()))) == len(parts)
-    with pytest.raises(ArgumentError, match=r"no document has the field 'kind': they have even$"):
+    with pytest.raises(ArgumentError, match=r"'kind': .*\beven$"):
         search(collection, QUERIES, N, filter="kind=1")
     found = search(collection, QUERIES, N, filter="even=true")
     assert {int(hit.document.id[1:]) % 2 for answer in found for hit in answer.hits} == {0}
@@ -307,7 +307,7 @@ def test_an_unknown_way_to_read_long_documents_is_refused(
     documents: list[Document], tmp_path: Path, backbones: dict[str, Path]
 ) -> None:
     wrong: Any = "windows"
-    with pytest.raises(ArgumentError, match="long_documents must be one of truncate, maxpool, passages, not 'windows'"):
+    with pytest.raises(ArgumentError, match=r"long_documents .*truncate, maxpool, passages, not 'windows'"):
         index(str(backbones["bert"]), corpus(tmp_path / "c.jsonl", documents), tmp_path / "no", long_documents=wrong)
 
 

@@ -30,7 +30,7 @@ def test_quick_work_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(60, 10, monkeypatch) == ""
 
 
-def test_a_bar_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_counts_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
     bar = shown(0.01, 10, monkeypatch)
     assert "encode" in bar
     assert "3/10" in bar

@@ -75,7 +75,7 @@ def test_the_same_settings_go_on_and_others_are_refused(tmp_path: Path) -> None:
         assert work == tmp_path / "deep" / "out.partial"
         assert read_record(work / "settings.json", dict[str, Any]) == {"model": "m", "top_k": None, "shard": [1, 1]}
         assert (work / "part").exists()
-    with pytest.raises(ArgumentError, match=r"out\.partial was made with other settings \(role, top_k\): name another"):
+    with pytest.raises(ArgumentError, match=r"out\.partial .*other settings \(role, top_k\)"):
         enter(output, settings | {"top_k": 3, "role": "query"})
     assert sorted(path.name for path in work.iterdir()) == ["part", "settings.json"]
 
@@ -244,7 +244,7 @@ def test_inputs_that_have_changed_are_known(tmp_path: Path) -> None:
     enter(output, first)
     enter(tmp_path / "other", first)
     corpus.write_text("d1\tone two")
-    with pytest.raises(ArgumentError, match=r"other\.partial was made from inputs that have changed since"):
+    with pytest.raises(ArgumentError, match=r"other\.partial .*inputs that have changed"):
         enter(tmp_path / "other", {"corpus": str(corpus), "inputs": fingerprint(corpus)})
 
 
@@ -310,7 +310,7 @@ def test_a_record_is_plain_json(tmp_path: Path) -> None:
 def test_a_damaged_record_is_named_with_its_first_wrong_field(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"counts": {"parts": "many"}, "names": []}')
-    with pytest.raises(ModelError, match=r"a\.json: damaged: counts: parts: Input should be a valid integer"):
+    with pytest.raises(ModelError, match=r"a\.json: damaged: counts: parts: "):
         read_record(path, Model, error=ModelError)
     path.write_text("{")
     with pytest.raises(VectorsError, match=r"a\.json: damaged: Invalid JSON"):

@@ -100,7 +100,7 @@ def test_a_source_of_examples(texts: Path) -> None:
 
 def test_a_made_source_has_examples_alone(texts: Path, tmp_path: Path) -> None:
     for scheme in ("cloze", "crops"):
-        with pytest.raises(DataError, match=f"makes examples, no document.* without {scheme}:"):
+        with pytest.raises(DataError, match=rf"no document.* without {scheme}:"):
             list(read_corpus(f"{scheme}:{texts}"))
     with pytest.raises(DataError, match="no such file"):
         read_examples(f"cloze:{tmp_path / 'none.jsonl'}")
@@ -135,7 +135,7 @@ def test_pairs_are_texts_of_query_and_positive(examples: Path) -> None:
 
 
 def test_pairs_are_no_documents(examples: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="makes texts to pre-train on, no document: name the source without pairs:"):
+    with pytest.raises(DataError, match=r"no document: .*without pairs:"):
         read_corpus(f"pairs:{examples}")
     with pytest.raises(DataError, match="no such file"):
         read_texts(f"pairs:{tmp_path / 'none.jsonl'}")

@@ -33,7 +33,7 @@ class TestListsAsText:
         else:
             write(path, ("query\tpositive\tnegatives\n" if "header" in form else "") + f"q\tp\t{negatives}\n")
         line = 2 if "header" in form else 1
-        with pytest.raises(DataError, match=rf'{form}:{line}: "negatives" is the text of a Python (list|dict)'):
+        with pytest.raises(DataError, match=rf'{form}:{line}: "negatives" .*Python (list|dict)'):
             list(read_examples(path))
 
     @pytest.mark.parametrize("form", ["e.jsonl", "e.tsv", "header.tsv", "e.parquet"])
@@ -67,9 +67,7 @@ class TestListsAsText:
         assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(told)))).fields == {"lang": "de"}
         for name, value in (("tags", "['a']"), ("metadata", "{'lang': 'de', 'n': None}"), ("fields", "{'a': 1}")):
             path = write(tmp_path / "c.jsonl", json.dumps({"_id": "1", "text": "a", name: value}))
-            with pytest.raises(
-                DataError, match=rf'c\.jsonl:1: "{name}" is the text of a Python (list|dict): write it as'
-            ):
+            with pytest.raises(DataError, match=rf'c\.jsonl:1: "{name}" .*Python (list|dict)'):
                 list(read_corpus(path))
         kept = {"_id": "1", "text": "a", "fields": {"tags": '["a"]'}}  # that vocable wrote
         assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(kept)))).fields == {"tags": '["a"]'}

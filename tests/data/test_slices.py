@@ -61,7 +61,7 @@ def test_a_span_is_read_without_what_precedes_it(corpus: Path) -> None:
 def test_a_bad_line_is_named_by_its_line_in_the_file(corpus: Path) -> None:
     corpus.write_text(corpus.read_text(encoding="utf-8").replace('"d17"', "17.5"), encoding="utf-8")
     span = cut(str(corpus), DOCUMENT, PART, 3, BadLines())[2]
-    with pytest.raises(DataError, match=r"corpus\.jsonl:19: the id must be a text, not float"):
+    with pytest.raises(DataError, match=r"corpus\.jsonl:19: .*\bid .*float"):
         list(read_span(str(corpus), DOCUMENT, span, BadLines()))
     bad = BadLines(1)
     assert len(list(read_span(str(corpus), DOCUMENT, span, bad))) == span.size - 1

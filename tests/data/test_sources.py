@@ -50,16 +50,12 @@ def beir(tmp_path: Path) -> Path:
 
 class TestPlaces:
     def test_missing_files_and_unknown_endings_are_named(self, tmp_path: Path) -> None:
-        with pytest.raises(
-            DataError, match=r"none\.jsonl: no such file \(a source is a path or one of beir:…, ir_datasets:…"
-        ):
+        with pytest.raises(DataError, match=r"none\.jsonl: no such file .*beir:.*ir_datasets:"):
             read_corpus(tmp_path / "none.jsonl")
         path = write(tmp_path / "c.csv.gz", "x")
-        with pytest.raises(
-            DataError, match=r"document files end in .jsonl, .*, \.txt, \.parquet, and may add \.gz or \.zst"
-        ):
+        with pytest.raises(DataError, match=r"c\.csv\.gz: .*\.jsonl, .*\.txt, \.parquet, .*\.gz .*\.zst"):
             read_corpus(path)
-        with pytest.raises(DataError, match=r"example files end in \.jsonl, \.ndjson, \.json, \.tsv, \.parquet, and"):
+        with pytest.raises(DataError, match=r"e\.txt: .*\.jsonl, \.ndjson, \.json, \.tsv, \.parquet"):
             read_examples(write(tmp_path / "e.txt", "x"))
         with pytest.raises(DataError, match=r": a folder, not a file"):
             read_queries(tmp_path)
@@ -74,11 +70,9 @@ class TestPlaces:
 
     def test_damaged_files_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "c.jsonl.gz").write_bytes(JSONL)
-        with pytest.raises(
-            DataError, match=r"c\.jsonl\.gz: cannot be read: zlib inflate failed: incorrect header check"
-        ):
+        with pytest.raises(DataError, match=r"c\.jsonl\.gz: cannot be read: .*header"):
             list(read_corpus(tmp_path / "c.jsonl.gz"))
-        with pytest.raises(DataError, match=r"c\.parquet: cannot be read: Parquet magic bytes not found"):
+        with pytest.raises(DataError, match=r"c\.parquet: cannot be read: .*magic bytes"):
             list(read_corpus(write(tmp_path / "c.parquet", JSONL)))
 
     def test_stdin_streams(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +103,7 @@ class TestPlaces:
         feed(monkeypatch, io.BytesIO(b'{"query": "q", "positive": "p"}\nx\n'))
         examples = read_examples("-")
         assert next(examples) == Example("q", "p", (), "stdin")
-        with pytest.raises(DataError, match=r"^-:2: not JSON \(Expecting value at character 1\)"):
+        with pytest.raises(DataError, match=r"^-:2: not JSON .*character 1\b"):
             next(examples)
 
     def test_hf_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +114,7 @@ class TestPlaces:
         assert list(read_corpus(f"hf:{tmp_path / 'one'}#train")) == DOCUMENTS[:1]
         with pytest.raises(DataError, match=r"hf:.*one:1: an empty id; expected"):
             list(read_corpus(f"hf:{tmp_path / 'one'}#test"))
-        with pytest.raises(DataError, match=r"choose a split: hf:.*one#train, hf:.*one#test$"):
+        with pytest.raises(DataError, match=r"split: hf:.*one#train, hf:.*one#test$"):
             list(read_corpus(f"hf:{tmp_path / 'one'}"))
         with pytest.raises(DataError, match=r"no split 'dev', only train, test$"):
             list(read_corpus(f"hf:{tmp_path / 'one'}#dev"))
@@ -155,21 +149,19 @@ class TestBeir:
         with pytest.raises(DataError, match=rf"{beir}: a folder: read it as beir:{beir}$"):
             read_corpus(beir)
         for read in (read_queries, read_judgments):
-            with pytest.raises(
-                DataError, match=r"no judgments for the split 'dev', only qrels/test.tsv, qrels/train.tsv"
-            ):
+            with pytest.raises(DataError, match=r"'dev', only qrels/test\.tsv, qrels/train\.tsv"):
                 read(f"beir:{beir}#dev")
         with pytest.raises(DataError, match=r"^beir:.*tiny/none: no such folder"):
             read_corpus(f"beir:{beir}/none")
         with pytest.raises(DataError, match=r"no corpus\.jsonl, \.tsv or \.parquet \(\.gz, \.zst\)"):
             read_corpus(f"beir:{tmp_path}")
-        with pytest.raises(DataError, match=r"no judgments for the split 'test', nor for any other"):
+        with pytest.raises(DataError, match=r"no judgments .*'test'"):
             read_judgments(f"beir:{tmp_path}")
 
     def test_a_folder_without_judgments_gives_all_queries(self, tmp_path: Path) -> None:
         write(tmp_path / "queries.tsv", "1\ta\n2\tb\n")
         assert [query.id for query in read_queries(f"beir:{tmp_path}")] == ["1", "2"]
-        with pytest.raises(DataError, match="no judgments for the split 'train'"):
+        with pytest.raises(DataError, match=r"no judgments .*'train'"):
             read_queries(f"beir:{tmp_path}#train")
 
     def test_bad_judgments_count_once(self, beir: Path) -> None:
@@ -206,7 +198,7 @@ class TestIrDatasets:
         monkeypatch.setitem(sys.modules, "ir_datasets", SimpleNamespace(load=known.__getitem__))
 
     @pytest.mark.usefixtures("library")
-    def test_records(self) -> None:
+    def test_records_of_ir_datasets_are_read(self) -> None:
         place = "ir_datasets:tiny/test"
         assert list(read_corpus(place)) == [Document("d1", "T one")]
         assert list(read_queries(place)) == [Query("q1", "query 1")]
@@ -217,12 +209,12 @@ class TestIrDatasets:
     def test_what_is_not_there(self) -> None:
         with pytest.raises(DataError, match=r"^ir_datasets:none: no such dataset$"):
             read_corpus("ir_datasets:none")
-        with pytest.raises(DataError, match=r"^ir_datasets:tiny: this dataset has no judgment to read$"):
+        with pytest.raises(DataError, match=r"^ir_datasets:tiny: .*no judgment"):
             read_judgments("ir_datasets:tiny")
-        with pytest.raises(DataError, match=r"a split is part of an ir_datasets name: tiny/test$"):
+        with pytest.raises(DataError, match=r"ir_datasets name: tiny/test$"):
             read_queries("ir_datasets:tiny#test")
 
-    def test_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_ir_datasets_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "ir_datasets", None)
         with pytest.raises(MissingExtraError, match=r"pip install 'vocable\[ir-datasets\]'"):
             read_corpus("ir_datasets:tiny/test")

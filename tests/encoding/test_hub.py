@@ -22,7 +22,7 @@ def test_a_name_near_a_built_in_one_is_hinted(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("name", ["no/such-model", "/no/such/folder", "not a name at all", ""])
-def test_what_is_not_there_is_refused_without_a_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_models_are_refused_without_a_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a host was asked for"))
     with pytest.raises(ModelError, match="no such model folder"):
         load(name)

@@ -155,7 +155,7 @@ def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_pa
     before = corpus.read_bytes()
     corpus.write_bytes(before + b'\n{"_id": "more", "text": "one more"}')
     for shard in (1, 2):
-        with pytest.raises(ArgumentError, match=r"corpus\.jsonl has changed since .*out was begun: name another"):
+        with pytest.raises(ArgumentError, match=r"corpus\.jsonl has changed since .*out "):
             encode(shard=shard)
     corpus.write_bytes(before[:-3] + b'?"}')
     encode(shard=2)  # its own bytes are the same
@@ -248,7 +248,7 @@ def test_processes_that_die_are_replaced_a_few_times(caplog: pytest.LogCaptureFi
             yield next(in_turn(make, numbers))
         raise BrokenExecutor
 
-    with pytest.raises(ArgumentError, match="processes that make shards have died 3 times"):
+    with pytest.raises(ArgumentError, match=r"died 3 times"):
         list(make_all(lambda number: number, [1, 2, 3], run))
     assert runs == [[1, 2, 3], [2, 3], [2, 3], [3], [3]]
     assert "another one makes its shard" in caplog.text

@@ -91,6 +91,7 @@ def arguments(tmp_path: Path, toy_texts: list[str]) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_query_does_not_find_itself(
     toy_model: SparseEncoder, arguments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

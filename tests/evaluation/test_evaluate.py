@@ -29,6 +29,7 @@ from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrie
 MEASURES = ["nDCG@10", "R@3"]
 
 
+@pytest.mark.slow
 def test_models_runs_and_baselines_stand_side_by_side(
     toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_models_runs_and_baselines_stand_side_by_side(
     assert compared._repr_html_().count("<tr>") == 8
 
 
+@pytest.mark.slow
 def test_stored_vectors_are_a_system(backbones: dict[str, Path], dataset: Dataset, tmp_path: Path) -> None:
     model = vo.load(backbones["bert"], device="cpu")
     folders = [tmp_path / "one", tmp_path / "two"]
@@ -114,6 +116,7 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
         vo.measure_wackiness("bm25", output="never", queries=["a"], corpus=["b"])
 
 
+@pytest.mark.slow
 def test_answers_are_timed_as_often_as_asked(
     toy_model: SparseEncoder, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

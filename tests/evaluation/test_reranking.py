@@ -101,7 +101,7 @@ def test_rerankings_that_do_not_go_with_evaluate_are_refused(
         vo.evaluate(toy_model, dataset, MEASURES, rerank=str(backbones["bert"]))
 
 
-def test_timed_rows() -> None:
+def test_timed_rows_are_spread_and_repeat_in_turn() -> None:
     assert timed_rows(3, 5) == [0, 1, 2, 0, 1, 2]
     assert timed_rows(10, 4) == [0, 2, 5, 7]
     np.testing.assert_array_equal(timed_rows(4, 4), np.arange(4))

@@ -80,9 +80,9 @@ def test_senseless_arguments_are_refused() -> None:
     index = BM25Index(["cat"])
     with pytest.raises(VectorsError, match="2 texts for an index of 1 documents"):
         RM3(index, ["cat", "dog"])
-    with pytest.raises(ArgumentError, match="fb_docs and fb_terms must be at least 1, not 0 and 10"):
+    with pytest.raises(ArgumentError, match=r"fb_docs and fb_terms .*0 and 10"):
         RM3(index, ["cat"], fb_docs=0)
-    with pytest.raises(ArgumentError, match="must be at least 1, not 10 and 0"):
+    with pytest.raises(ArgumentError, match=r"fb_docs and fb_terms .*10 and 0"):
         RM3(index, ["cat"], fb_terms=0)
     with pytest.raises(ArgumentError, match=r"between 0 and 1, not 1\.5"):
         RM3(index, ["cat"], original_query_weight=1.5)

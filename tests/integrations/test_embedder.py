@@ -286,9 +286,9 @@ def test_embedding_from_many_threads_is_that_of_one(exact: Exact) -> None:
 def test_options_of_an_embedder_that_cannot_be_are_refused(
     exact: Exact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ArgumentError, match="max_terms must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"max_terms .*1, not 0"):
         Embedder(exact.model, max_terms=0)
-    with pytest.raises(ArgumentError, match="long_documents must be truncate or maxpool"):
+    with pytest.raises(ArgumentError, match=r"long_documents .*truncate or maxpool"):
         Embedder(exact.model, long_documents="passages")
     with pytest.raises(ModelError):
         Embedder(tmp_path / "none")

@@ -54,7 +54,7 @@ def test_words_of_each_language(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", ICU_WORDS)
-def test_words_of_icu(language: str) -> None:
+def test_words_of_icu_are_those_of_its_breaker(language: str) -> None:
     pytest.importorskip("icu4py")
     text, expected = ICU_WORDS[language]
     dropped = language_of(language).stop

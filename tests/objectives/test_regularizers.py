@@ -101,7 +101,7 @@ def test_document_frequencies_must_be_shares(shares):
 
 @pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"alpha": 1.0}, {"beta": 0.0}])
 def test_parameters_out_of_range_are_errors(wrong):
-    with pytest.raises(ArgumentError, match="alpha must be between 0 and 1 and beta above 0"):
+    with pytest.raises(ArgumentError, match=r"alpha .*0 and 1 .*beta above 0"):
         df_weights(torch.tensor([0.5]), **wrong)
 
 

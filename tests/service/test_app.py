@@ -152,7 +152,7 @@ def test_an_index_that_cannot_change_says_so(client: Client, documents: list[Doc
         assert refused.json()["error"].startswith("this index cannot change: index again to a plain folder")
 
 
-def test_documents_come_and_go(served: Serve, store: Path, documents: list[Document]) -> None:
+def test_documents_are_added_and_deleted(served: Serve, store: Path, documents: list[Document]) -> None:
     client = served(store)
     new = {"id": "a/b c", "text": "zebras and the old fox", "fields": {"lang": "nl", "deep": {"n": [1, None, 2.5]}}}
     counts = {"added": 1, "replaced": 0, "unchanged": 0, "deleted": 0, "documents": 41}
@@ -187,7 +187,9 @@ BAD = {
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 @pytest.mark.parametrize("what", BAD)
-def test_what_readers_refuse_is_refused_with_all_that_comes_with_it(changeable: Client, method: str, what: str) -> None:
+def test_a_request_with_a_document_that_readers_refuse_changes_nothing(
+    changeable: Client, method: str, what: str
+) -> None:
     client, (bad, said) = changeable, BAD[what]
     before = client("GET", "/info").json()["documents"]
     answer = client(method, "/documents", json={"documents": [{"id": "good", "text": "x"}, bad]})

@@ -137,7 +137,7 @@ def test_head_has_the_status_and_headers_of_get_without_a_body(client: Client, p
     assert int(get.headers["content-length"]) == len(get.content) > 0
 
 
-def test_many_brackets_are_no_depth(limited: Client) -> None:
+def test_many_brackets_in_a_text_are_no_depth(limited: Client) -> None:
     body = {"query": "the old fox", "filter": "(" * 250 + "lang=de" + ")" * 250}
     assert limited("POST", "/search", json=body).status_code == 200
 
@@ -217,7 +217,7 @@ def test_a_body_without_a_length_is_counted(limited: Client) -> None:
     assert answer.status_code == 413
 
 
-def test_too_much_at_once_is_refused_and_nothing_falls(served: Serve, exact: Path) -> None:
+def test_requests_beyond_the_queue_are_refused_and_the_others_answered(served: Serve, exact: Path) -> None:
     client = served(exact, max_requests=5)
     body = {"json": {"query": "the old fox"}}
     answers = client.together([("POST", "/search", body)] * 20)
@@ -237,7 +237,9 @@ def test_a_full_queue_takes_no_part_of_a_request(served: Serve, exact: Path) -> 
     assert client("POST", "/embed_sparse", json={"inputs": ["a", "b", "c"]}).status_code == 200
 
 
-def test_what_takes_too_long_is_given_up(served: Serve, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_beyond_the_time_limit_ends_with_its_status(
+    served: Serve, exact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, hold = served(exact, timeout=1), threading.Event()
     done: list[str] = []
     monkeypatch.setattr(client.service.collection, "search", lambda *_, **__: hold.wait(10) and 1 / 0)
@@ -274,7 +276,7 @@ def test_an_internal_error_is_logged_and_told_to_nobody(
     assert "1 / 0" in line["traceback"]
 
 
-def test_a_token_is_needed_but_to_see_whether_it_lives(served: Serve, exact: Path) -> None:
+def test_all_paths_but_health_need_the_token(served: Serve, exact: Path) -> None:
     client, body = served(exact, token="s3cret"), {"json": {"query": "a fox"}}
     for headers in (
         {},
@@ -382,7 +384,7 @@ def test_queries_are_logged_only_if_asked(served: Serve, exact: Path, capsys: py
 
 
 @pytest.mark.parametrize("limits", [{"max_k": 0}, {"timeout": 0}, {"batch_wait": -1.0}, {"no_such": 1}])
-def test_limits_have_limits(limits: dict[str, Any]) -> None:
+def test_limits_out_of_range_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(limits))):
         check(ServiceLimits, limits)
 

@@ -270,7 +270,7 @@ def test_a_mistake_is_one_line(
     assert refused(capsys, "serve", exact, *arguments).startswith(f"vocable: {said}")
 
 
-def test_a_port_that_is_taken_and_a_token_that_is_none_are_said(
+def test_a_taken_port_and_an_empty_token_are_one_line(
     exact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -236,7 +236,7 @@ class ScaledBert(BertForMaskedLM):
 def test_an_adapter_in_the_decoder_s_place_is_refused(backbones: dict[str, Path]) -> None:
     model = stock(backbones["bert"])
     model[0].auto_model.set_output_embeddings(LowRank(32, model[0].config.vocab_size))
-    with pytest.raises(ModelError, match=r"output layer of BertForMaskedLM is a .*LowRank, not a plain Linear: merge"):
+    with pytest.raises(ModelError, match=r"BertForMaskedLM .*LowRank, not a plain Linear"):
         fuse(model)
 
 
@@ -265,7 +265,7 @@ def test_models_without_a_splade_head_are_refused(backbones: dict[str, Path]) ->
     with pytest.raises(ModelError, match="BertModel has no masked-language-model head"):
         plain_decoder(AutoModel.from_pretrained(folder))
     headless = SparseEncoder(modules=[Transformer(folder, transformer_task="fill-mask")], device="cpu")
-    with pytest.raises(ModelError, match="no fill-mask Transformer followed by SpladePooling in Transformer"):
+    with pytest.raises(ModelError, match=r"SpladePooling in Transformer"):
         fuse(headless)
 
 
@@ -345,7 +345,7 @@ def test_a_pooling_of_ours_is_refused_by_stock_classes_and_read_by_load(
 def test_a_pooling_of_ours_cannot_be_unfused(toy_model: SparseEncoder, pooling: str, toy_texts: list[str]) -> None:
     toy_model[1].pooling_strategy = pooling
     expected = toy_model.encode(toy_texts[:5]).to_dense()
-    with pytest.raises(ModelError, match=f"has no {pooling} pooling: choose max or sum"):
+    with pytest.raises(ModelError, match=rf"{pooling} pooling: .*max or sum"):
         unfuse(toy_model)
     assert torch.equal(toy_model.encode(toy_texts[:5]).to_dense(), expected)
 

@@ -206,7 +206,7 @@ def test_weights_outside_the_folder_are_refused(backbones: dict[str, Path], tmp_
     sharded(tmp_path / "other", {})
     sharded(folder, {DENSE: elsewhere.format(tmp_path)})
     for loader in LOADERS.values():
-        with pytest.raises(ModelError, match="the index names weights outside the model's folder: "):
+        with pytest.raises(ModelError, match=r"outside the model's folder: "):
             loader(folder)
 
 

@@ -85,9 +85,9 @@ def test_an_index_of_token_weights_is_searched_by_both_sides(m3: Path, tmp_path:
 def test_verbs_that_need_an_output_layer_refuse_token_weights(m3: Path) -> None:
     model: Any = load(m3, device="cpu")
     for refused in (lambda: inspect(m3), lambda: inspect(model), lambda: rescale(model, factor=2)):
-        with pytest.raises(ModelError, match=r"weighs the tokens of a text, without expansion .*no output layer"):
+        with pytest.raises(ModelError, match=r"no output layer"):
             refused()
-    with pytest.raises(ArgumentError, match="m3: pooling, activation and special_terms are of an output layer"):
+    with pytest.raises(ArgumentError, match=r"m3: pooling, activation and special_terms"):
         load(m3, pooling="max")
 
 
@@ -109,7 +109,7 @@ def test_a_head_runs_no_code_and_fits(m3: Path, tmp_path: Path, monkeypatch: pyt
     assert not ran.exists()
     head.unlink()
     os.mkfifo(head)
-    with pytest.raises(ModelError, match=r"sparse_linear\.pt: its head cannot be read \(not a regular file\)"):
+    with pytest.raises(ModelError, match=r"sparse_linear\.pt: .*not a regular file"):
         load(m3)
     head.unlink()
     for state in ({"weight": torch.ones(1, 32)}, [1, 2]):

@@ -153,7 +153,7 @@ def test_mining_refuses_an_index_of_another_vocabulary(
 ) -> None:
     other = load(backbones["roberta"], device="cpu")
     build(other, [Document("1", texts[0])], f"exact:{tmp_path / 'index'}", name="other")
-    with pytest.raises(VectorsError, match="the vocabulary of other is not the one"):
+    with pytest.raises(VectorsError, match=r"vocabulary of other "):
         mine(toy_model, examples, tmp_path / "out.jsonl", index=tmp_path / "index")
     assert not (tmp_path / "out.jsonl.partial").exists()
 
@@ -250,14 +250,12 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     with pytest.raises(RuntimeError, match="killed"):
         run(examples_rewrite(14), output, fail_at=2)
-    with pytest.raises(
-        ArgumentError, match=r"out\.jsonl\.partial was made with other settings \(a\): name another output"
-    ):
+    with pytest.raises(ArgumentError, match=r"out\.jsonl\.partial .*other settings \(a\)"):
         run(examples_rewrite(14), output, settings={"a": 2})
     with pytest.raises(VectorsError, match=r"out\.jsonl\.partial was begun with other examples"):
         run([*examples_rewrite(3), *examples_rewrite(11)], output)
     run(examples_rewrite(14), output)
-    with pytest.raises(ArgumentError, match=r"out\.jsonl was made with other settings \(a\): name another output"):
+    with pytest.raises(ArgumentError, match=r"out\.jsonl .*other settings \(a\)"):
         run(examples_rewrite(14), output, settings={"a": 2})
 
 
@@ -268,7 +266,7 @@ def test_a_finished_run_repeated_counts_what_is_there(tmp_path: Path) -> None:
     assert run(examples_rewrite(14), output, fail_at=0).to_json() == first.to_json()
     assert (output.stat().st_ino, output.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     output.write_bytes(output.read_bytes().replace(b"QUERY 1", b"QUERY 9"))
-    with pytest.raises(ArgumentError, match=r"out\.jsonl already exists and is something else"):
+    with pytest.raises(ArgumentError, match=r"out\.jsonl already exists"):
         run(examples_rewrite(14), output)
 
 
@@ -367,7 +365,7 @@ def test_models_that_cannot_score_are_refused(
     tokenizers: dict[str, PreTrainedTokenizerFast], examples_score: Path, tmp_path: Path
 ):
     several = load_scoring_model(make_cross_encoder(tokenizers["wordpiece"], tmp_path / "several", labels=3))
-    with pytest.raises(ModelError, match="a cross-encoder with 3 labels gives a pair no single score"):
+    with pytest.raises(ModelError, match=r"3 labels"):
         teacher_scores(several, examples_score, tmp_path / "out.jsonl")
     with pytest.raises(ModelError, match="nowhere: no such model folder"):
         load_scoring_model(tmp_path / "nowhere")

@@ -235,7 +235,7 @@ def test_a_teacher_without_an_active_term_gives_scores_of_zero(backbones, toy_mo
 
 
 def test_another_vocabulary_is_refused(backbones, toy_model, examples_sparse_teacher, tmp_path):
-    with pytest.raises(ModelError, match=r"its \d+ output terms differ from the student.s \d+"):
+    with pytest.raises(ModelError, match=r"\d+ output terms .*student.s \d+"):
         load_sparse_teacher(str(backbones["roberta"]), toy_model, examples_sparse_teacher, tmp_path)
 
 

@@ -82,7 +82,7 @@ def test_the_card_quotes_no_texts_and_names_no_folders(
     assert not [text for text in [*texts, str(tmp_path), str(backbones["bert"])] if text in card]
 
 
-def test_how_well_it_went_is_said_of_pairs_that_were_not_learned(
+def test_quality_is_measured_on_held_out_pairs(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"query": text, "positive": f"chapter {i} {text}"} for i, text in enumerate(sorted(set(toy_texts))[:96])]
@@ -101,11 +101,11 @@ def test_how_well_it_went_is_said_of_pairs_that_were_not_learned(
 
 
 @pytest.mark.parametrize("log_every", [1, 100])
-def test_what_is_not_finite_never_ends_well(
+def test_a_training_whose_numbers_are_not_finite_fails(
     backbones: dict[str, Path], examples: str, tmp_path: Path, log_every: int
 ) -> None:
     settings = {"learning_rate": 1e30, "guard": "off", "log_every": log_every}
-    with pytest.raises(CollapseError, match=r"not finite: lower learning_rate from 1e\+30 to 1e\+29$"):
+    with pytest.raises(CollapseError, match=r"not finite: .*learning_rate .*1e\+30 .*1e\+29$"):
         train(recipe(backbones["bert"], examples, training=settings), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -240,7 +240,7 @@ def test_examples_that_fill_no_batch_are_refused(backbones: dict[str, Path], tmp
     rows = [{"query": "the same question", "positive": f"answer {i}"} for i in range(16)]
     path = tmp_path / "pairs.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    with pytest.raises(DataError, match=r"data\.examples has too few distinct texts for batch_size 8"):
+    with pytest.raises(DataError, match=r"data\.examples .*batch_size 8"):
         train(recipe(backbones["bert"], str(path)), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

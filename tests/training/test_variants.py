@@ -122,7 +122,7 @@ def test_variants_are_trained_measured_and_passed_over(
     again = train(path, output, variants="all")
     assert trained == ["far", "plain"]
     assert again["far"].measured == pytest.approx(results["far"].measured)
-    with pytest.raises(ArgumentError, match=r"out/plain was made with other settings \(seed\): name another output"):
+    with pytest.raises(ArgumentError, match=r"out/plain .*other settings \(seed\)"):
         train(path, output, variants="all", overrides=["seed=1"])
 
 
@@ -348,7 +348,7 @@ def test_the_same_figure_is_the_same_file(
 
 
 def test_a_figure_of_an_unknown_format_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"out.jpg: the name of a figure must end in .png or .svg"):
+    with pytest.raises(ArgumentError, match=r"out\.jpg: .*\.png or \.svg"):
         check_figure("out.jpg")
 
 

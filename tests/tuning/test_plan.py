@@ -148,7 +148,7 @@ def test_more_minutes_are_never_worse(rate: float, step: float, minutes: float) 
     assert more.steps >= min(plan.steps, FEWEST_STEPS)
 
 
-def test_plain_figures() -> None:
+def test_a_plan_by_hand() -> None:
     speed = TuningSpeed(100.0, 6.0)
     plan = make_plan(reading(5_000), speed, 60)
     # 60 minutes x 0.85 = 3060 s; 0.4 of it would encode 61,200 texts twice; all 5,000 and the control take 126 s.

@@ -72,11 +72,11 @@ def test_a_measurement_without_scores_is_written_and_read(tmp_path: Path) -> Non
 
 
 def test_scores_of_another_vocabulary_are_refused(stored: Path) -> None:
-    with pytest.raises(VectorsError, match="the scores are of a model, which has another vocabulary"):
+    with pytest.raises(VectorsError, match=r"another vocabulary"):
         read_scores(stored, vocabulary_fingerprint(["another"]))
 
 
-def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> None:
+def test_a_file_of_no_scores_is_refused(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"none\.parquet: no such file; vocable measure-wackiness "):
         read_scores(tmp_path / "none.parquet")
     with pytest.raises(VectorsError, match=r"a folder: .*scores\.parquet"):
@@ -87,7 +87,7 @@ def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> N
         with pytest.raises(VectorsError, match="file of scores"):
             read_scores(stored)
     pq.write_table(pa.table({"a": [1]}), stored)
-    with pytest.raises(VectorsError, match="a Parquet file, but not of scores"):
+    with pytest.raises(VectorsError, match=r"Parquet .*not of scores"):
         read_scores(stored)
 
 
@@ -100,16 +100,16 @@ def test_metadata_that_does_not_fit_is_refused(stored: Path) -> None:
         pq.write_table(changed, stored)
 
     rewritten(b'"format": 1', b'"format": 2')
-    with pytest.raises(VectorsError, match="stored in format 2; this version reads format 1"):
+    with pytest.raises(VectorsError, match=r"format 2; .*format 1"):
         read_scores(stored)
     rewritten(b'"idf"', b'"fdi"')
     with pytest.raises(VectorsError, match="metadata: idf"):
         read_scores(stored)
     rewritten(b'"size": 5', b'"size": 3')
-    with pytest.raises(VectorsError, match="a term lies outside the vocabulary of 3"):
+    with pytest.raises(VectorsError, match=r"vocabulary of 3"):
         read_scores(stored)
     rewritten(b'"size": 5', b'"size": 5', ["term", "column"])
-    with pytest.raises(VectorsError, match="expected the columns term, column, score"):
+    with pytest.raises(VectorsError, match=r"columns term, column, score"):
         read_scores(stored)
 
 

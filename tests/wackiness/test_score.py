@@ -207,15 +207,15 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     rows = case.rows(3)
     with pytest.raises(VectorsError, match=r"own terms of shape \(12, 17\)"):
         wackiness(vectors, own[:, :17], rows, counts)
-    with pytest.raises(VectorsError, match="inputs of 18 terms, but a collection of 17"):
+    with pytest.raises(VectorsError, match=r"18 terms, .*17"):
         wackiness(vectors, own, rows, counts[:, :17])
-    with pytest.raises(VectorsError, match=r"for 12 inputs are not of the shape \(11, 3\)"):
+    with pytest.raises(VectorsError, match=r"12 inputs .*\(11, 3\)"):
         wackiness(vectors, own, rows[1:], counts)
-    with pytest.raises(VectorsError, match="the ranking has row 25, there are 25 documents"):
+    with pytest.raises(VectorsError, match=r"row 25, .*25 documents"):
         wackiness(vectors, own, np.full((12, 3), 25), counts)
-    with pytest.raises(ArgumentError, match="the formula of an IDF is bm25 or log"):
+    with pytest.raises(ArgumentError, match=r"IDF .*bm25 or log"):
         wackiness(vectors, own, rows, counts, idf="tf")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="terms must lie between 0 and 17"):
+    with pytest.raises(ArgumentError, match=r"0 and 17"):
         wackiness(vectors, own, rows, counts, special=[18])
     with pytest.raises(ArgumentError, match="no document frequencies"):
         wackiness(vectors, own, np.full((12, 3), -1), csr_array((0, 18), dtype=np.float32))
