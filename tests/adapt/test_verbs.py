@@ -140,5 +140,5 @@ def test_settings_of_pretraining_are_checked_by_name(backbones: dict[str, Path])
     ):
         with pytest.raises(ArgumentError, match=message):
             vo.pretrain(model, ["a text"], steps=1, **settings)
-    with pytest.raises(ArgumentError, match="steps must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"steps .*1, not 0"):
         vo.pretrain(model, ["a text"], steps=0)

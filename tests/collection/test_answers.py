@@ -107,7 +107,7 @@ def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch:
     assert search(collection, QUERIES, 10, offset=11)
     with pytest.raises(ArgumentError, match=r"offset \+ k .*20 .*not 21"):
         search(collection, QUERIES, 10, offset=11, hybrid=True)
-    with pytest.raises(ArgumentError, match="offset must be at least 0, not -1"):
+    with pytest.raises(ArgumentError, match=r"offset .*0, not -1"):
         search(collection, QUERIES, offset=-1)
 
 
@@ -148,7 +148,7 @@ def test_words_have_no_part_in_documents_like_another(collection: Collection) ->
         search(collection, k=9, like="d7", weights="bm25=1")
     with pytest.raises(ArgumentError, match="there is no document 'd99'"):
         search(collection, like="d99")
-    with pytest.raises(ArgumentError, match="queries must be a list"):
+    with pytest.raises(ArgumentError, match=r"queries .*a list"):
         search(collection)
     given: dict[str, Any]
     for given in ({"queries": QUERIES, "like": "d7"}, {"query_idf": 1.0, "like": "d7"}):

@@ -157,7 +157,7 @@ def test_rerankings_that_cannot_be_are_refused(
     refuse(str(pickled), ModelError, "safetensors only")
     with pytest.raises(ArgumentError, match="`rerank_ms` goes with `rerank`"):
         opened.search(["fox"], rerank_ms=5.0)
-    with pytest.raises(ArgumentError, match="rerank_depth must be at least 1"):
+    with pytest.raises(ArgumentError, match=r"rerank_depth .*1"):
         opened.search(QUERIES, rerank=str(several), rerank_depth=0)
 
 

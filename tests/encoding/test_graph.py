@@ -161,7 +161,7 @@ def test_a_model_of_the_hub_is_loaded_by_its_weights_if_it_has_them(
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *names: None)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **patterns: str(graph.place))
     monkeypatch.setattr("huggingface_hub.file_exists", lambda name, file: weights)
-    monkeypatch.setattr("vocable.torch_models.sparse_encoder.load_sparse_encoder", lambda *names, **options: model)
+    monkeypatch.setattr("vocable.torch_models.library.load_sparse_encoder", lambda *names, **options: model)
     found = load("someone/model")
     assert encoding_model(found).runtime == kind
     assert load_encoder("someone/model").runtime == "onnx"

@@ -79,9 +79,9 @@ def test_rounding_brings_in_no_term_more() -> None:
 
 
 def test_limits_out_of_their_range_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="max_terms must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"max_terms .*1, not 0"):
         prune(MATRIX, max_terms=0)
-    with pytest.raises(ArgumentError, match="min_weight must be at least 0"):
+    with pytest.raises(ArgumentError, match=r"min_weight .*0"):
         prune(MATRIX, min_weight=-0.1)
     for mass in (0.0, 1.1, float("nan")):
         with pytest.raises(ArgumentError, match="mass must be"):

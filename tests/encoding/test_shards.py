@@ -148,7 +148,7 @@ def test_no_text_has_two_vectors(toy_model: SparseEncoder, corpus: Path, tmp_pat
 def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
     encode = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=3)
     encode(shard=1)
-    with pytest.raises(ArgumentError, match=r"out was made with other settings \(shards\)"):
+    with pytest.raises(ArgumentError, match=r"out .*other settings \(shards\)"):
         vo.encode(toy_model, corpus, output=tmp_path / "out", shards=2, shard=1)
     with pytest.raises(ArgumentError, match=r"other settings \(max_terms\)"):
         encode(shard=2, max_terms=3)
@@ -184,7 +184,7 @@ def test_one_shard_has_one_maker(
     encode = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=3)
     held, waited = locked(partial_of(tmp_path / "out" / "shard-00002")), []
     held.__enter__()
-    with pytest.raises(InUseError, match=r"shard-00002\.partial is in use by process \d+"):
+    with pytest.raises(InUseError, match=r"shard-00002\.partial .*process \d+"):
         encode(shard=2)
     # All others are made; this one, too, when its maker has died and its lock is gone.
     monkeypatch.setattr(shards.time, "sleep", lambda _: waited.append(held.__exit__(None, None, None)))

@@ -173,7 +173,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "v.parquet"
     shard(path, slice(None))
     before = path.read_bytes()
-    with pytest.raises(ArgumentError, match="ids must be strings"):
+    with pytest.raises(ArgumentError, match=r"ids .*strings"):
         write_vectors(path, ["a", 7, "c"], csr_array(DENSE), META)  # type: ignore[list-item]
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["v.parquet"]
@@ -237,7 +237,7 @@ def test_other_sparse_forms_become_vectors() -> None:
 
 @pytest.mark.parametrize("weight", [-1.0, np.inf, np.nan])
 def test_weights_that_are_not_weights_are_refused(weight: float) -> None:
-    with pytest.raises(VectorsError, match="the queries: weights must be finite"):
+    with pytest.raises(VectorsError, match=r"the queries: weights .*finite"):
         as_vectors(csr_array(np.array([[1.0, weight]])), "the queries")
 
 

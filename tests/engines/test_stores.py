@@ -432,7 +432,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_is(make: Make) -> None
             store.upsert([DOCUMENTS[0], Document("bad", "x", "", wrong)], {"sparse": vectors(2)})
     with pytest.raises(DataError, match="empty id"):
         store.upsert([Document("", "x")], {"sparse": vectors(1)})
-    with pytest.raises(ArgumentError, match="space must be one of sparse, not 'bm25'"):
+    with pytest.raises(ArgumentError, match=r"space .*sparse, not 'bm25'"):
         store.search(ALL, space="bm25")
     with pytest.raises(VectorsError, match="7 columns"):
         store.search(csr_array((1, 7), dtype=np.float32))

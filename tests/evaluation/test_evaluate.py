@@ -136,7 +136,7 @@ def test_answers_are_timed_as_often_as_asked(
         timed.clear()
         assert ("answer p50 ms" in found.table().header) == bool(expected)
         assert "FLOPS" in found.table().header
-    with pytest.raises(ArgumentError, match="time_queries must be at least 0, not -1"):
+    with pytest.raises(ArgumentError, match=r"time_queries .*0, not -1"):
         vo.evaluate(toy_model, dataset, time_queries=-1)
 
 

@@ -208,7 +208,7 @@ def test_doct5query_refuses_other_texts_and_zero_samples(seq2seq: Path) -> None:
     expander = DocT5Query(GUESSED[2:3], generator, samples=1)
     with pytest.raises(ArgumentError, match=r"docT5query .*'fox'"):
         expander.expand(["fox"])
-    with pytest.raises(ArgumentError, match="samples must be at least 1"):
+    with pytest.raises(ArgumentError, match=r"samples .*1"):
         DocT5Query(GUESSED, generator, samples=0)
     assert DocT5Query([], generator).vocabulary == {}
 

@@ -345,7 +345,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ExactIndex(documents, ["a", "b", "c"])
     with pytest.raises(VectorsError, match=r"'a'"):
         ExactIndex(documents, ["a", "a"])
-    with pytest.raises(VectorsError, match="the documents: weights must be finite"):
+    with pytest.raises(VectorsError, match=r"the documents: weights .*finite"):
         ExactIndex(csr_array(np.array([[-1.0]])))
     for bad in ({"k": 0}, {"minimum_match": 1.1}, {"minimum_match": -0.1}, {"threads": 0}):
         with pytest.raises(ArgumentError, match=next(iter(bad))):

@@ -219,9 +219,9 @@ def test_searches_of_many_threads_are_those_of_one(collection: Collection) -> No
 
 @pytest.mark.parametrize("k", [0, -1])
 def test_a_number_of_hits_out_of_range_is_refused(k: int, collection: Collection) -> None:
-    with pytest.raises(ArgumentError, match=f"k must be at least 1, not {k}"):
+    with pytest.raises(ArgumentError, match=rf"\bk .*1, not {k}"):
         Searcher(collection, k)
-    with pytest.raises(ArgumentError, match=f"k must be at least 1, not {k}"):
+    with pytest.raises(ArgumentError, match=rf"\bk .*1, not {k}"):
         Searcher(collection).hits("fox", k)
 
 

@@ -379,5 +379,5 @@ def test_top_k_keeps_weights_that_are_not_finite(broken):
 
 
 def test_top_k_of_no_terms_is_an_error():
-    with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"\bk .*1, not 0"):
         top_k_mask(torch.ones(1, 3), 0)

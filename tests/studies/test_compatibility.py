@@ -240,5 +240,5 @@ def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], messag
 
 
 def test_vectors_of_different_vocabularies() -> None:
-    with pytest.raises(VectorsError, match="the queries have 3 terms, the documents 4"):
+    with pytest.raises(VectorsError, match=r"queries .*3 terms, .*documents 4"):
         compatibility(csr_array(np.eye(3)), csr_array(np.eye(4)), np.arange(4))

@@ -376,7 +376,7 @@ def test_a_missing_package_of_the_export_is_named(
     toy_model: SparseEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, format: Any, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=rf"{module} is not installed: pip install 'vocable\[{extra}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"{module} .*pip install 'vocable\[{extra}\]'"):
         export_model(toy_model, tmp_path / "out", format=format)
     assert list(tmp_path.iterdir()) == []
 
@@ -387,7 +387,7 @@ def test_arguments_are_checked_before_the_export(toy_model: SparseEncoder, tmp_p
         export_model(toy_model, tmp_path / "out", format=unknown)
     with pytest.raises(ArgumentError, match="no text"):
         export_model(toy_model, tmp_path / "out", texts=[" "])
-    with pytest.raises(ArgumentError, match="min_overlap must be above 0"):
+    with pytest.raises(ArgumentError, match=r"min_overlap .*0"):
         export_model(toy_model, tmp_path / "out", min_overlap=0)
 
 

@@ -334,10 +334,10 @@ def test_a_pooling_of_ours_is_refused_by_stock_classes_and_read_by_load(
     toy_model[1].pooling_strategy = pooling
     expected = toy_model.encode(toy_texts[:5]).to_dense()
     toy_model.save(str(tmp_path / "model"))
-    with pytest.raises(ValueError, match="pooling_strategy must be either 'max' or 'sum'"):
+    with pytest.raises(ValueError, match=r"pooling_strategy .*'max' or 'sum'"):
         SparseEncoder(str(tmp_path / "model"), device="cpu")
     assert torch.equal(load(tmp_path / "model", device="cpu").encode(toy_texts[:5]).to_dense(), expected)
-    with pytest.raises(ValueError, match="pooling_strategy must be either 'max' or 'sum'"):
+    with pytest.raises(ValueError, match=r"pooling_strategy .*'max' or 'sum'"):
         SpladePooling(pooling)  # load leaves the stock classes as they were
 
 

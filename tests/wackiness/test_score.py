@@ -301,5 +301,5 @@ def test_without_inputs_or_expansions_there_is_no_area() -> None:
 
 
 def test_scores_with_arguments_out_of_range_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="bins must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"bins .*1, not 0"):
         curve(np.array([1.0]), 0)
