@@ -138,6 +138,7 @@ class TestErrors:
         (folder / "b.md").write_bytes(b"a " * (1 << 19) + b"a")
         assert "VOCABLE_MAX_LINE" in self.error(folder)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("name", "megabytes"), [("b.md", 4), ("b.rst", 4), ("b.html", 16), ("b.HTM", 16)])
     def test_a_page_that_is_too_large_is_text_under_another_name(self, folder: Path, name: str, megabytes: int) -> None:
         words = megabytes << 19

@@ -50,6 +50,7 @@ def test_documents(whole: dict[str, Document]) -> None:
     assert not any(part.startswith("_") for name in whole for part in name.split("."))
 
 
+@pytest.mark.slow
 def test_a_fresh_interpreter_finds_the_same_without_a_word() -> None:
     """Another hash seed, warnings as errors; nothing is printed, and modules written in Python stay unimported."""
     program = (

@@ -57,6 +57,7 @@ WORDS = ["the", "old", "fox's", "naïve", "Owl,", "言葉", "<s>", "[CLS]", "7"]
 FAMILIES = ["bert", "roberta", "deberta"]  # WordPiece, byte-level BPE, Unigram
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 @settings(max_examples=40)
 @given(text=st.text(max_size=60) | st.lists(st.sampled_from(WORDS)).map(" ".join))
@@ -194,6 +195,7 @@ def test_a_graph_computes_all_batches_at_once(pair: Pair, monkeypatch: pytest.Mo
     assert (encoder.encode(texts) != expected).nnz == 0
 
 
+@pytest.mark.slow
 def test_an_index_is_searched_by_the_runtime_that_made_it(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     rows = ["Remove a directory tree.", "Sort a list in place.", "Open a file for reading.", "Join paths."]

@@ -31,6 +31,7 @@ def saved(backbone: Path, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_graph_beside_the_weights_that_it_was_made_from_encodes(backbones: dict[str, Path], tmp_path: Path) -> None:
     place = saved(backbones["bert"], tmp_path / "model")
     kept = json.loads((place / "graph.json").read_text(encoding="utf-8"))["weights"]
@@ -40,6 +41,7 @@ def test_a_graph_beside_the_weights_that_it_was_made_from_encodes(backbones: dic
     assert TextEncoder(load_encoder(place, device="cpu")).encode(["the old fox"]).nnz > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tensor", ["cls.predictions.bias", "bert.embeddings.word_embeddings.weight"])
 def test_a_graph_beside_weights_that_changed_is_refused(
     backbones: dict[str, Path], tmp_path: Path, tensor: str

@@ -254,6 +254,7 @@ def test_processes_that_die_are_replaced_a_few_times(caplog: pytest.LogCaptureFi
     assert "another one makes its shard" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_workers")
 def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     model = vo.load(backbones["bert"], device="cpu")

@@ -233,6 +233,7 @@ def test_an_agent_searches_on_stdin_and_stdout(light: Path) -> None:
     asyncio.run(talk())
 
 
+@pytest.mark.slow
 def test_nothing_but_messages_is_on_stdout(light: Path) -> None:
     lines = [json.dumps(INITIALIZE).encode(), b'{"jsonrpc": "2.0", "method": "notifications/initialized"}']
     lines += [b"not JSON", b"[]", b'{"jsonrpc": "2.0"}', b'"\xff"', b'{"query": "\\ud800"}']
@@ -261,6 +262,7 @@ def test_nothing_but_messages_is_on_stdout(light: Path) -> None:
     assert b"Traceback" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_signal_ends_the_server_while_stdin_is_open(light: Path) -> None:
     with spoken(light) as process:

@@ -88,6 +88,7 @@ def test_quality_is_that_of_evaluate_in_the_units_of_the_paper(done: dict[str, R
     assert _ours(reproduction, "table-2", "DL-19 R@1k") == pytest.approx(100 * recall)
 
 
+@pytest.mark.slow
 def test_the_norm_is_that_of_the_rescaled_matrix(done: dict[str, Reproduction]) -> None:
     reproduction = done["mlm_head_rescaling"]
     backbone = vo.load(str(reproduction.output / "toys" / "models" / "roberta-base"))

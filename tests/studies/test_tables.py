@@ -86,6 +86,7 @@ def test_a_table_is_tested_against_its_baseline(done: Done) -> None:
     assert json.loads((done.found.output / "results.json").read_text())["cells"]["table-1"]["v2-sum"]["MSM MRR@10"]["p"]
 
 
+@pytest.mark.slow
 def test_the_wackiest_terms_are_those_of_the_report(done: Done) -> None:
     report = done.found.output / "measured" / "v2-train" / "wackiness-query" / "results.json"
     expected = [one["term"] for one in json.loads(report.read_text())["models"][0]["wackiest"]]

@@ -149,6 +149,7 @@ def test_padding_at_the_beginning_moves_no_position(name: str, export: Export, t
     np.testing.assert_allclose(left, right, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_row_without_a_token_that_is_known_is_zero(export: Export) -> None:
     folder, _ = export()
     texts = ["the old fox", "", "言葉", "[CLS]", "the 言"]
