@@ -91,5 +91,5 @@ def test_the_command_line_prints_the_lines() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "vocable: index: 1 of 3 (33%)" in done.stderr
-    plain = program.replace("cli.silence();", "")
+    plain = program.replace("cli.silence(); ", "")
     assert subprocess.run([sys.executable, "-c", plain], capture_output=True, text=True, check=True).stderr == ""
