@@ -1,5 +1,5 @@
-# `make demo`, `make demo-train` and `make test` create .venv, install what they need in the versions of constraints.txt,
-# and run.
+# `make demo`, `make demo-train`, `make check` and `make test` create .venv, install what they need in the versions of
+# constraints.txt, and run.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,15 +8,17 @@ DEMO := $(VENV)/.installed-demo
 TRAIN := $(VENV)/.installed-train
 STAMP := $(VENV)/.installed
 TOYS := vocable-toys
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 STUDIES := mlm_head_rescaling vocabulary_transfer wacky_weights esplade
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-train test toys study wheel docs install bench clean
+.PHONY: help demo demo-train check lint test toys study wheel docs install bench clean
 
 help:
 	@echo "make demo     search, explain and measure on the built-in corpus; without PyTorch"
 	@echo "make demo-train  the same with PyTorch, and tune the model: five minutes more"
-	@echo "make test     lint, types, tests"
+	@echo "make check    lint, types and the quick tests: four minutes"
+	@echo "make test     lint, types and all tests: 15 minutes"
 	@echo "make toys     every table and figure of the papers on toys, in one process and in two, and a tuning: 15 minutes"
 	@echo "make wheel    build the wheel, install it alone, and use it: each verb that needs no extra"
 	@echo "make docs     the documentation as a site, in site/"
@@ -31,11 +33,16 @@ demo: $(DEMO)
 demo-train: $(TRAIN)
 	@$(BIN)/vocable demo
 
-test: $(STAMP)
+lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
+
+check: lint
+	$(BIN)/pytest $(PARALLEL) -m "not slow"
+
+test: lint
+	$(BIN)/pytest $(PARALLEL) --durations=30
 
 # Two processes give the results of one, but not to the last digit: sums have another order.
 toys: $(STAMP)

@@ -7,7 +7,8 @@ from pathlib import Path
 SOURCES = Path(__file__).with_name("src")
 
 # Scripts: their tests run them as processes; imports for processes of their own.
-collect_ignore_glob = ["tests/slow/[!t]*.py", "tests/preload.py"]
+SCRIPTS = Path(__file__).parent / "tests" / "slow"
+collect_ignore = ["tests/preload.py", *(path for path in SCRIPTS.glob("*.py") if not path.name.startswith("test_"))]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -58,17 +58,16 @@ hypothesis.settings.load_profile("toys")
 
 
 # The longest, for which nothing is to wait at the end, and all that fork a process (`tests.forks`): one worker runs
-# them, so that it alone has such a process.
+# them, so that it alone has such a process. So are those of `tests/slow`.
 FIRST = {
-    *("test_break.py", "test_fuzz.py", "test_races.py", "test_crash.py", "test_server.py", "test_page.py"),
-    *("test_distributed.py", "test_windows.py", "test_shards.py", "test_train_vocabulary.py"),
+    *("test_server.py", "test_windows.py", "test_shards.py", "test_train_vocabulary.py"),
     "test_exported_members.py",
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of some files first."""
-    items.sort(key=lambda item: item.path.name not in FIRST)
+    items.sort(key=lambda item: item.path.name not in FIRST and "slow" not in item.path.parts)
 
 
 def pytest_collection_finish() -> None:

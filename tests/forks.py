@@ -6,7 +6,9 @@ A fork is a fresh process but for that: no thread runs, no model was read, the g
 
 from __future__ import annotations
 
+import atexit
 import os
+import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -89,10 +91,32 @@ def run_script(path: Path, *arguments: object, timeout: float = 300) -> tuple[in
         return process.wait(), out, err
 
 
+def start_two(call: Callable[..., int], *arguments: object) -> list[Fork]:
+    """Start two processes as `torchrun` does; their ranks are the first argument of the call."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    return [
+        Fork(_ranked, call, rank, *arguments, environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(2)
+    ]
+
+
 def _script(*words: str) -> None:
     sys.argv = [*words]
     sys.path.insert(0, str(Path(words[0]).parent))
     run_path(words[0], run_name="__main__")
+
+
+def _ranked(call: Callable[..., int], rank: int, *arguments: object) -> None:
+    """Call a function, and end as a process of Python does: a fork calls no function of `atexit`."""
+    import torch
+
+    torch.set_num_threads(1)
+    status = call(rank, *arguments)
+    atexit._run_exitfuncs()
+    sys.exit(status)
 
 
 def _text(reader: Any) -> IO[str]:

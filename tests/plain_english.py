@@ -32,7 +32,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def phrases(path: Path) -> tuple[list[tuple[int, str]], int]:
-    """Return the phrases in a file's docstrings with the lines of these docstrings, and the number of all words."""
+    """Return the phrases in a file's docstrings with the lines of the docstrings, and the number of all words."""
     texts = [*docstrings(ast.parse(path.read_text(encoding="utf-8")))]
     found = [(line, match[0]) for line, text in texts for match in PHRASES.finditer(" ".join(text.split()))]
     return found, sum(len(text.split()) for _, text in texts)

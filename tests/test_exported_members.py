@@ -77,7 +77,7 @@ def in_a_new_process(code: str, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def test_the_names_are_these() -> None:
+def test_the_public_names_are_listed_here() -> None:
     assert sorted(vocable.__all__) == NAMES
     assert set(NAMES) <= set(dir(vocable))
 

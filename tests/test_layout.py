@@ -35,6 +35,53 @@ TRAINING = [{"torch_models", "objectives"}, {"adapt"}, {"wackiness"}, {"training
 SERVING = [{"service", "publishing", "integrations"}]  # on the search side, too
 DOORS = [{"__init__"}, {"cli", "__main__"}]  # open both sides, on demand
 LEVELS = [*SEARCH, *TRAINING, *SERVING, *DOORS]
+# Test files whose subject is more than one module, or a part of one: the modules that have no test file of their name.
+SHARED = {
+    "cli/test_program.py": ["cli.options"],
+    "collection/test_collection.py": ["collection.settings", "collection.verbs"],
+    "collection/test_hashed_words.py": ["collection.recount"],
+    "collection/test_stored_documents.py": ["collection.records", "collection.counts.statistics"],
+    "data/pages/test_sections.py": ["data.pages.blocks"],
+    "data/pages/test_webpage.py": ["data.pages.tags"],
+    "data/test_read.py": ["data.records"],
+    "encoding/test_shards.py": ["core.processes"],
+    "encoding/test_text_encoder.py": ["encoding.encode", "encoding.lookup", "encoding.protocol"],
+    "engines/test_edge.py": ["engines.edge_shard"],
+    "engines/test_lost_shards.py": ["engines.lucene_answers"],
+    "engines/test_stores.py": [
+        *("engines.base", "engines.elasticsearch", "engines.lucene"),
+        *("engines.milvus", "engines.protocols", "engines.qdrant"),
+    ],
+    "evaluation/test_testsets.py": ["evaluation.clusters"],
+    "indexes/test_indexes.py": ["engines.exact"],
+    "indexes/test_word_counts.py": ["indexes.bm25_weights"],
+    "integrations/test_embedder.py": [
+        *("integrations.fastembed", "integrations.langchain_milvus", "integrations.langchain_qdrant"),
+    ],
+    "integrations/test_searcher.py": [
+        *("integrations.haystack", "integrations.langchain", "integrations.llama_index", "integrations.pyterrier"),
+    ],
+    "integrations/test_site_search.py": ["integrations.mkdocs", "integrations.sphinx"],
+    "publishing/test_publication.py": ["publishing.files", "publishing.manifest"],
+    "publishing/test_reader.py": ["publishing.tables"],
+    "publishing/test_tokenizer.py": ["publishing.charsmap", "publishing.languages", "publishing.pieces"],
+    "service/test_app.py": ["service.schemas", "service.service"],
+    "service/test_middleware.py": ["service.batching"],
+    "service/test_server.py": ["cli.serve"],
+    "service/test_view.py": ["service.pages"],
+    "slow/service/test_page.py": ["service.pages"],
+    "torch_models/test_dense.py": ["encoding.dense_models", "encoding.models", "torch_models.torch_model"],
+    "torch_models/test_export.py": ["torch_models.export_card", "torch_models.provenance"],
+    "torch_models/test_opening.py": ["torch_models.checks"],
+    "torch_models/test_sparse_encoder.py": ["encoding.runtimes", "torch_models.library"],
+    "encoding/test_graph_weights.py": ["torch_models.export_weights"],
+    "torch_models/test_triton.py": ["torch_models.triton_kernels"],
+    "training/pretraining/test_teacher_tasks_classes.py": ["training.pretraining.teacher_tasks"],
+    "training/pretraining/test_teacher_tasks_sap.py": ["training.pretraining.teacher_tasks"],
+    "training/test_variants.py": ["core.figures"],
+    "tuning/test_plan.py": ["tuning.settings"],
+    "wackiness/test_measure.py": ["encoding.term_scores"],
+}
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 
 
@@ -123,6 +170,23 @@ def test_a_constant_has_one_value() -> None:
                     values[name][module] = ast.unparse(node.value)
     several = {name: found for name, found in values.items() if len(set(found.values())) > 1 and len(name) > 1}
     assert not several
+
+
+def test_each_module_has_a_test_file() -> None:
+    """A module has a file of its name in its room below `tests` or `tests/slow`, or stands in `SHARED`."""
+    tests = Path(__file__).parent
+    files = {path.relative_to(tests).as_posix() for path in tests.rglob("test_*.py")}
+    assert SHARED.keys() <= files
+    unnamed = set()
+    for module in TREES.keys() - {"vocable", "vocable.__main__"}:
+        *rooms, name = module.split(".")[1:]
+        if not {"/".join([*slow, *rooms, f"test_{name}.py"]) for slow in ([], ["slow"])} & files:
+            unnamed.add(module.removeprefix("vocable."))
+    packages = {".".join(path.relative_to(ROOT).parts[:-1]) for path in ROOT.rglob("__init__.py")}
+    unnamed -= packages
+    shared = {module for modules in SHARED.values() for module in modules}
+    assert unnamed == shared
+    assert len(unnamed) <= 58
 
 
 def test_files_are_short() -> None:

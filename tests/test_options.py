@@ -78,7 +78,7 @@ def test_fields_of_a_dataclass_are_checked() -> None:
     class Settings:
         size: Count = 0
 
-    with pytest.raises(ArgumentError, match="size must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"size .*1, not 0"):
         check_fields(Settings())
 
 

@@ -19,7 +19,9 @@ ROADS = {"bert": "albert", "modernbert": "electra", "deberta": "roberta"}
 
 
 @pytest.mark.parametrize("source", ROADS)
-def test_the_road(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, source: str) -> None:
+def test_a_checkpoint_becomes_a_searched_and_explained_collection(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, source: str
+) -> None:
     target = backbones[ROADS[source]]
     found = vo.inspect(backbones[source], target=target, texts=toy_texts)
     assert found.overlap is not None

@@ -84,6 +84,7 @@ def slow(source: Any, source_family: str, target: Any, target_family: str) -> li
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), [*product(("wordpiece", "byte-level", "unigram"), repeat=2)])
 def test_every_pair_of_families_agrees_with_a_slow_matcher(
     trained: dict[str, PreTrainedTokenizerFast], source: str, target: str
@@ -101,7 +102,7 @@ def test_every_pair_of_families_agrees_with_a_slow_matcher(
     assert 0.1 < alignment.overlap < 1
 
 
-def test_a_vocabulary_is_wholly_its_own(trained: dict[str, PreTrainedTokenizerFast]) -> None:
+def test_a_vocabulary_matches_itself_wholly(trained: dict[str, PreTrainedTokenizerFast]) -> None:
     for tokenizer in trained.values():
         assert align(tokenizer, tokenizer).source_of.tolist() == list(range(len(tokenizer)))
 
@@ -126,7 +127,7 @@ def matches(source: Any, target: Any) -> dict[str, str]:
     }
 
 
-def test_the_rules_by_example() -> None:
+def test_matches_of_tokens_by_example() -> None:
     source = byte_level("Ġthe", "the", "ĠThe", "ing", ",", "Ġ,", "Ġ(", "cafÃ©", "ĠÃ©", "Ã", "Ġ42", "...")
     target = wordpiece("the", "##the", "ing", "##ing", ",", "(", "##café", "é", "à", "42", "...", "new", "##,")
     assert matches(source, target) == {
@@ -196,7 +197,7 @@ def test_ids_without_a_token_and_added_tokens() -> None:
     assert alignment.overlap == 2 / 7
 
 
-def test_new_ids_rise() -> None:
+def test_ids_of_new_tokens_rise() -> None:
     alignment = align(byte_level("Ġa"), wordpiece("b", "a", "c"))
     assert all(one < other for one, other in pairwise(alignment.new.tolist()))
     assert alignment.new.tolist() == [5, 7]

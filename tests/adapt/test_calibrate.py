@@ -37,6 +37,7 @@ def pooled_logits(mlm: PreTrainedModel, tokenizer: Any, texts: list[str], max_le
     return np.stack(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.5, 0.9])
 def test_the_rate_after_is_the_asked_one(mlm: Any, tokenizer: Any, toy_texts: list[str], rate: float) -> None:
     texts = list(dict.fromkeys(toy_texts))[:40]  # more than one batch; equal texts would tie at the threshold
@@ -50,6 +51,7 @@ def test_the_rate_after_is_the_asked_one(mlm: Any, tokenizer: Any, toy_texts: li
     np.testing.assert_allclose((before - after)[:, ordinary], result.shift, atol=1e-4)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("pooling", ["max", "sum", "cls", "mean-before-head"])
 def test_the_rate_is_that_of_the_model_to_be(
@@ -160,6 +162,7 @@ def token_logits(mlm: PreTrainedModel, tokenizer: Any, texts: list[str]) -> NDAr
     return np.concatenate([mlm(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in texts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "rate"), some_pairs([0.01, 0.25, 0.9]))
 def test_at_token_level_the_rate_after_is_the_asked_one(
     backbones: dict[str, Path], toy_texts: list[str], name: str, rate: float, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from tests.by_parts import load_checkpoint, save_checkpoint
 from vocable.errors import ArgumentError, ModelError
 
 
-def test_out_and_in_again_is_the_same(backbone: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_comes_back_as_it_was_saved(backbone: Path, tmp_path: Path) -> None:
     mlm, tokenizer = load_checkpoint(backbone)
     save_checkpoint(mlm, tokenizer, tmp_path / "copy")
     again, other = load_checkpoint(tmp_path / "copy")
@@ -25,17 +25,17 @@ def test_out_and_in_again_is_the_same(backbone: Path, tmp_path: Path) -> None:
 def test_a_model_without_a_head_is_refused(backbones: dict[str, Path], tmp_path: Path) -> None:
     AutoModel.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"has no masked-language-model head, or not all of it \(no cls\.predictions"):
+    with pytest.raises(ModelError, match=r"masked-language-model head, .*\(no cls\.predictions"):
         load_checkpoint(tmp_path)
 
 
-def test_nothing_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nothing: no such model folder") as caught:
         load_checkpoint(tmp_path / "nothing")
     assert "\n" not in str(caught.value)
 
 
-def test_an_output_that_is_there_is_left_alone(backbones: dict[str, Path], tmp_path: Path) -> None:
+def test_an_existing_output_is_left_alone(backbones: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ArgumentError, match="already exists"):
         save_checkpoint(*load_checkpoint(backbones["bert"]), tmp_path)

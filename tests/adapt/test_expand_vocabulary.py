@@ -114,7 +114,7 @@ def test_semantic_words_are_barycentres_where_the_target_has_them_as_tokens(
     for lacking in (None, Target(target, None)):
         with pytest.raises(ModelError, match="needs a target with embeddings"):
             expand(mlm, tokenizer, words, init="semantic", target=lacking)
-    with pytest.raises(ModelError, match="no word of several tokens is one token of the target"):
+    with pytest.raises(ModelError, match=r"no word of several tokens"):
         expand(mlm, tokenizer, ["the"], init="semantic", target=Target(target, target_model))
 
 
@@ -125,7 +125,7 @@ def test_an_untied_model_gives_the_rows_of_its_decoder(tokenizers: dict[str, Any
     np.testing.assert_allclose(weight[0], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_cannot_be_a_term_is_refused(backbones: dict[str, Path]) -> None:
+def test_words_that_cannot_be_terms_are_refused(backbones: dict[str, Path]) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     cases = [
         (["fox", "", "fox"], r"line 2: an empty string; line 3: 'fox'.*line 1$"),
@@ -136,7 +136,7 @@ def test_what_cannot_be_a_term_is_refused(backbones: dict[str, Path]) -> None:
     for words, message in cases:
         with pytest.raises(ArgumentError, match=message):
             expand(mlm, tokenizer, words)
-    with pytest.raises(ArgumentError, match="init must be one of mean, semantic, random, not 'zero'"):
+    with pytest.raises(ArgumentError, match=r"init .*mean, semantic, random, not 'zero'"):
         expand(mlm, tokenizer, ["fox"], init="zero")  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="own output vocabulary"):
         expand(expand(mlm, tokenizer, ["fox"]), tokenizer, ["owl"])
@@ -185,7 +185,7 @@ def test_the_words_are_the_most_frequent(
     assert found.passed_over == 0
 
 
-def test_what_the_tokenizer_cannot_spell_is_passed_over(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
+def test_words_that_the_tokenizer_cannot_spell_are_passed_over(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
     found = frequent_words(["日本 日本 fox", "fox 日本 the"], tokenizers["wordpiece"], size=2)
     assert found.words == ["fox", "the"]
     assert found.passed_over == 2  # this tokenizer's words are single characters
@@ -225,14 +225,16 @@ def test_a_file_has_a_word_a_line(tmp_path: Path, name: str, content: bytes, exp
         (None, b"", r"a\.txt: No such file"),
     ],
 )
-def test_what_is_no_list_of_words_is_refused(tmp_path: Path, name: str | None, content: bytes, message: str) -> None:
+def test_a_file_that_is_no_list_of_words_is_refused(
+    tmp_path: Path, name: str | None, content: bytes, message: str
+) -> None:
     if name is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_words(tmp_path / (name or "a.txt"))
 
 
-def test_faults_have_their_lines(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
+def test_faults_of_words_are_named_with_their_lines(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
     normalize: Callable[[str], str] = normal_form(tokenizers["wordpiece"])
     words = ["fox", "", "the", "Fox", "fox", "☃", "owl"]
     pieces = [[1], [], [2], [1], [1], [], [3]]

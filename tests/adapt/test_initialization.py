@@ -57,7 +57,7 @@ def test_blocks_and_supports_larger_than_expected_change_nothing(
     np.testing.assert_allclose(whole.toarray(), expected, atol=1e-5)
 
 
-def test_a_token_without_a_direction_is_the_centroid_and_no_new_token_is_nothing() -> None:
+def test_semantic_weights_of_a_token_of_zeros_are_even_and_no_tokens_give_no_rows() -> None:
     embeddings = torch.eye(4)
     embeddings[3] = 0
     assert semantic_weights(embeddings, np.arange(3), np.array([3])).toarray() == pytest.approx(np.full((1, 3), 1 / 3))

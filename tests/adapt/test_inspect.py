@@ -25,6 +25,7 @@ from vocable.cli import program
 from vocable.errors import ArgumentError, DataError, ModelError
 
 
+@pytest.mark.slow
 def test_every_architecture_as_by_hand(backbone: Path, backbones: dict[str, Path], texts: list[str]) -> None:
     found = inspect(backbone, target=backbones["bert"], texts=texts)
     mlm, tokenizer = load_checkpoint(backbone)
@@ -81,7 +82,7 @@ def test_texts_of_a_place(backbones: dict[str, Path], texts: list[str], tmp_path
     assert found.start == inspect(backbones["bert"], texts=texts).start
     assert found.probe == str(place)
     place.write_text("\n\n  \n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"probe\.txt: a probe needs at least two different texts of 8 words or more"):
+    with pytest.raises(DataError, match=r"probe\.txt: .*two different texts of 8 words"):
         inspect(backbones["bert"], texts=place)
 
 
@@ -90,7 +91,7 @@ def found(backbones: dict[str, Path], texts: list[str]) -> Inspection:
     return inspect(backbones["roberta"], target=backbones["bert"], texts=texts)
 
 
-def test_it_prints_as_a_table(found: Inspection) -> None:
+def test_an_inspection_prints_as_a_table(found: Inspection) -> None:
     text = str(found)
     commands = [finding.command for finding in found.findings if finding.command]
     assert max(len(line) for line in text.splitlines() if line.strip() not in commands) <= 80
@@ -100,7 +101,7 @@ def test_it_prints_as_a_table(found: Inspection) -> None:
     assert commands
 
 
-def test_json_has_all_of_it(found: Inspection) -> None:
+def test_the_json_of_an_inspection_has_all_its_figures(found: Inspection) -> None:
     values = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert values["head"]["norm_mean"] == found.head.norm_mean
     assert values["start"]["loss"] == found.start.loss
@@ -113,9 +114,7 @@ def test_json_has_all_of_it(found: Inspection) -> None:
 def test_a_model_without_a_head_is_told_the_way_out(backbones: dict[str, Path], tmp_path: Path) -> None:
     AutoModel.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
-    with pytest.raises(
-        ModelError, match=r"has no masked-language-model head, .* or head: new in a recipe gives it a new one"
-    ):
+    with pytest.raises(ModelError, match=r"masked-language-model head, .*head: new"):
         inspect(tmp_path)
 
 
@@ -234,7 +233,7 @@ def test_figures_stand_beside_their_thresholds() -> None:
     assert "table 5" in dense.source
 
 
-def test_in_words() -> None:
+def test_a_verdict_numbers_its_findings_and_keeps_commands_whole() -> None:
     assert READY.verdict == "Nothing to repair: ready to be trained."
     found = changed(vocabulary=CASED, start=LOUD, name="org/" + "long" * 30)
     lines = found.verdict.splitlines()
@@ -245,7 +244,7 @@ def test_in_words() -> None:
 
 
 @pytest.mark.parametrize("command", [TRANSFER, CALIBRATE, RESCALE])
-def test_the_commands_are_ones_of_ours(command: str) -> None:
+def test_the_commands_of_an_inspection_exist(command: str) -> None:
     _, verb, *words = shlex.split(command)
     known = {name for parameter in get_command(program()).commands[verb].params for name in parameter.opts}
     assert {word for word in words if word.startswith("-")} <= known

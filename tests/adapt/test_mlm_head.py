@@ -44,6 +44,7 @@ def test_the_decoder_is_tied_and_its_bias_zero(encoder_folder: Path) -> None:
     assert (decoder.bias == 0).sum() == len(AutoTokenizer.from_pretrained(encoder_folder)) - 5
 
 
+@pytest.mark.slow
 def test_the_transform_starts_at_the_identity(encoder_folder: Path) -> None:
     mlm = with_new_head(encoder_folder)
     inside = {id(module) for module in mlm.base_model.modules()} | {id(mlm.get_output_embeddings())}

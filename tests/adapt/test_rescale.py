@@ -19,6 +19,7 @@ from vocable.torch_models.special_terms import NEVER
 LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [2, 3, 0.125])
 def test_the_matrix_is_divided_and_nothing_else(backbone: Path, factor: float) -> None:
     mlm, _ = load_checkpoint(backbone)
@@ -163,19 +164,19 @@ def chosen(**figures: tuple[float, ...]) -> int:
         ({"loss": (900, 3.5, 3.5, 3.5), "pooled_rate": (0.2, 0, 0, 0)}, 1),  # nothing but 1 lives
     ],
 )
-def test_the_rule(figures: dict[str, tuple[float, ...]], expected: int) -> None:
+def test_the_best_factor_follows_the_rule(figures: dict[str, tuple[float, ...]], expected: int) -> None:
     assert chosen(**figures) == expected
 
 
 @pytest.mark.parametrize("factor", [0, -1, float("nan"), float("inf")])
 def test_impossible_factors_are_refused(backbones: dict[str, Path], factor: float) -> None:
-    with pytest.raises(ArgumentError, match=f"a factor must be finite and above 0, not {factor}"):
+    with pytest.raises(ArgumentError, match=rf"factor .*above 0, not {factor}"):
         rescale(load_checkpoint(backbones["bert"])[0], factor)
 
 
 @pytest.mark.parametrize("factor", [1e300, 1e-300])
 def test_factors_that_leave_no_numbers_are_refused(backbones: dict[str, Path], factor: float) -> None:
-    with pytest.raises(ArgumentError, match=r"a factor of 1e[+-]300 leaves weights that are all zero, or not finite"):
+    with pytest.raises(ArgumentError, match=r"factor of 1e[+-]300"):
         rescale(load_checkpoint(backbones["bert"])[0], factor)
 
 
@@ -183,7 +184,7 @@ def test_auto_needs_something_to_measure_on(backbones: dict[str, Path]) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     with pytest.raises(ArgumentError, match="auto needs texts"):
         rescale(mlm, "auto")
-    with pytest.raises(DataError, match="at least two different texts of 8 words or more"):
+    with pytest.raises(DataError, match=r"two different texts of 8 words"):
         rescale(mlm, "auto", tokenizer=tokenizer, texts=["", " "])
 
 

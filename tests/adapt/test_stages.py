@@ -26,6 +26,7 @@ def test_a_stage_names_the_sources_that_its_settings_have() -> None:
     assert stage("lowercase").texts(True) == []
 
 
+@pytest.mark.slow
 def test_a_step_prints_itself_after_the_model_was_saved(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     model = vo.load(str(backbones["bert"]))
     rescaled = vo.rescale(model, "auto", texts=toy_texts)

@@ -69,7 +69,8 @@ def print_tokenizers(texts: list[str]) -> None:
     print(json.dumps({model: one.backend_tokenizer.to_str() for model, one in made.items()}))
 
 
-def test_it_does_not_depend_on_the_process_or_the_order(toy_texts: list[str]) -> None:
+@pytest.mark.slow
+def test_a_vocabulary_does_not_depend_on_the_process_or_the_order(toy_texts: list[str]) -> None:
     with Fork(print_tokenizers, toy_texts) as process:
         other = json.load(process.stdout)
     shuffled = random.Random(1).sample(toy_texts, len(toy_texts))
@@ -89,7 +90,7 @@ def test_frequent_pairs_become_tokens() -> None:
 
 
 @KINDS
-def test_it_is_saved_as_a_stock_tokenizer(model: str, toy_texts: list[str], tmp_path: Path) -> None:
+def test_a_vocabulary_is_saved_as_a_stock_tokenizer(model: str, toy_texts: list[str], tmp_path: Path) -> None:
     tokenizer = train_tokenizer(toy_texts, SIZES[model], algorithm=model)
     tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
@@ -133,7 +134,7 @@ def test_a_corpus_without_text_is_refused(texts: list[str], tokenizers: dict[str
 
 @KINDS
 def test_impossible_sizes_are_refused(model: str, toy_texts: list[str]) -> None:
-    with pytest.raises(DataError, match=r"the corpus gives a vocabulary of \d+ tokens, not 9,000: add texts"):
+    with pytest.raises(DataError, match=r"\d+ tokens, not 9,000"):
         train_tokenizer(toy_texts, 9000, algorithm=model)
     with pytest.raises(ArgumentError, match="a vocabulary of 20 tokens is too small"):
         train_tokenizer(toy_texts, 20, algorithm=model)
@@ -162,7 +163,7 @@ def test_case_and_accents_are_seen_in_what_the_tokenizer_does(lower: bool, strip
     assert tells_apart(tokenizer, ACCENTS) is not strip
 
 
-def test_the_families(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
+def test_byte_level_and_unigram_tokenizers_tell_cases_apart(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
     assert {family: tells_apart(tokenizer, CASES) for family, tokenizer in tokenizers.items()} == {
         "wordpiece": False,
         "byte-level": True,
@@ -192,7 +193,7 @@ def test_a_vocabulary_without_words_repeats_nothing() -> None:
     assert redundancy(wordpiece([], lower=False, strip=False)) == 0
 
 
-def test_folding() -> None:
+def test_accents_are_removed_and_other_letters_kept() -> None:
     assert [without_accents(text.lower()) for text in ("Naïve", "ÅNGSTRÖM", "straße", "İ")] == [
         "naive",
         "angstrom",

@@ -52,6 +52,7 @@ def shared_texts(moved: Moved, count: int = 3) -> list[list[int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "family"), some_pairs(FAMILY_MODELS))
 def test_shared_tokens_give_the_same_states_and_logits_to_the_last_bit(
     backbones: dict[str, Path], name: str, family: str, toy_texts: list[str], tmp_path: Path

@@ -46,6 +46,7 @@ def hidden_states(mlm: PreTrainedModel, tokenizer: Any, texts: list[str]) -> lis
         return [mlm(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["bert", "distilbert", "roberta", "albert", "modernbert", "electra", "deberta", "mpnet"]
 )
@@ -173,6 +174,7 @@ def test_stock_loaders_give_the_source_and_warn(
     assert "LOAD REPORT" not in caplog.text
 
 
+@pytest.mark.slow
 def test_rescale_calibrate_and_inspect_look_at_the_new_terms(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     _, tokenizer, moved = moved_head(backbones, "roberta")
     layer = output_vocabulary(moved.mlm)
@@ -196,11 +198,11 @@ def test_rescale_calibrate_and_inspect_look_at_the_new_terms(backbones: dict[str
     assert "transfer" not in found.verdict
 
 
-def test_what_needs_the_tokenizers_terms_is_refused_in_one_line(
+def test_verbs_that_need_the_terms_of_the_tokenizer_refuse_others_in_one_line(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path
 ) -> None:
     _, tokenizer, moved = moved_head(backbones, "bert")
-    with pytest.raises(ModelError, match=r"are not its tokens: pre-train it with masking whole-word or longest-span$"):
+    with pytest.raises(ModelError, match=r"masking whole-word or longest-span$"):
         pretrain(moved.mlm, tokenizer, toy_texts, PretrainSettings(texts=["-"], steps=1), tmp_path / "run")
     for head_only in (False, True):
         with pytest.raises(ModelError, match="own output vocabulary"):
@@ -227,6 +229,7 @@ def recipe_of(model: Path, pairs: Path, **parts: Any) -> Any:
     return make_recipe({"model": str(model), "data": {"examples": [str(pairs)]}, "training": training, **parts})
 
 
+@pytest.mark.slow
 def test_a_recipe_moves_the_head_trains_it_and_saves_it(
     backbones: dict[str, Path], toy_texts: list[str], pairs: Path, tmp_path: Path
 ) -> None:
@@ -255,6 +258,7 @@ def test_a_recipe_moves_the_head_trains_it_and_saves_it(
     assert stock.decode(embeddings)[0][0][0] == vo.terms(model)[vectors[0].argmax()]
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_with_its_terms(
     backbones: dict[str, Path], toy_texts: list[str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +281,7 @@ def test_a_killed_training_goes_on_with_its_terms(
     np.testing.assert_allclose(resumed.toarray(), whole.toarray(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_command_line_speaks_the_terms(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,8 +42,9 @@ def vectors(model: SparseEncoder, texts: list[str]) -> list[np.ndarray]:
     return [vo.encode(model, texts, role).toarray() for role in ("query", "document")]  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "verb"), some_pairs(VERBS))
-def test_what_a_verb_makes_comes_back_whole(
+def test_a_model_that_a_verb_made_comes_back_whole(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, name: str, verb: str
 ) -> None:
     model = vo.load(backbones[name], device="cpu")
@@ -79,7 +80,9 @@ def test_what_a_verb_makes_comes_back_whole(
         assert ties[0] == ties[1]
 
 
-def test_steps_follow_each_other(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> None:
+def test_provenance_has_the_steps_in_their_order(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path
+) -> None:
     model = vo.load(backbones["roberta"], device="cpu")
     model = vo.transfer(model, vo.load(backbones["bert"], device="cpu"))
     new = vo.new_tokens(model)
@@ -137,5 +140,5 @@ def test_settings_of_pretraining_are_checked_by_name(backbones: dict[str, Path])
     ):
         with pytest.raises(ArgumentError, match=message):
             vo.pretrain(model, ["a text"], steps=1, **settings)
-    with pytest.raises(ArgumentError, match="steps must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"steps .*1, not 0"):
         vo.pretrain(model, ["a text"], steps=0)

@@ -89,14 +89,14 @@ def test_a_notebook_shows_all_tables_and_what_stands_below() -> None:
     assert html.endswith("<p>longest lists: &lt;1&gt; 2, &lt;0&gt; 1</p>")
 
 
-def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+def test_missing_and_unfinished_vectors_are_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"no vectors \(part-"):
         analyze_postings(tmp_path)
     with pytest.raises(VectorsError, match="no such file"):
         analyze_postings(tmp_path / "none")
     with pytest.raises(VectorsError, match="there are no vectors"):
         analyze_postings([])
-    with pytest.raises(ArgumentError, match="longest must be at least 0"):
+    with pytest.raises(ArgumentError, match=r"longest .*0"):
         analyze_postings([], longest=-1)
 
 
@@ -151,9 +151,9 @@ def test_parts_are_measured_as_the_whole(cuts: list[int]) -> None:
 
 
 def test_weights_that_cannot_be_measured_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="min_count must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"min_count .*1, not 0"):
         analyze_weights(TEXTS, min_count=[0])
-    with pytest.raises(ArgumentError, match="max_terms must be at least 1"):
+    with pytest.raises(ArgumentError, match=r"max_terms .*1"):
         analyze_weights(TEXTS, max_terms=[0])
     with pytest.raises(VectorsError, match="no vectors"):
         analyze_weights([])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vocable.cli import main
 from vocable.encoding.load import load
 from vocable.encoding.stream import encode_stream
 from vocable.encoding.text_encoder import TextEncoder
@@ -57,3 +58,12 @@ def vectors(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) 
     encoder = TextEncoder(load(model, device="cpu"), dtype="float32")
     encode_stream(encoder, load_dataset(dataset).documents, folder, model=model)
     return folder
+
+
+@pytest.fixture(scope="session")
+def index(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An index of the dataset with BM25, that no test changes."""
+    output = tmp_path_factory.mktemp("indexes") / "toy"
+    arguments = ["index", model, dataset, "-o", str(output), "--bm25", "--dtype", "float32"]
+    assert main(arguments) == 0
+    return str(output)

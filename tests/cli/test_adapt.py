@@ -43,7 +43,10 @@ def large(tmp_path_factory: pytest.TempPathFactory, backbones: dict[str, Path]) 
     return str(folder)
 
 
-def test_inspect(capsys: pytest.CaptureFixture[str], large: str, backbones: dict[str, Path], probe: str) -> None:
+@pytest.mark.slow
+def test_inspect_prints_the_figures_of_a_model(
+    capsys: pytest.CaptureFixture[str], large: str, backbones: dict[str, Path], probe: str
+) -> None:
     arguments = ["inspect", large, "--texts", probe, "--target", backbones["roberta"]]
     found = inspect(large, texts=probe, target=backbones["roberta"])
     assert json.loads(done(capsys, *arguments, "--json")) == json.loads(json.dumps(found.to_json()))
@@ -52,7 +55,7 @@ def test_inspect(capsys: pytest.CaptureFixture[str], large: str, backbones: dict
     assert f"vocable rescale {large} --factor {found.factor} -o bert-rescaled" in text
 
 
-def test_rescale(capsys: pytest.CaptureFixture[str], large: str, tmp_path: Path) -> None:
+def test_rescale_writes_the_scaled_model(capsys: pytest.CaptureFixture[str], large: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     values = json.loads(done(capsys, "rescale", large, "-o", output, "--factor", 2.5, "--json"))
     assert values == {"output": str(output), "verb": "rescale", "factor": 2.5}
@@ -153,6 +156,7 @@ def test_a_target_without_embeddings_is_one_line(
     assert not (tmp_path / "moved").exists()
 
 
+@pytest.mark.slow
 def test_the_words_of_texts_become_terms_are_pre_trained_and_found(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
@@ -186,6 +190,7 @@ def test_the_words_of_texts_become_terms_are_pre_trained_and_found(
     assert all(match["in_query"] is (match["term"] in ("the", "fox")) for match in matches)
 
 
+@pytest.mark.slow
 def test_words_of_a_file_keep_their_characters(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
@@ -406,6 +411,7 @@ def test_a_probe_of_empty_lines_is_named(
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_one_command_makes_it_and_every_verb_takes_it(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:

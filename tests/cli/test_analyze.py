@@ -67,6 +67,7 @@ def report(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["query", "document"])
 def test_figures_are_those_of_the_functions(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path, tmp_path: Path, role: Role
@@ -105,6 +106,7 @@ def test_a_removal_is_whole(capsys: pytest.CaptureFixture[str], model: str, data
     assert f"{whole:.4f}" in table
 
 
+@pytest.mark.slow
 def test_a_repeated_command_goes_on(
     capsys: pytest.CaptureFixture[str],
     model: str,

@@ -77,6 +77,7 @@ def test_a_machine_too_slow_for_tuning_goes_without(monkeypatch: pytest.MonkeyPa
     assert "vocable tune vocable-mini pydocs:" in instead
 
 
+@pytest.mark.slow
 def test_known_items_lack_their_queries() -> None:
     dataset = demo.known_items()
     texts = {document.id: document.text for document in dataset.documents}

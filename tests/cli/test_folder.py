@@ -32,6 +32,7 @@ def documents(index: Path) -> dict[str, dict[str, object]]:
         return {one.id: dict(one.fields) for one in opened.documents(list(opened.store.ids())) if one is not None}
 
 
+@pytest.mark.slow
 def test_a_folder_becomes_an_index_inside_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, folder: Path
 ) -> None:

@@ -7,23 +7,19 @@ import logging
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.main import get_command
 
 import vocable
 from tests.cli.command_line import done
 from vocable.cli import QUIET, main, program
 from vocable.cli.options import read_text
-from vocable.cli.output import print_json, show
 from vocable.errors import ArgumentError
 
 VERBS = sorted(get_command(program()).commands)
@@ -237,91 +233,6 @@ def test_the_traceback_is_there_for_those_who_ask(
     assert lines[-1].startswith("vocable: internal error: RuntimeError: boom")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
-def test_an_interrupt_says_whether_one_can_go_on(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException
-) -> None:
-    monkeypatch.setattr("vocable.encoding.load.load_encoder", raising(error))
-    monkeypatch.setattr("vocable.collection.verbs.load_encoder", raising(error))
-    (tmp_path / "corpus.txt").touch()
-    assert main(["index", "m", str(tmp_path / "corpus.txt"), "-o", str(tmp_path / "out")]) == 130
-    assert error_line(capsys) == "vocable: interrupted; the same command resumes"
-    assert main(["explain", "m", "q"]) == 130
-    assert error_line(capsys) == "vocable: interrupted"
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_signals_interrupt_as_the_keyboard_does(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
-) -> None:
-    before = signal.signal(number, signal.SIG_DFL)  # it may be ignored here, and then it is by a command, too
-    monkeypatch.setattr("vocable.encoding.load.load_encoder", lambda *_: os.kill(os.getpid(), number))
-    try:
-        assert main(["explain", "m", "q"]) == status
-        assert error_line(capsys) == "vocable: interrupted"
-        assert signal.getsignal(number) is signal.SIG_DFL
-    finally:
-        signal.signal(number, before)
-
-
-def test_an_interrupt_that_python_drops_comes_again(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Interrupted:
-        def __del__(self) -> None:
-            raise KeyboardInterrupt(signal.SIGINT)
-
-    def load(*_: object) -> None:
-        Interrupted()  # it is gone at once, and what its end raises is no exception here
-        time.sleep(10)
-
-    monkeypatch.setattr("vocable.encoding.load.load_encoder", load)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
-    try:
-        assert main(["explain", "m", "q"]) == 130
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert error_line(capsys) == "vocable: interrupted"
-
-
-WITHIN_EXEC = """
-import sys, vocable.cli, vocable.__main__
-
-def run():
-    try:
-        exec("raise KeyboardInterrupt")
-    except KeyboardInterrupt:
-        return 143
-
-vocable.cli.main = run
-sys.exit(vocable.__main__.main())
-"""
-
-
-def test_an_interrupt_within_an_exec_is_not_the_status(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(WITHIN_EXEC, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    assert subprocess.run([sys.executable, "-m", "program"], env=environment, check=False).returncode == 143
-
-
-def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) -> None:
-    inf, nan = float("inf"), float("nan")
-    print_json({"a": [inf, -inf, (nan, 1.5)], "b": {"c": nan}, "d": True})
-    found = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
-    assert found == {"a": [None, None, [None, 1.5]], "b": {"c": None}, "d": True}
-
-
-def test_what_a_terminal_would_obey_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    show(["a\x1b[31m\nb\u202e\x9b"])
-    print_json({"a": "\x1b\x9b\u202e\U000e0001é"})
-    printed = capsys.readouterr().out
-    assert printed.splitlines()[:2] == ["a\\x1b[31m", "b\\u202e\\x9b"]
-    assert "\\u001b\\u009b\\u202e\\udb40\\udc01é" in printed
-    assert json.loads(printed.split("\n", 2)[2]) == {"a": "\x1b\x9b\u202e\U000e0001é"}
-    assert main(["explain", "no/\x1b[31mmodel", "q"]) == 2
-    assert "no/\\x1b[31mmodel" in error_line(capsys)
-
-
 def test_what_vocable_logs_is_a_line_of_the_same_kind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -333,7 +244,7 @@ def test_what_vocable_logs_is_a_line_of_the_same_kind(
     assert "vocable: 3 texts were cut" in capsys.readouterr().err.splitlines()
 
 
-def test_texts_from_files(tmp_path: Path) -> None:
+def test_an_argument_after_an_at_sign_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("\ufeffÅlesund\n".encode())
     assert read_text(f"@{tmp_path}/text") == "Ålesund\n"
     assert read_text("me@home") == "me@home"
@@ -342,7 +253,7 @@ def test_texts_from_files(tmp_path: Path) -> None:
         read_text(f"@{tmp_path}/text")
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_option_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"vocable {vocable.__version__}\n"
 
@@ -373,6 +284,7 @@ def test_a_reader_that_stops_reading_ends_quietly() -> None:
     assert (program.returncode, errors) == (0, b"")
 
 
+@pytest.mark.slow
 def test_the_program_says_nothing_of_its_own_accord(backbones: dict[str, Path], tmp_path: Path) -> None:
     """A real process, with all that the libraries print when they load a model."""
     environment = {name: value for name, value in os.environ.items() if name not in {*QUIET, "VOCABLE_DEBUG"}}
@@ -411,7 +323,7 @@ def test_help_names_no_python_type(capsys: pytest.CaptureFixture[str], verb: str
     ],
     ids=lambda command: command[0],
 )
-def test_a_device_is_no_file(
+def test_a_device_is_refused_as_an_input_file(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -12,29 +11,17 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_rel
 
 import vocable
 from tests.cli.command_line import done, refused
 from vocable.cli import main
-from vocable.collection.verbs import open_index
 from vocable.encoding.encode import encode
 from vocable.encoding.load import load
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import read_vectors
-from vocable.evaluation.quality import evaluate_run
-from vocable.evaluation.retrieval import evaluate_system
 from vocable.explanation.explain import Explanation, explain_texts
 
 NARROW = 80  # columns
-
-
-@pytest.fixture(scope="module")
-def index(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    output = tmp_path_factory.mktemp("indexes") / "toy"
-    arguments = ["index", model, dataset, "-o", str(output), "--bm25", "--dtype", "float32"]
-    assert main(arguments) == 0
-    return str(output)
 
 
 def test_a_loop_of_links_and_long_arguments_are_one_short_line(
@@ -56,7 +43,9 @@ def test_settings_of_an_index_that_are_a_list_are_damage(
     assert "the index is damaged: its settings: limits" in refused(capsys, "search", tmp_path / "index", "fox")
 
 
-def test_encode(capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_path: Path) -> None:
+def test_encode_writes_vectors_and_prints_their_figures(
+    capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_path: Path
+) -> None:
     place, output = beir / "corpus.jsonl", tmp_path / "vectors"
     options = ["--dtype", "float32", "--max-terms", 7, "--max-length", 6]
     text = done(capsys, "encode", model, place, "-o", output, *options)
@@ -71,6 +60,7 @@ def test_encode(capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_
     assert (found.meta.model, found.meta.role) == (model, "document")
 
 
+@pytest.mark.slow
 def test_values_that_cannot_be_written_are_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, dataset: str, tmp_path: Path
 ) -> None:
@@ -108,6 +98,7 @@ def test_bad_lines_are_reported(capsys: pytest.CaptureFixture[str], model: str, 
     assert f"1 bad line skipped, the first: {place}:2: " in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [16, 8])
 def test_an_index_of_rounded_weights(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, vectors: Path, tmp_path: Path, bits: int
@@ -145,7 +136,7 @@ def test_the_same_command_again_changes_nothing(
     assert refused(capsys, *again) == line
 
 
-def test_search(capsys: pytest.CaptureFixture[str], index: str, model: str, beir: Path) -> None:
+def test_search_prints_hits_with_scores(capsys: pytest.CaptureFixture[str], index: str, model: str, beir: Path) -> None:
     rows = [json.loads(line) for line in (beir / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
     query = "the old fox reads"
     encoder = load(model)
@@ -224,6 +215,7 @@ def test_search_many_queries(
     assert [line for line in text.splitlines() if not line.startswith(" ")] == ["old fox", "", "posting lists"]
 
 
+@pytest.mark.slow
 def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: str) -> None:
     values = json.loads(done(capsys, "search", index, "fox", "--hybrid", "--json", "-k", 1))
     # The best of two scores from 0 to 1: whatever is first in one of the rankings has 1 from it, and up to 1 more.
@@ -250,19 +242,7 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
     assert refused(capsys, "search", index, "fox", "-k", 0).startswith("vocable: --k must be at least 1, not 0")
 
 
-def test_a_run_is_evaluated_as_its_model(
-    capsys: pytest.CaptureFixture[str], index: str, dataset: str, tmp_path: Path
-) -> None:
-    run, place = tmp_path / "toy.run", dataset
-    assert done(capsys, "search", index, "--queries", place, "--run", run, "-k", 30).startswith("6 queries")
-    values = json.loads(done(capsys, "evaluate", run, "--dataset", place, "-m", "RR@10", "--hybrid", "--json"))
-    assert [system["name"] for system in values["systems"]] == ["toy", "toy + BM25"]
-    assert values["systems"][0]["values"]["RR@10"] == pytest.approx(
-        evaluate_run("toy", run, place, ["RR@10"]).values["RR@10"]
-    )
-
-
-def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+def test_explain_prints_the_terms_of_a_score(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     (tmp_path / "document.txt").write_text("a librarian reads books", encoding="utf-8")
     arguments = ["explain", model, "old books", f"@{tmp_path}/document.txt"]
     expected = explain_texts(load(model), "old books", "a librarian reads books")
@@ -303,7 +283,7 @@ def test_explain_takes_the_options_of_a_query(capsys: pytest.CaptureFixture[str]
     assert refusal == "vocable: --allow-changed-model goes with an index"
 
 
-def test_documents_like_another(capsys: pytest.CaptureFixture[str], index: str) -> None:
+def test_search_like_finds_documents_like_another(capsys: pytest.CaptureFixture[str], index: str) -> None:
     text = done(capsys, "search", index, "--like", "d3", "-k", 2)
     assert [line.split()[0] for line in text.splitlines() if line[:3].strip()] == ["1", "2"]
     answer = json.loads(done(capsys, "search", index, "--like", "d3", "-k", 30, "--json"))
@@ -326,94 +306,7 @@ def test_explain_of_texts_that_share_nothing(
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 
-def test_evaluate_side_by_side(
-    capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
-) -> None:
-    systems, place = [model, backbones["distilbert"]], dataset
-    result, per_query = tmp_path / "result.json", tmp_path / "queries.tsv"
-    common = ["--dataset", place, "-m", "nDCG@10", "-m", "RR@10", "--dtype", "float32"]
-    options = ["--bm25", "--hybrid", "-o", result, "--per-query", per_query, "--json"]
-    values = json.loads(done(capsys, "evaluate", *systems, *common, *options))
-    names = [Path(system).name for system in systems]
-    expected = [names[0], f"{names[0]} + BM25", names[1], f"{names[1]} + BM25", "BM25"]
-    assert [system["name"] for system in values["systems"]] == expected
-    alone = evaluate_system(load(model), place, ["nDCG@10", "RR@10"], dtype="float32")
-    assert values["systems"][0]["values"] == pytest.approx(alone.values)
-    assert alone.cost is not None
-    assert values["systems"][0]["cost"]["query_terms"] == alone.cost.query_terms
-    stored = json.loads(result.read_text(encoding="utf-8"))
-    one, other = (list(stored[i]["per_query"]["nDCG@10"].values()) for i in (0, 2))
-    assert values["systems"][2]["p"]["nDCG@10"] == pytest.approx(ttest_rel(one, other).pvalue)
-    lines = per_query.read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "system\tmeasure\tquery\tvalue"
-    assert len(lines) == 1 + 5 * 2 * 6
-    assert lines[1] == f"{names[0]}\tnDCG@10\tq0\t{stored[0]['per_query']['nDCG@10']['q0']:.6g}"
-    # The stored evaluations, compared again, say the same.
-    assert json.loads(done(capsys, "compare", result, "--json")) | {"output": str(result)} == values
-    table = done(capsys, "compare", result, "--markdown")
-    assert len([line for line in table.splitlines() if line.startswith("|")]) == 2 + 5
-    assert "\n\nconvention beir; equal scores by id; relevant: judged 1 or more\n\n0 hits with the id" in table
-    text = done(capsys, "compare", result)
-    assert max(map(len, text.splitlines())) <= NARROW
-    for shown in ("nDCG@10", "RR@10", "FLOPS", "BM25"):
-        assert shown in text
-
-
-@pytest.mark.usefixtures("few_answers")
-def test_select_models_under_a_budget(
-    capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
-) -> None:
-    output, name = tmp_path / "chosen", Path(model).name
-    command = ["select", model, backbones["distilbert"], "--dataset", dataset, "--grid", "document_max_terms=0,5"]
-    command += ["-m", "nDCG@10", "--dtype", "float32", "-o", output]
-    values = json.loads(done(capsys, *command, "--json"))
-    assert [one["system"] for one in values["settings"]] == [name, name, *[Path(command[2]).name] * 2]
-    assert not any(one["recommended"] for one in values["settings"])
-    smallest = min(one["cost"]["bytes_per_document"] for one in values["settings"])
-    text = done(capsys, *command, "--max-bytes-per-document", f"{smallest + 0.5}")
-    assert f" {dataset} --max-terms 5 --dtype float32 -o exact:my-index\n" in text
-    assert text.endswith(f"already there, made with the same settings: {output}\n")
-    assert max(len(line) for line in text.splitlines() if str(tmp_path.parent) not in line) <= NARROW
-    [said] = [line.strip() for line in text.splitlines() if line.startswith("    vocable index")]
-    words = shlex.split(said)
-    done(capsys, *words[1:-1], f"exact:{tmp_path / 'my-index'}")
-    index = open_index(tmp_path / "my-index").store.postings
-    assert index.nbytes / len(index) == pytest.approx(smallest)
-    assert "| model | nDCG@10 | 95% | p |" in done(capsys, *command, "--markdown")
-
-
-def test_evaluate_expanders(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
-    options = ["--dataset", dataset, "-m", "nDCG@10", "--dtype", "float32"]
-    values = json.loads(done(capsys, "evaluate", model, "bm25+rm3", *options, "--bm25", "--json"))
-    assert [system["name"] for system in values["systems"]] == [Path(model).name, "bm25+rm3", "BM25"]
-    expanded, plain = (system["cost"]["query_terms"] for system in values["systems"][1:])
-    assert plain < expanded <= plain + 10  # as many terms as RM3 adds at most
-    only = json.loads(done(capsys, "evaluate", "bm25+rm3", *options, "--json"))
-    assert only["systems"][0]["values"] == values["systems"][1]["values"]
-    message = "vocable: --grid goes with models, and without --hybrid and --per-query"
-    assert refused(capsys, "evaluate", "bm25+rm3", *options, "--grid", "query_max_terms=5") == message
-    line = refused(capsys, "evaluate", "query2doc:/no/such/folder", *options)
-    assert line == "vocable: /no/such/folder: no such model folder"
-
-
-def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
-    measures = ["nDCG@10", "R@1000", "RR@10", "P@5", "AP@100"]
-    arguments = [word for measure in measures for word in ("-m", measure)]
-    text = done(capsys, "evaluate", model, "--bm25", "--dataset", dataset, *arguments)
-    assert max(map(len, text.splitlines())) <= NARROW
-    assert all(measure in text for measure in [*measures, "FLOPS", "docs/s"])
-    assert text.count("BM25") > 1  # each part names the systems
-
-
-def test_what_is_no_evaluation_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    for content, message in (("{", "not JSON: "), ('{"name": 1}', "not an evaluation as JSON: "), ("3", "not an")):
-        path.write_text(content, encoding="utf-8")
-        assert refused(capsys, "compare", path).startswith(f"vocable: {path}: {message}")
-    path.write_text("[]", encoding="utf-8")
-    assert refused(capsys, "compare", path) == "vocable: there are no evaluations to compare"
-
-
+@pytest.mark.slow
 def test_encode_and_search_take_a_share_of_the_weight(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
 ) -> None:
@@ -435,27 +328,6 @@ def test_prune_writes_smaller_vectors(capsys: pytest.CaptureFixture[str], vector
     assert abs(small.matrix - prune(whole.matrix, 5, mass=0.5)).max() == 0
     assert (small.ids, small.meta) == (whole.ids, whole.meta)
     assert said == f"{small.matrix.nnz:,} of {whole.matrix.nnz:,} postings kept\nwritten: {out}\n"
-
-
-def test_a_grid_searches_one_encoding_in_many_ways(
-    capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
-) -> None:
-    grid = ["--grid", "query_max_terms=0,3 document_max_terms=0,5", "--grid", "minimum_match=0.5", "--dtype", "float32"]
-    figure, output = tmp_path / "figure.svg", tmp_path / "grid.json"
-    options = ["evaluate", model, "--dataset", dataset, *grid, "--bm25"]
-    points = json.loads(done(capsys, *options, "--figure", figure, "-o", output, "--json"))
-    assert [point["setting"] and point["setting"]["query_max_terms"] for point in points] == [0, 0, 3, 3, 0, None]
-    assert points[2]["cost"]["query_terms"] == 3
-    assert points[1]["cost"]["flops"] < points[0]["cost"]["flops"] == points[4]["cost"]["flops"]
-    plain = json.loads(done(capsys, *options[:4], "--dtype", "float32", "-m", "RR@10", "-m", "R@10", "--json"))
-    assert points[0]["values"] == plain["systems"][0]["values"]
-    assert all(
-        text in figure.read_text(encoding="utf-8") for text in ("FLOPS", "RR@10", "labels: qk/dk", "minimum_match=0.5")
-    )
-    assert "query_max_terms=3" in done(capsys, "compare", output, "--markdown")
-    table = done(capsys, *options)
-    assert max(map(len, table.splitlines())) <= 80
-    assert "matched" in table
 
 
 @pytest.mark.parametrize(
@@ -497,7 +369,10 @@ def test_a_mistake_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_export_model(capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_export_model_writes_a_graph(
+    capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
     output = tmp_path / "exported"
     command = ["export-model", model, "-o", output, "--texts", corpus]

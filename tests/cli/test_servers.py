@@ -14,6 +14,7 @@ from tests.engines.lucene_server import serving
 pytest.importorskip("opensearchpy")
 
 
+@pytest.mark.slow
 def test_a_collection_on_a_server(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     corpus, more = tmp_path / "corpus.jsonl", tmp_path / "more.jsonl"
     rows = [{"_id": f"d{row}", "text": f"the old fox reads books {row}", "year": 2020 + row} for row in range(4)]

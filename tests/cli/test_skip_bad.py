@@ -49,6 +49,7 @@ COMMAND: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMAND)
 def test_bad_lines_are_tolerated_and_said(
     capsys: pytest.CaptureFixture[str], model: str, index: str, toy_texts: list[str], tmp_path: Path, name: str

@@ -56,6 +56,7 @@ def run(folder: Path, *commands: list[object], missing: tuple[str, ...] = ()) ->
     return ends, {*modules}, done.stderr.splitlines()
 
 
+@pytest.mark.slow
 def test_commands_without_a_model_import_none_of_the_large_libraries(vectors: Path, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
     commands: list[list[object]] = [
@@ -108,6 +109,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_index_in_place_of_a_model_is_told_before_libraries_are_imported(base: Path) -> None:
     commands: list[list[object]] = [
         ["inspect", "index"],
@@ -121,6 +123,7 @@ def test_an_index_in_place_of_a_model_is_told_before_libraries_are_imported(base
     ] * 2
 
 
+@pytest.mark.slow
 def test_search_imports_what_it_needs(base: Path) -> None:
     ends, modules, _ = run(base, ["search", "index", "fast animal", "-k", 1])
     assert ends == [0]
@@ -128,6 +131,7 @@ def test_search_imports_what_it_needs(base: Path) -> None:
     assert not (HEAVY | UNSEARCHED) & modules
 
 
+@pytest.mark.slow
 def test_a_part_of_numpy_that_a_search_left_out_loads_when_it_is_used(base: Path) -> None:
     code = "from vocable.cli import main; main(['search', 'index', 'fast animal'])"
     code += "; import numpy; print(numpy.ma.masked_equal([1, 2], 2).sum(), numpy.f2py.__name__)"
@@ -137,6 +141,7 @@ def test_a_part_of_numpy_that_a_search_left_out_loads_when_it_is_used(base: Path
     assert done.stdout.splitlines()[-1] == "1 numpy.f2py"
 
 
+@pytest.mark.slow
 def test_verbs_that_need_more_than_the_base_installation_name_the_extra(base: Path) -> None:
     evaluation = ["--dataset", "beir:."]
     commands: list[list[object]] = [
@@ -178,6 +183,7 @@ NEEDS_TRAIN = "align analyze_logits calibrate expand_vocabulary export_model fus
 NEEDS_TRAIN += " pretrain provenance rescale teacher_scores train train_tokenizer train_vocabulary transfer tune unfuse"
 
 
+@pytest.mark.slow
 def test_public_names_that_need_the_extra() -> None:
     command = [sys.executable, "-c", WITHOUT + NAMES, json.dumps([*TRAIN])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

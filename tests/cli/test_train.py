@@ -15,7 +15,9 @@ from vocable.encoding.encode import encode
 from vocable.encoding.load import load
 
 
-def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[str], tmp_path: Path) -> None:
+def test_train_writes_a_model_and_prints_its_figures(
+    capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[str], tmp_path: Path
+) -> None:
     texts = sorted(set(toy_texts))[:24]
     pairs = [{"query": text.split()[0] + f" {i}", "positive": f"{i} {text}"} for i, text in enumerate(texts)]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
@@ -36,7 +38,9 @@ def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[s
     assert "out was made with other settings (seed)" in refused(capsys, *command, "--override", "seed=1")
 
 
-def test_train_variants(capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path) -> None:
+def test_train_variants_trains_each_variant(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
+) -> None:
     pairs = [json.dumps({"query": f"the fox {i}", "positive": f"a fox reads {i}"}) for i in range(4)]
     (tmp_path / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
     recipe = {
@@ -83,6 +87,7 @@ def recipe(tmp_path: Path, model: str, dataset: str, toy_texts: list[str]) -> Pa
     return path
 
 
+@pytest.mark.slow
 def test_one_command_trains_measures_and_draws(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,7 +144,7 @@ def test_mine_then_score(
     assert all(len(row["negatives"]) == 3 and len(row["scores"]) == 4 for row in rows)
 
 
-def test_what_is_said(
+def test_mine_and_teacher_scores_print_their_counts(
     backbones: dict[str, Path], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, hard = str(backbones["bert"]), str(tmp_path / "hard.jsonl")
@@ -151,7 +156,9 @@ def test_what_is_said(
     assert capsys.readouterr().out.startswith("12 examples, ")
 
 
-def test_mistakes(backbones: dict[str, Path], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_of_mine_and_teacher_scores_are_one_line(
+    backbones: dict[str, Path], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["mine", str(backbones["bert"]), str(pairs), "-o", str(tmp_path / "out.jsonl")]
     line = "vocable: --negatives must be at least 1, not 0"
     assert main([*command, "--negatives", "0"]) == 2

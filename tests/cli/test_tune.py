@@ -23,7 +23,8 @@ def command(
     return "tune", model, pages, "-o", tmp_path / "out"
 
 
-def test_a_tuning(
+@pytest.mark.slow
+def test_tune_prints_the_exam_and_writes_the_better_model(
     command: tuple[object, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = json.loads(done(capsys, *command, "--dry-run", "--json"))

@@ -161,6 +161,7 @@ def test_a_repeated_call_prints_what_is_there(
     assert "was made with other settings (idf)" in unmeasured(capsys, *arguments, "--idf", "bm25")
 
 
+@pytest.mark.slow
 def test_a_killed_call_goes_on_and_does_not_encode_again(
     capsys: pytest.CaptureFixture[str],
     backbones: dict[str, Path],
@@ -241,6 +242,7 @@ def test_texts_that_are_missing_are_refused(
     assert [*tmp_path.iterdir()] == [empty]
 
 
+@pytest.mark.slow
 def test_words_of_a_model_are_found_as_the_option_says(
     capsys: pytest.CaptureFixture[str],
     backbones: dict[str, Path],
@@ -322,6 +324,7 @@ def standing(model: Path, text: str) -> set[str]:
     return {terms(encoder)[column] for column in input_terms(encoder, [text]).indices}
 
 
+@pytest.mark.slow
 def test_explain_marks_wacky_terms(capsys: pytest.CaptureFixture[str], own_model: Path, report: Path) -> None:
     command = ["explain", own_model, QUERY, DOCUMENT]
     options = ["--wacky", report / "scores.parquet", "--wacky-share", 0.5]
@@ -339,6 +342,7 @@ def test_explain_marks_wacky_terms(capsys: pytest.CaptureFixture[str], own_model
     assert [term["wacky"] for term in alone["terms"]] == [term["term"] in expected for term in alone["terms"]]
 
 
+@pytest.mark.slow
 def test_search_marks_wacky_terms(
     capsys: pytest.CaptureFixture[str], own_model: Path, report: Path, places: list[str], tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def collection(
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_pages_are_one_long_search(collection: Collection, way: dict[str, Any]) -> None:
     whole = search(collection, QUERIES, 30, **way)
@@ -105,14 +106,14 @@ def test_pages_of_other_fusions_are_refused(collection: Collection, monkeypatch:
     assert search(collection, QUERIES, 10, offset=10, hybrid=True)[0].hits[0].rank == 11
     assert search(collection, QUERIES, 21, hybrid=True)
     assert search(collection, QUERIES, 10, offset=11)
-    with pytest.raises(ArgumentError, match=r"offset \+ k must be at most 20 in a fused search, not 21"):
+    with pytest.raises(ArgumentError, match=r"offset \+ k .*20 .*not 21"):
         search(collection, QUERIES, 10, offset=11, hybrid=True)
-    with pytest.raises(ArgumentError, match="offset must be at least 0, not -1"):
+    with pytest.raises(ArgumentError, match=r"offset .*0, not -1"):
         search(collection, QUERIES, offset=-1)
 
 
 @pytest.mark.parametrize("terms", [None, 3])
-def test_documents_like_another(collection: Collection, terms: int | None) -> None:
+def test_documents_like_another_are_ranked_by_products_of_vectors(collection: Collection, terms: int | None) -> None:
     names = [f"d{i}" for i in range(40)]
     query, passages = collection.units.vectors(["d7", "d20"], "sparse"), not collection.units.whole
     vectors = csr_array(
@@ -148,7 +149,7 @@ def test_words_have_no_part_in_documents_like_another(collection: Collection) ->
         search(collection, k=9, like="d7", weights="bm25=1")
     with pytest.raises(ArgumentError, match="there is no document 'd99'"):
         search(collection, like="d99")
-    with pytest.raises(ArgumentError, match="queries must be a list"):
+    with pytest.raises(ArgumentError, match=r"queries .*a list"):
         search(collection)
     given: dict[str, Any]
     for given in ({"queries": QUERIES, "like": "d7"}, {"query_idf": 1.0, "like": "d7"}):

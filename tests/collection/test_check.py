@@ -79,7 +79,7 @@ class CarelessStore(ExactStore):
     index = Careless
 
 
-def test_what_is_not_kept_is_found(tmp_path: Path) -> None:
+def test_a_store_that_loses_terms_is_not_as_declared(tmp_path: Path) -> None:
     [found] = compare_with_exact(
         CarelessStore, str(tmp_path / "sample"), "careless:x", DOCUMENTS, vectors(10), QUERIES, [4]
     )
@@ -88,7 +88,8 @@ def test_what_is_not_kept_is_found(tmp_path: Path) -> None:
     assert ["as declared", "no"] in found.table().rows
 
 
-def test_the_command(
+@pytest.mark.slow
+def test_the_command_check_engine_prints_its_figures(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], tmp_path: Path, quiet_libraries: None
 ) -> None:
     corpus, queries = tmp_path / "corpus.jsonl", tmp_path / "queries.jsonl"

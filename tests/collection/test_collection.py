@@ -91,7 +91,7 @@ def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
     return TextEncoder(model, role, dtype="float32").encode(texts).toarray().astype(np.float64)
 
 
-def test_what_went_in_comes_out(
+def test_documents_of_a_collection_come_back_as_they_went_in(
     opened: Collection, folder: Path, documents: list[Document], backbones: dict[str, Path]
 ) -> None:
     assert opened.documents([d.id for d in documents]) == documents
@@ -181,6 +181,7 @@ def test_answers_are_written_as_a_run(folder: Path, tmp_path: Path) -> None:
     assert run == [(hit.query_id, hit.doc_id, np.float32(hit.score)) for hit in answers.ranking.to_run(["1", "2"])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("engine", ["", "exact:"])
 def test_stored_vectors_make_the_same_index(
@@ -222,7 +223,7 @@ def test_queries_are_encoded_in_the_type_of_the_documents(
 def test_another_vocabulary_is_refused(opened: Collection, backbones: dict[str, Path]) -> None:
     other = load(backbones["roberta"], device="cpu")
     assert len(terms(other)) != store_of(opened).postings.shape[1]
-    with pytest.raises(VectorsError, match="is not the one that the index was made with"):
+    with pytest.raises(VectorsError, match=r"is not .*the index was made with"):
         opened.models.queries(other)
 
 
@@ -255,7 +256,7 @@ def test_a_build_goes_on_after_any_step(
         patched.setattr(*step, killed)
         with pytest.raises(Killed):
             build(model, documents, tmp_path / "index")
-    with pytest.raises(VectorsError, match=r"there is no index here \(it is unfinished: repeat the command"):
+    with pytest.raises(VectorsError, match=r"no index here .*unfinished"):
         open_index(tmp_path / "index")
 
     with monkeypatch.context() as patched:
@@ -290,8 +291,8 @@ def test_a_damaged_collection_is_refused(folder: Path, tmp_path: Path) -> None:
             open_index(copy)
 
 
-def test_no_collection(tmp_path: Path) -> None:
-    with pytest.raises(VectorsError, match=r"nothing: there is no index here \(make one with vocable index\)"):
+def test_a_folder_without_a_collection_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match=r"nothing: .*no index here .*vocable index"):
         open_index(tmp_path / "nothing")
 
 
@@ -301,7 +302,7 @@ def test_a_changed_bit_of_the_texts_is_noticed(folder: Path, tmp_path: Path) -> 
     whole = file.read_bytes()
     for place in range(0, len(whole), 97):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-        with pytest.raises(VectorsError, match=r"texts\.arrow: the index is damaged \(its checksum differs\)"):
+        with pytest.raises(VectorsError, match=r"texts\.arrow: .*damaged .*checksum"):
             open_index(tmp_path / "index")
 
 
@@ -385,5 +386,5 @@ def test_a_search_without_the_learned_space_loads_no_model(folder: Path, monkeyp
     for options in ({}, {"hybrid": True}, {"weights": "bm25=1", "explain": True}):
         with pytest.raises(AssertionError, match="was loaded"):
             str(search(folder, QUERIES, 3, **options))
-    with pytest.raises(ArgumentError, match="max_terms must be at least 1"):
+    with pytest.raises(ArgumentError, match=r"max_terms .*1\b"):
         search(folder, QUERIES, 3, weights="bm25=1", max_terms=0)

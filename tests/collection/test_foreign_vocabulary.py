@@ -49,6 +49,7 @@ def model(request: pytest.FixtureRequest, backbones: dict[str, Path], toy_texts:
     return folder
 
 
+@pytest.mark.slow
 def test_add_and_search_refuse_an_exchanged_tokenizer_and_write_nothing(
     model: Path, documents: list[Document], tmp_path: Path
 ) -> None:

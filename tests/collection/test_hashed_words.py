@@ -90,6 +90,7 @@ def make(place: str, documents: Sequence[Document]) -> None:
     build(MODEL("vocable-mini"), documents, place, bm25=True, name="vocable-mini").close()
 
 
+@pytest.mark.slow
 def test_a_server_has_the_hits_and_scores_of_a_folder(named: Callable[[str], str], tmp_path: Path) -> None:
     documents, place = texts(40), named("alike")
     for one in (str(tmp_path / "folder"), place):
@@ -103,6 +104,7 @@ def test_a_server_has_the_hits_and_scores_of_a_folder(named: Callable[[str], str
                 assert found == pytest.approx(hits, rel=2 * precision(place), abs=2 * precision(place))
 
 
+@pytest.mark.slow
 def test_scores_are_right_after_every_change(named: Callable[[str], str], tmp_path: Path) -> None:
     documents, place = {one.id: one for one in texts(20)}, named("changing")
     make(place, [*documents.values()])
@@ -127,6 +129,7 @@ def test_scores_are_right_after_every_change(named: Callable[[str], str], tmp_pa
     assert (counted.weighed_length, counted.mean_length) == pytest.approx((mean, now / len(documents)))
 
 
+@pytest.mark.slow
 def test_a_recount_finds_what_another_program_has_deleted() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -145,6 +148,7 @@ def psycopg() -> Any:
     return pytest.importorskip("psycopg")
 
 
+@pytest.mark.slow
 def test_a_making_that_was_cut_short_anywhere_has_the_true_mean_length(
     named: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +186,7 @@ def test_a_collection_whose_documents_have_become_longer_says_so(
     assert "index again" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_replacement_has_its_own_words(named: Callable[[str], str], tmp_path: Path) -> None:
     place = named("replaced")
     if place.startswith("milvus:"):
@@ -207,6 +212,7 @@ def test_numbers_fit_every_engine_and_seldom_meet() -> None:
     assert 100_000 - len(numbers) <= 15  # 5 are expected
 
 
+@pytest.mark.slow
 def test_a_writer_that_was_open_during_a_replacement_weighs_with_the_new_mean_length(
     named: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -223,6 +229,7 @@ def test_a_writer_that_was_open_during_a_replacement_weighs_with_the_new_mean_le
     assert_scores(place, kept, words / 20, precision(place))
 
 
+@pytest.mark.slow
 def test_writers_at_once_leave_the_true_counts(named: Callable[[str], str]) -> None:
     if "milvus" in named("atonce"):
         pytest.skip("Milvus Lite has one writer at a time")

@@ -119,7 +119,8 @@ def collections(place: str) -> list[int]:
     return there
 
 
-def test_a_collection_is_replaced_and_the_one_before_removed(
+@pytest.mark.slow
+def test_a_collection_is_replaced_and_the_earlier_one_removed(
     place: Callable[[], str], corpora: tuple[Corpus, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     here = place()
@@ -149,7 +150,8 @@ def test_a_new_place_can_be_made_by_replace(place: Callable[[], str], corpora: t
     assert found(here) == corpora[1].ids
 
 
-def test_who_has_it_open_finds_the_new_one_if_it_is_of_the_same_model(
+@pytest.mark.slow
+def test_an_open_collection_follows_a_replacement_by_the_same_model(
     place: Callable[[], str], corpora: tuple[Corpus, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MODEL_SECONDS", 0.0)
@@ -172,6 +174,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["filling", "swap", "removal"])
 def test_an_interrupted_replacement_resumes(
     place: Callable[[], str], corpora: tuple[Corpus, ...], monkeypatch: pytest.MonkeyPatch, moment: str
@@ -198,6 +201,7 @@ def test_an_interrupted_replacement_resumes(
     assert len(collections(here)) == (0 if engine.about.engine == "postgresql" else 1)
 
 
+@pytest.mark.slow
 def test_a_replacement_that_another_call_began_is_left_alone(
     place: Callable[[], str], corpora: tuple[Corpus, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +240,7 @@ def test_a_corpus_without_documents_leaves_the_name_free(corpora: tuple[Corpus, 
     assert found(str(place)) == corpora[0].ids
 
 
+@pytest.mark.slow
 def test_a_corpus_that_cannot_be_read_leaves_nothing_on_a_server(place: Callable[[], str], tmp_path: Path) -> None:
     corpus, there = tmp_path / "corpus.jsonl", place()
     corpus.write_text('{"text": "no id"}\n')
@@ -247,6 +252,7 @@ def test_a_corpus_that_cannot_be_read_leaves_nothing_on_a_server(place: Callable
     vo.index("vocable-mini", corpus, there, device="cpu").close()
 
 
+@pytest.mark.slow
 def test_a_misspelt_field_is_said_and_a_field_of_another_writer_is_known(
     place: Callable[[], str], caplog: pytest.LogCaptureFixture
 ) -> None:

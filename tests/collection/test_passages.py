@@ -107,7 +107,7 @@ def test_documents_rank_by_their_best_passages(make: Make, documents: list[Docum
     assert (collection.making_counts().windows, collection.making_counts().truncated) == (len(parts), 0)
     check(collection, documents)
     assert sum(map(len, (vectors.indptr[1:] for vectors in collection.stored()))) == len(parts)
-    with pytest.raises(ArgumentError, match=r"no document has the field 'kind': they have even$"):
+    with pytest.raises(ArgumentError, match=r"'kind': .*\beven$"):
         search(collection, QUERIES, N, filter="kind=1")
     found = search(collection, QUERIES, N, filter="even=true")
     assert {int(hit.document.id[1:]) % 2 for answer in found for hit in answer.hits} == {0}
@@ -272,7 +272,7 @@ def test_an_index_of_passages_is_measured_by_documents(make: Make, documents: li
 
 
 @pytest.mark.usefixtures("quiet_libraries")
-def test_commands(
+def test_commands_make_and_search_passages(
     documents: list[Document], backbones: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place, source = tmp_path / "index", corpus(tmp_path / "corpus.jsonl", documents[:6])
@@ -308,9 +308,11 @@ def test_a_passage_is_no_document(make: Make, documents: list[Document]) -> None
     check(collection, documents[:4])
 
 
-def test_what_is_refused(documents: list[Document], tmp_path: Path, backbones: dict[str, Path]) -> None:
+def test_an_unknown_way_to_read_long_documents_is_refused(
+    documents: list[Document], tmp_path: Path, backbones: dict[str, Path]
+) -> None:
     wrong: Any = "windows"
-    with pytest.raises(ArgumentError, match="long_documents must be one of truncate, maxpool, passages, not 'windows'"):
+    with pytest.raises(ArgumentError, match=r"long_documents .*truncate, maxpool, passages, not 'windows'"):
         index(str(backbones["bert"]), corpus(tmp_path / "c.jsonl", documents), tmp_path / "no", long_documents=wrong)
 
 

@@ -95,6 +95,7 @@ def assert_alike(place: str, folder: Path, documents: Sequence[Document]) -> Non
     assert counted.wrong == 0
 
 
+@pytest.mark.slow
 def test_a_server_finds_passages_as_a_folder_does_through_all_changes(
     named: Callable[[str], str], documents: list[Document], tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_server_finds_passages_as_a_folder_does_through_all_changes(
             assert hits == pytest.approx(wanted, rel=2 * precision(place))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "after"), [("_write", 0), ("_write", 1), ("_delete", 0), ("_delete", 1)])
 def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
     named: Callable[[str], str], documents: list[Document], monkeypatch: pytest.MonkeyPatch, call: str, after: int
@@ -154,6 +156,7 @@ def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
     assert (counted.documents, counted.wrong) == (len(passages), 0)
 
 
+@pytest.mark.slow
 def test_a_making_that_was_cut_short_goes_on(
     named: Callable[[str], str], documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def expected(model: SparseEncoder, texts: list[str], counted: slice = slice(None
     return queries * np.log(1 + (n - counts + 0.5) / (counts + 0.5)) ** power
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "place"), some_pairs(["exact:", ""]))
 def test_a_search_weighs_queries(name: str, place: str, with_idf: Model, toy_texts: list[str], tmp_path: Path) -> None:
     texts = sorted(set(toy_texts))[:50]
@@ -131,6 +132,7 @@ def dataset(texts: list[str]) -> Dataset:
     return Dataset("toys", documents, queries, [Qrel(f"q{i}", f"d{i}", 1) for i in range(len(QUERIES))])
 
 
+@pytest.mark.slow
 def test_an_evaluation_weighs_queries(with_idf: Model, toy_texts: list[str], tmp_path: Path) -> None:
     texts, made = sorted(set(toy_texts))[:50], with_idf("bert")
     model, judged = load(str(made)), dataset(texts)

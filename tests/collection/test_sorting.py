@@ -86,8 +86,8 @@ def test_hits_below_the_least_score_are_not_sorted(opened: Collection) -> None:
     assert dict(found) == pytest.approx({name: score for name, score in plain if score >= least})
 
 
-def test_refused(opened: Collection) -> None:
-    with pytest.raises(ArgumentError, match="sort: no document has the field 'valeu': did you mean value"):
+def test_an_unknown_field_and_sort_hits_without_sort_are_refused(opened: Collection) -> None:
+    with pytest.raises(ArgumentError, match=r"sort: .*'valeu': .*\bvalue\b"):
         opened.search(QUERY, sort="-valeu")
     with pytest.raises(ArgumentError, match="`sort_hits` goes with `sort`"):
         opened.search(QUERY, sort_hits=5)
@@ -103,7 +103,7 @@ def test_pages_end_with_the_hits_that_are_sorted(opened: Collection) -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-5, 5), st.floats(-5, 5)), max_size=12), st.booleans())
-def test_any_numbers(numbers: list[float | None], reverse: bool) -> None:
+def test_numbers_are_sorted_as_python_sorts(numbers: list[float | None], reverse: bool) -> None:
     names = [f"d{i:02}" for i in range(len(numbers))]
     ranking = ranking_of([[(name, 100.0 - i) for i, name in enumerate(names)]], len(names))
     fields = {name: {} if one is None else {"n": one} for name, one in zip(names, numbers, strict=True)}

@@ -80,7 +80,7 @@ def test_terms_of_one_side_are_those_without_a_product(collection: Collection) -
     assert values["lacking"]["active"] == found.lacking.active
 
 
-def test_a_filter_that_leaves_it_out_is_named(collection: Collection) -> None:
+def test_a_filter_that_leaves_the_document_out_is_named(collection: Collection) -> None:
     hit = next(one for one in search(collection, [QUERY], 40)[0].hits if one.document.fields["lang"] != "en")
     found = standing(collection, hit.document.id, filter="lang=en")
     assert (found.passes, found.rank, found.score) == (False, hit.rank, hit.score)

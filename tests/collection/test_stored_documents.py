@@ -294,6 +294,7 @@ def _changed(statement: str) -> Callable[[Path], None]:
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [
@@ -339,7 +340,7 @@ def test_an_error_says_how_many_documents_are_written(
     source = corpus(tmp_path / "more.jsonl", documents)
     source.write_text(source.read_text() + "{}\n")
     monkeypatch.setattr(edge.EdgeStore, "about", replace(edge.EdgeStore.about, part=20))
-    with pytest.raises(DataError, match=rf"more.jsonl:{N + 1}: .*; {N - 10} documents before this are written"):
+    with pytest.raises(DataError, match=rf"more\.jsonl:{N + 1}: .*; {N - 10} documents .*written"):
         add(collection, source)
     assert len(collection) == N
 
@@ -349,7 +350,7 @@ def test_an_index_is_closed_at_the_end_of_a_block(make: Make, documents: list[Do
         assert len(collection) == 5
     with pytest.raises(VectorsError, match="the index is closed"):
         len(collection)
-    with pytest.raises(VectorsError, match="is of the edge engine: open it by its folder alone"):
+    with pytest.raises(VectorsError, match=r"edge engine: .*folder"):
         open_index(f"exact:{collection.place}")
 
 
@@ -442,7 +443,7 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
         pair = fuse(aligned(spaces[1:]), weights=[0.7, 0.2], depth=5)
         same(collection.search(QUERIES, 5, weights="bm25=0.7,sparse=0,dense=0.2", fusion=fusion), pair, 1e-4)
     same(collection.search(QUERIES, N, weights={"dense": 0.5}), found, 1e-6)
-    with pytest.raises(ArgumentError, match="`fusion` goes with `hybrid` or `weights`"):
+    with pytest.raises(ArgumentError, match=r"`fusion` .*`hybrid` or `weights`"):
         collection.search(QUERIES, fusion="reciprocal-rank")
     with pytest.raises(ArgumentError, match="without dense vectors"):
         make(documents[:3]).models.dense_queries(QUERIES)
@@ -461,7 +462,7 @@ def test_a_document_without_text_is_never_a_hit(make: Make, documents: list[Docu
     assert collection.documents(["empty"]) == [Document("empty", "", " ")]
 
 
-def test_no_such_dense_model(make: Make, documents: list[Document], tmp_path: Path) -> None:
+def test_a_dense_model_that_does_not_exist_is_refused(make: Make, documents: list[Document], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no-such"):
         make(documents[:3], dense=str(tmp_path / "no-such"))
 
@@ -483,10 +484,10 @@ def test_a_changed_model_is_refused_unless_it_is_allowed(documents: list[Documen
     opened.close()
 
 
-def test_what_cannot_change(documents: list[Document], tmp_path: Path, model: str) -> None:
+def test_collections_that_cannot_change_refuse_changes(documents: list[Document], tmp_path: Path, model: str) -> None:
     source = corpus(tmp_path / "corpus.jsonl", documents[:9])
     index(load(model, device="cpu"), source, f"exact:{tmp_path / 'fixed'}")
-    with pytest.raises(ArgumentError, match=r"fixed cannot change: index again to a plain folder, or to a server"):
+    with pytest.raises(ArgumentError, match=r"fixed cannot change"):
         add(tmp_path / "fixed", source)
     with pytest.raises(ArgumentError, match="cannot change"):
         delete(tmp_path / "fixed", ["d0"])
@@ -495,7 +496,7 @@ def test_what_cannot_change(documents: list[Document], tmp_path: Path, model: st
 
 
 @pytest.mark.usefixtures("quiet_libraries")
-def test_commands(
+def test_commands_change_and_search_a_collection(
     documents: list[Document],
     tmp_path: Path,
     model: str,
@@ -536,13 +537,13 @@ def test_another_process_is_told_that_it_is_in_use(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "open\n"
-        with pytest.raises(InUseError, match=rf"index is in use by process {other.pid} since"):
+        with pytest.raises(InUseError, match=rf"index .*process {other.pid} since"):
             open_index(tmp_path / "index")
         other.communicate()
     assert len(open_index(tmp_path / "index")) == 9
 
 
-def test_what_was_replaced_takes_no_room_for_ever(tmp_path: Path) -> None:
+def test_replaced_documents_give_their_room_back(tmp_path: Path) -> None:
     store = edge.EdgeStore.create(str(tmp_path / "store"), {"sparse": 3}, {})
     one: Any = csr_array(np.ones((1, 3), np.float32))
     for part in range(40):
@@ -577,11 +578,11 @@ def test_a_filter_on_a_field_that_no_document_has_is_refused(
     make: Make, documents: list[Document], capsys: pytest.CaptureFixture[str], quiet_libraries: None
 ) -> None:
     collection = make(documents)
-    with pytest.raises(ArgumentError, match="no document has the field 'laang': did you mean lang"):
+    with pytest.raises(ArgumentError, match=r"'laang': .*\blang\b"):
         search(collection, QUERIES, filter="not laang=de")
     collection.add([documents[0]._replace(fields={"deep": {"laang": None}}), documents[1]._replace(fields={"a.b": 1})])
     assert search(collection, QUERIES, filter="deep.laang=de")[0].hits == ()
-    with pytest.raises(ArgumentError, match="no document has the field 'a'"):
+    with pytest.raises(ArgumentError, match=r"the field 'a'"):
         search(collection, QUERIES, filter="a.b=1 and a=1")  # some document has a.b, though no filter can meet it
     collection.delete([documents[0].id])  # its names stay known: to be sure that they are gone takes reading all
     place = Path(collection.place)
@@ -591,7 +592,7 @@ def test_a_filter_on_a_field_that_no_document_has_is_refused(
     assert line == "vocable: --filter: no document has the field 'yaer': did you mean year?"
 
 
-def test_of_more_fields_than_are_kept_none_is_refused(
+def test_unknown_fields_are_refused_until_there_are_too_many_names_to_keep(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep: dict[str, Any] = {"a": 1}
@@ -599,7 +600,7 @@ def test_of_more_fields_than_are_kept_none_is_refused(
         deep = {"a": deep}
     collection = make(documents[:3])
     collection.add([documents[1]._replace(fields=deep)])
-    with pytest.raises(ArgumentError, match="'laang': did you mean lang"):
+    with pytest.raises(ArgumentError, match=r"'laang': .*\blang\b"):
         search(collection, QUERIES, filter="laang=de")
     assert search(collection, QUERIES, filter=f"{'a.' * 250}a=1 or a.a=1")[0].hits != ()
     monkeypatch.setattr("vocable.engines.filters.MAX_NAMES", 5)
@@ -621,5 +622,5 @@ def test_a_filter_of_an_exact_index_is_not_taken_for_another(
         found = {hit.document.id for hit in search(collection, [QUERIES[0]], filter=text)[0].hits}
         assert found == everything & {one.id for one in those if matches(parse_filter(text), one.fields)}
         assert found, text
-    with pytest.raises(ArgumentError, match="no document has the field 'w': they have v"):
+    with pytest.raises(ArgumentError, match=r"'w': .*\bv\b"):
         search(collection, QUERIES, filter="w=1")

@@ -74,7 +74,7 @@ def test_files_are_ignored_as_by_git(
         ("a\\", "a", False),
     ],
 )
-def test_a_pattern(line: str, path: str, ignored: bool) -> None:
+def test_patterns_ignore_the_paths_that_git_ignores(line: str, path: str, ignored: bool) -> None:
     assert is_ignored(path, True, (Rules(b"", tuple(patterns(line.encode()))),)) is ignored
 
 

@@ -11,47 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.conftest import PRECIOUS
 from vocable.collection.statistics import SIDE_FILES, Statistics
 from vocable.core.links import open_regular, refuse_links
-from vocable.core.locks import holding, lock_file, unlock_file
 from vocable.core.storage import LOCK, locked, replacing, resumable, write_record
 from vocable.errors import VectorsError
-
-PRECIOUS = "precious"
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    """A file elsewhere."""
-    (tmp_path / "notes.txt").write_text(PRECIOUS)
-    return tmp_path / "notes.txt"
-
-
-def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path: Path, target: Path) -> None:
-    (tmp_path / "lock").symlink_to(target)
-    with pytest.raises(VectorsError, match=r"lock is a link to .*notes\.txt"):
-        lock_file(tmp_path / "lock", "wait")
-    assert target.read_text() == PRECIOUS
-
-
-def test_a_lock_that_is_a_link_to_nothing_makes_no_file(tmp_path: Path) -> None:
-    (tmp_path / "lock").symlink_to(tmp_path / "new")
-    with pytest.raises(VectorsError, match="lock is a link"):
-        lock_file(tmp_path / "lock", "wait")
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
-def test_a_pipe_blocks_neither_a_lock_nor_a_look_at_a_leftover(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "lock")
-    with pytest.raises(VectorsError, match="lock is a pipe"):
-        lock_file(tmp_path / "lock", "wait")
-    os.mkfifo(tmp_path / ".x.0.part")
-    with holding(tmp_path / ".x.0.part"):
-        pass
-    with replacing(tmp_path / "x") as file:
-        file.write(b"1")
-    assert (tmp_path / "x").read_bytes() == b"1"
 
 
 def test_a_link_that_comes_after_the_look_is_refused_by_the_system(
@@ -61,13 +25,6 @@ def test_a_link_that_comes_after_the_look_is_refused_by_the_system(
     monkeypatch.setattr("vocable.core.links.refuse_link", lambda path: None)
     with pytest.raises(OSError, match="lock"):
         open_regular(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
-
-
-def test_a_lock_on_a_regular_file_holds(tmp_path: Path) -> None:
-    descriptor = lock_file(tmp_path / "lock", "wait")
-    assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} ")
-    unlock_file(descriptor)
-    assert (tmp_path / "lock").read_text() == ""
 
 
 @pytest.mark.parametrize("ending", SIDE_FILES)

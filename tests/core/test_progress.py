@@ -30,7 +30,7 @@ def test_quick_work_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(60, 10, monkeypatch) == ""
 
 
-def test_a_bar_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_counts_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
     bar = shown(0.01, 10, monkeypatch)
     assert "encode" in bar
     assert "3/10" in bar
@@ -85,10 +85,11 @@ def test_no_line_for_quick_work_nor_within_without_progress(
 
 def test_the_command_line_prints_the_lines() -> None:
     program = (
-        "import time; from vocable import cli, progress; cli.silence(); progress.INTERVAL = 0.1\n"
+        "import time; from vocable import cli; from vocable.core import progress\n"
+        "cli.silence(); progress.INTERVAL = 0.1\n"
         "for _ in progress.track(range(3), 'index'): time.sleep(0.2)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "vocable: index: 1 of 3 (33%)" in done.stderr
-    plain = program.replace("cli.silence();", "")
+    plain = program.replace("cli.silence(); ", "")
     assert subprocess.run([sys.executable, "-c", plain], capture_output=True, text=True, check=True).stderr == ""

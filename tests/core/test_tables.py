@@ -28,7 +28,7 @@ MEASURES = [f"a-measure-{number}" for number in range(20)]
 TABLE = Table("", ["system", *MEASURES], [[ID, *("0.1234",) * 20]])
 
 
-def test_a_pipe_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_in_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     text = str(Answer(Query("1", "question"), (HIT,)))
     assert "…" not in text

@@ -75,7 +75,7 @@ def test_the_same_settings_go_on_and_others_are_refused(tmp_path: Path) -> None:
         assert work == tmp_path / "deep" / "out.partial"
         assert read_record(work / "settings.json", dict[str, Any]) == {"model": "m", "top_k": None, "shard": [1, 1]}
         assert (work / "part").exists()
-    with pytest.raises(ArgumentError, match=r"out\.partial was made with other settings \(role, top_k\): name another"):
+    with pytest.raises(ArgumentError, match=r"out\.partial .*other settings \(role, top_k\)"):
         enter(output, settings | {"top_k": 3, "role": "query"})
     assert sorted(path.name for path in work.iterdir()) == ["part", "settings.json"]
 
@@ -98,13 +98,13 @@ def test_a_result_takes_its_place_and_repeating_the_call_says_so(tmp_path: Path,
         expected = ["folder", "part", "settings.json"] if result == "all" else ["settings.json"]
         assert sorted(path.name for path in output.iterdir()) == expected
     assert finished(output, settings)
-    with pytest.raises(ArgumentError, match=r"out was made with other settings \(model\)"):
+    with pytest.raises(ArgumentError, match=r"out .*other settings \(model\)"):
         finished(output, {"model": "n"})
     with pytest.raises(ArgumentError, match="out already exists"):
         enter(output, settings)
 
 
-def test_what_is_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_and_results_are_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forced: list[str] = []
     with resumable(tmp_path / "out", {}) as work:
         (work / "whole").mkdir()
@@ -244,7 +244,7 @@ def test_inputs_that_have_changed_are_known(tmp_path: Path) -> None:
     enter(output, first)
     enter(tmp_path / "other", first)
     corpus.write_text("d1\tone two")
-    with pytest.raises(ArgumentError, match=r"other\.partial was made from inputs that have changed since"):
+    with pytest.raises(ArgumentError, match=r"other\.partial .*inputs that have changed"):
         enter(tmp_path / "other", {"corpus": str(corpus), "inputs": fingerprint(corpus)})
 
 
@@ -276,7 +276,7 @@ def test_standard_input_is_known_by_its_content_and_can_still_be_read() -> None:
     assert outputs[0][0] != outputs[1][0]
 
 
-def test_something_there_is_not_written_over(tmp_path: Path) -> None:
+def test_an_existing_output_is_not_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "file"
     refuse_taken(file)
     file.touch()
@@ -293,7 +293,7 @@ def test_an_output_without_a_name_is_refused(output: str) -> None:
 @pytest.mark.parametrize(
     "record", [{"title": "Ålesund"}, Counts(3, "d3"), Pair(0.5, 1), Model(counts=Counts(1), names=["a"])]
 )
-def test_records_come_back(tmp_path: Path, record: Any) -> None:
+def test_records_come_back_as_they_were_written(tmp_path: Path, record: Any) -> None:
     write_record(tmp_path / "a.json", record)
     kind = dict[str, Any] if isinstance(record, dict) else type(record)
     assert read_record(tmp_path / "a.json", kind) == record
@@ -310,7 +310,7 @@ def test_a_record_is_plain_json(tmp_path: Path) -> None:
 def test_a_damaged_record_is_named_with_its_first_wrong_field(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"counts": {"parts": "many"}, "names": []}')
-    with pytest.raises(ModelError, match=r"a\.json: damaged: counts: parts: Input should be a valid integer"):
+    with pytest.raises(ModelError, match=r"a\.json: damaged: counts: parts: "):
         read_record(path, Model, error=ModelError)
     path.write_text("{")
     with pytest.raises(VectorsError, match=r"a\.json: damaged: Invalid JSON"):

@@ -103,13 +103,13 @@ def test_documents_without_text_of_a_published_collection_are_kept(beir: Path) -
 @pytest.mark.parametrize(
     "row", ['{"_id": "x"}', '{"_id": "x", "body": "a"}', '{"_id": "x", "text": 3}', '{"text": ""}']
 )
-def test_a_published_collection_is_checked_otherwise(beir: Path, row: str) -> None:
+def test_documents_of_a_published_collection_need_an_id_and_a_text(beir: Path, row: str) -> None:
     (beir / "corpus.jsonl").write_text(f"{row}\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"corpus\.jsonl:1: "):
         list(read_corpus(f"beir:{beir}"))
 
 
-def test_it_is_evaluated_as_it_was_published(beir: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_published_collection_is_evaluated_as_it_was_published(beir: Path, caplog: pytest.LogCaptureFixture) -> None:
     (beir / "run").write_text("q1 Q0 d1 1 2 t\nq2 Q0 d1 1 2 t\nq2 Q0 d3 2 1 t\n", encoding="utf-8")
     [run, lexical] = vo.evaluate(beir / "run", f"beir:{beir}", ["RR", "R@10", "NumRet"], bm25=True)
     assert run.per_query["RR"] == {"q1": 1.0, "q2": 0.5}

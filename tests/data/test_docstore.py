@@ -25,7 +25,7 @@ def test_every_id_gives_its_text_and_no_other_gives_one(texts: dict[str, str], o
         assert all(store.get(name) is None for name in others.keys() - texts.keys())
 
 
-def test_made_once_and_whole(tmp_path: Path) -> None:
+def test_a_store_is_made_once_and_whole(tmp_path: Path) -> None:
     def failing():
         yield "a", "one"
         raise RuntimeError("killed")

@@ -102,7 +102,7 @@ class TestAddresses:
         }
 
     @pytest.mark.parametrize(("source", "url"), [("pydocs:", "http://x"), (".", "x.org"), (".", "ftp://x")])
-    def test_of_something_else(self, source: str, url: str) -> None:
+    def test_a_base_url_of_another_source_or_scheme_is_refused(self, source: str, url: str) -> None:
         with pytest.raises(ArgumentError, match="base_url"):
             with_urls([], source, url)
 
@@ -121,7 +121,7 @@ class TestErrors:
             (b'---\na: "\\ud800"\n---\ntext', 1, "surrogate"),
         ],
     )
-    def test_a_bad_file(self, folder: Path, content: bytes, line: int, fact: str) -> None:
+    def test_a_file_of_no_text_is_named_with_its_line(self, folder: Path, content: bytes, line: int, fact: str) -> None:
         (folder / "b.md").write_bytes(content)
         message = self.error(folder)
         assert message.startswith(f"{folder}/b.md:{line}: ")
@@ -138,6 +138,7 @@ class TestErrors:
         (folder / "b.md").write_bytes(b"a " * (1 << 19) + b"a")
         assert "VOCABLE_MAX_LINE" in self.error(folder)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("name", "megabytes"), [("b.md", 4), ("b.rst", 4), ("b.html", 16), ("b.HTM", 16)])
     def test_a_page_that_is_too_large_is_text_under_another_name(self, folder: Path, name: str, megabytes: int) -> None:
         words = megabytes << 19
@@ -168,7 +169,7 @@ class TestErrors:
         with pytest.raises(DataError, match=r"notes\.txt: cannot be read: No such file"):
             list(documents)
 
-    def test_other_records(self, folder: Path) -> None:
+    def test_a_folder_holds_documents_alone(self, folder: Path) -> None:
         for read in (read_queries, read_judgments):
             with pytest.raises(DataError, match="it holds documents"):
                 read(folder)

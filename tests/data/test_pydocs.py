@@ -28,7 +28,7 @@ def normalized(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def test_size(whole: dict[str, Document]) -> None:
+def test_the_corpus_has_thousands_of_documents_and_queries(whole: dict[str, Document]) -> None:
     assert 5_000 < len(whole) < 9_000
     counts = [sum(1 for _ in pydocs.queries(split)) for split in pydocs.SPLITS]
     assert sum(counts) == len(pydocs.known_items())
@@ -50,6 +50,7 @@ def test_documents(whole: dict[str, Document]) -> None:
     assert not any(part.startswith("_") for name in whole for part in name.split("."))
 
 
+@pytest.mark.slow
 def test_a_fresh_interpreter_finds_the_same_without_a_word() -> None:
     """Another hash seed, warnings as errors; nothing is printed, and modules written in Python stay unimported."""
     program = (
@@ -64,7 +65,7 @@ def test_a_fresh_interpreter_finds_the_same_without_a_word() -> None:
     assert (done.stdout, done.stderr) == (f"{digest()}\n[]\n", "")
 
 
-def test_known_items(whole: dict[str, Document]) -> None:
+def test_known_items_are_a_sentence_and_the_rest_of_a_document(whole: dict[str, Document]) -> None:
     items = pydocs.known_items()
     for item in items:
         text = normalized(whole[item.id].text)
@@ -88,7 +89,7 @@ def test_the_splits_share_nothing() -> None:
     assert list(read_examples("pydocs:")) == examples
 
 
-def test_places(whole: dict[str, Document]) -> None:
+def test_splits_of_pydocs_are_chosen_after_a_number_sign(whole: dict[str, Document]) -> None:
     assert list(read_corpus("pydocs:")) == list(whole.values())
     corpus = {document.id: document for document in read_corpus("pydocs:#test")}
     assert list(corpus.values()) == list(read_corpus("pydocs:#train"))
@@ -120,7 +121,7 @@ def test_places(whole: dict[str, Document]) -> None:
         ("S.count(sub[, start]) -> int", ("", "")),
     ],
 )
-def test_divide(text: str, expected: tuple[str, str]) -> None:
+def test_a_text_is_divided_after_its_first_sentence(text: str, expected: tuple[str, str]) -> None:
     assert pydocs.divide(text) == expected
 
 

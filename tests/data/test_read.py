@@ -5,12 +5,9 @@ import gzip
 import io
 import itertools
 import json
-import sys
-from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unicodedata import normalize
 
@@ -37,7 +34,7 @@ from vocable.data import (
     read_scores,
 )
 from vocable.data.records import visible
-from vocable.errors import ArgumentError, DataError, MissingExtraError
+from vocable.errors import ArgumentError, DataError
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
 DOCUMENTS = [Document("d1", "A list is a sequence.", "Lists"), Document("2", "Ein Wörterbuch.", "")]
@@ -51,26 +48,6 @@ def write(path: Path, content: bytes | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(PACK[path.suffix if path.suffix in PACK else ""](data))
     return path
-
-
-def feed(monkeypatch: pytest.MonkeyPatch, stream: Any) -> None:
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
-
-
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    folder = tmp_path / "tiny"
-    write(
-        folder / "corpus.jsonl",
-        '{"_id": "d1", "title": "T", "text": "one"}\n{"_id": "d2", "title": "", "text": "two"}\n',
-    )
-    write(folder / "queries.jsonl.gz", "".join(f'{{"_id": "q{n}", "text": "query {n}"}}\n' for n in range(4)))
-    write(folder / "qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\n")
-    write(
-        folder / "qrels/train.tsv",
-        "query-id\tcorpus-id\tscore\nq0\td2\t1\nq2\td1\t2\nq2\td2\t0\nq3\tgone\t1\nq9\td1\t1\n",
-    )
-    return folder
 
 
 class TestFormats:
@@ -232,7 +209,7 @@ class TestFormats:
         assert list(read_corpus(write(tmp_path / "c.jsonl", content))) == DOCUMENTS
 
     @pytest.mark.parametrize("packed", PACK)
-    def test_nothing(self, tmp_path: Path, packed: str) -> None:
+    def test_empty_files_have_no_records(self, tmp_path: Path, packed: str) -> None:
         assert list(read_corpus(write(tmp_path / f"c.jsonl{packed}", b""))) == []
 
     @pytest.mark.parametrize("packed", [".gz", ".zst"])
@@ -424,300 +401,32 @@ class TestBadLines:
             (read_mined_negatives, "n.tsv", "1\t2\t3", 'no "neg", the ids of each system; expected JSON lines or'),
         ],
     )
-    def test_other_kinds(self, tmp_path: Path, read: Any, name: str, line: str, message: str) -> None:
+    def test_bad_lines_of_other_records_name_their_fault(
+        self, tmp_path: Path, read: Any, name: str, line: str, message: str
+    ) -> None:
         path = write(tmp_path / name, line + "\n")
         with pytest.raises(DataError) as caught:
             list(read(path))
         assert str(caught.value).startswith(f"{path}:1: {message}")
 
-    def test_contradictions(self, tmp_path: Path) -> None:
+    def test_records_of_one_id_that_differ_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"q\.tsv:2: duplicate id '1', with another text$"):
             list(read_queries(write(tmp_path / "q.tsv", "1\ta\n1\tb\n")))
-        with pytest.raises(DataError, match=r"r\.tsv:3: duplicate query_id 'q' and doc_id 'd', with another grade$"):
+        with pytest.raises(DataError, match=r"r\.tsv:3: duplicate query_id 'q' and doc_id 'd'.*grade"):
             list(read_judgments(write(tmp_path / "r.tsv", "q d -1\nq e 1\nq d -2\n")))
         assert len(list(read_examples(write(tmp_path / "e.tsv", "q\tp\nq\tp\n")))) == 2
 
     def test_parquet_rows_are_counted_from_one(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", ""]}), tmp_path / "c.parquet")
-        with pytest.raises(
-            DataError, match=r'c\.parquet:2: document \'b\' has neither .*; expected columns "_id" or "id"'
-        ):
+        with pytest.raises(DataError, match=r'c\.parquet:2: document \'b\' .*"_id" or "id"'):
             list(read_corpus(tmp_path / "c.parquet"))
 
-    def test_the_limit(self, tmp_path: Path) -> None:
+    def test_bad_lines_are_tolerated_up_to_the_limit(self, tmp_path: Path) -> None:
         path = write(tmp_path / "c.tsv", "a\tx\nb\n\nc\nd\td\n")
         bad = BadLines(2)
         assert [document.id for document in read_corpus(path, bad=bad)] == ["a", "d"]
         assert (bad.count, bad.first) == (2, f"{path}:2: 1 field{COLUMNS}")
-        with pytest.raises(DataError, match=r"c\.tsv:4: 1 field; .* \(2 bad lines, 1 tolerated\)$"):
+        with pytest.raises(DataError, match=r"c\.tsv:4: 1 field; .*2 bad lines, 1 tolerated"):
             list(read_corpus(path, bad=BadLines(1)))
         with pytest.raises(ArgumentError, match="at least 0, not -1"):
             BadLines(-1)
-
-
-class TestListsAsText:
-    """Lists in the text of a column: JSON is read, Python's own notation is refused."""
-
-    @pytest.mark.parametrize("negatives", ["['x', 'y']", "['x' 'y']", "[1, None]", "{'a': 1}", "[\"it's\", 'y']"])
-    @pytest.mark.parametrize("form", ["e.jsonl", "e.tsv", "header.tsv", "e.parquet"])
-    def test_lists_that_python_printed(self, tmp_path: Path, negatives: str, form: str) -> None:
-        path = tmp_path / form
-        if form == "e.parquet":
-            pq.write_table(pa.table({"query": ["q"], "positive": ["p"], "negatives": [negatives]}), path)
-        elif form == "e.jsonl":
-            write(path, json.dumps({"query": "q", "positive": "p", "negatives": negatives}))
-        else:
-            write(path, ("query\tpositive\tnegatives\n" if "header" in form else "") + f"q\tp\t{negatives}\n")
-        line = 2 if "header" in form else 1
-        with pytest.raises(DataError, match=rf'{form}:{line}: "negatives" is the text of a Python (list|dict)'):
-            list(read_examples(path))
-
-    @pytest.mark.parametrize("form", ["e.jsonl", "e.tsv", "header.tsv", "e.parquet"])
-    def test_lists_in_json(self, tmp_path: Path, form: str) -> None:
-        path, row = tmp_path / form, {"query": "q", "positive": "p", "negatives": '["x", "y"]', "scores": "[1, 2.5, 0]"}
-        if form == "e.parquet":
-            pq.write_table(pa.table({name: [value] for name, value in row.items()}), path)
-        elif form == "e.jsonl":
-            write(path, json.dumps(row))
-        elif form == "e.tsv":
-            write(path, "q\tp\t" + row["negatives"])
-        else:
-            write(path, "\t".join(row) + "\n" + "\t".join(row.values()))
-        scores = () if form == "e.tsv" else (1.0, 2.5, 0.0)
-        assert list(read_examples(path)) == [Example("q", "p", ("x", "y"), path.name.partition(".")[0], scores)]
-
-    @pytest.mark.parametrize("negative", ["[sic] is no list", "[1] and [2]", "a, b", "{curly}", "[a b]"])
-    def test_texts_that_are_none(self, tmp_path: Path, negative: str) -> None:
-        path = write(tmp_path / "e.jsonl", json.dumps({"query": "q", "positive": "p", "negatives": negative}))
-        assert next(read_examples(path)).negatives == (negative,)
-        path = write(tmp_path / "e.jsonl", json.dumps({"query": "q", "positive": "p", "negative": "['x', 'y']"}))
-        assert next(read_examples(path)).negatives == ("['x', 'y']",)  # of one that is called one
-
-    def test_fields(self, tmp_path: Path) -> None:
-        row = {"_id": "1", "text": "[1, 2]", "title": "{'a'}", "tags": '["a"]', "more": '{"n": {"m": 1}}', "no": "[x]"}
-        fields = {"tags": ["a"], "more": {"n": {"m": 1}}, "no": "[x]"}
-        assert list(read_corpus(write(tmp_path / "c.jsonl", json.dumps(row)))) == [
-            Document("1", "[1, 2]", "{'a'}", fields)
-        ]
-        told = {"_id": "1", "text": "a", "fields": '{"lang": "de"}'}
-        assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(told)))).fields == {"lang": "de"}
-        for name, value in (("tags", "['a']"), ("metadata", "{'lang': 'de', 'n': None}"), ("fields", "{'a': 1}")):
-            path = write(tmp_path / "c.jsonl", json.dumps({"_id": "1", "text": "a", name: value}))
-            with pytest.raises(
-                DataError, match=rf'c\.jsonl:1: "{name}" is the text of a Python (list|dict): write it as'
-            ):
-                list(read_corpus(path))
-        kept = {"_id": "1", "text": "a", "fields": {"tags": '["a"]'}}  # that vocable wrote
-        assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(kept)))).fields == {"tags": '["a"]'}
-
-
-def nested(begin: str, end: str, depth: int) -> str:
-    return '{"_id": "1", "text": "a", "f": ' + begin * depth + "1" + end * depth + "}"
-
-
-ODD = {
-    "a field 101 deep": nested("[", "]", 101),
-    "a field 900 deep": nested('{"a":', "}", 900),
-    "a pair of surrogates 990 deep": nested("[", "]", 990).replace("1]", '"\\ud83d\\ude00"]'),
-    "a field 100,000 deep": '{"_id": "1", "text": "a", "f": %s' % ("[" * 100_000),
-    "a field of 5,000 digits": '{"_id": "1", "text": "a", "f": %s}' % ("9" * 5000),
-    "half a pair in a field": '{"_id": "1", "text": "a", "f": {"\\ud800": 1}}',
-    "half a pair in a query": '{"_id": "1", "query": "a\\udfff", "positive": "b", "text": "x\\udfff"}',
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_odd_json_is_a_bad_line(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / "c.jsonl", ODD[name] + '\n{"_id": "2", "text": "b", "f": [NaN, Infinity, 1e999, -0.0]}\n')
-    with pytest.raises(DataError, match=r"c\.jsonl:1: ") as caught:
-        list(read_corpus(path))
-    assert len(str(caught.value).splitlines()) == 1
-    [other] = read_corpus(path, bad=BadLines(1))
-    assert other == Document("2", "b", "", {"f": ["nan", "inf", "inf", 0.0]})  # what JSON has not, as text
-
-
-def test_a_field_100_deep_is_kept(tmp_path: Path) -> None:
-    value = next(read_corpus(write(tmp_path / "c.jsonl", nested("[", "]", 100)))).fields["f"]
-    for _ in range(100):
-        [value] = value
-    assert value == 1
-
-
-class TestPlaces:
-    def test_missing_and_unknown(self, tmp_path: Path) -> None:
-        with pytest.raises(
-            DataError, match=r"none\.jsonl: no such file \(a source is a path or one of beir:…, ir_datasets:…"
-        ):
-            read_corpus(tmp_path / "none.jsonl")
-        path = write(tmp_path / "c.csv.gz", "x")
-        with pytest.raises(
-            DataError, match=r"document files end in .jsonl, .*, \.txt, \.parquet, and may add \.gz or \.zst"
-        ):
-            read_corpus(path)
-        with pytest.raises(DataError, match=r"example files end in \.jsonl, \.ndjson, \.json, \.tsv, \.parquet, and"):
-            read_examples(write(tmp_path / "e.txt", "x"))
-        with pytest.raises(DataError, match=r": a folder, not a file"):
-            read_queries(tmp_path)
-
-    @pytest.mark.parametrize("packed", [".gz", ".zst"])
-    @pytest.mark.parametrize("name", ["c.jsonl", "c.parquet"])
-    def test_cut_short(self, tmp_path: Path, packed: str, name: str) -> None:
-        path = write(tmp_path / f"{name}{packed}", b"".join(b'{"_id": "%d", "text": "t"}\n' % n for n in range(20_000)))
-        path.write_bytes(path.read_bytes()[:-5])
-        with pytest.raises(DataError, match=r"cannot be read.*: Truncated compressed stream"):
-            list(read_corpus(path, bad=BadLines(10)))
-
-    def test_damaged(self, tmp_path: Path) -> None:
-        (tmp_path / "c.jsonl.gz").write_bytes(JSONL)
-        with pytest.raises(
-            DataError, match=r"c\.jsonl\.gz: cannot be read: zlib inflate failed: incorrect header check"
-        ):
-            list(read_corpus(tmp_path / "c.jsonl.gz"))
-        with pytest.raises(DataError, match=r"c\.parquet: cannot be read: Parquet magic bytes not found"):
-            list(read_corpus(write(tmp_path / "c.parquet", JSONL)))
-
-    def test_stdin_streams(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        endless = (b'{"_id": %d, "text": "t"}\n' % number for number in itertools.count())
-        feed(monkeypatch, SimpleNamespace(readline=lambda limit: next(endless)))
-        assert list(itertools.islice(read_corpus("-"), 2)) == [Document("0", "t"), Document("1", "t")]
-        assert next(endless) == b'{"_id": 2, "text": "t"}\n'  # nothing was read ahead
-
-    @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "-"])
-    def test_a_line_without_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        monkeypatch.setenv("VOCABLE_MAX_LINE", "1")
-        content = JSONL + b'{"_id": "d3", "text": "' + b"x" * (1 << 20)
-        feed(monkeypatch, io.BytesIO(content))
-        source = name if name == "-" else write(tmp_path / name, content)
-        with pytest.raises(DataError, match=rf"{name}:3: a line of more than 1 MB"):
-            list(read_corpus(source))
-
-    def test_longer_lines_when_asked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        long = "x" * (1 << 20)
-        source = write(tmp_path / "c.jsonl", JSONL + f'{{"_id": "d3", "text": "{long}"}}\n'.encode())
-        monkeypatch.setenv("VOCABLE_MAX_LINE", "2")
-        assert [document.text for document in read_corpus(source)][-1] == long
-        monkeypatch.setenv("VOCABLE_MAX_LINE", "0.5")
-        with pytest.raises(ArgumentError, match="VOCABLE_MAX_LINE"):
-            list(read_corpus(source))
-
-    def test_stdin_bad_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        feed(monkeypatch, io.BytesIO(b'{"query": "q", "positive": "p"}\nx\n'))
-        examples = read_examples("-")
-        assert next(examples) == Example("q", "p", (), "stdin")
-        with pytest.raises(DataError, match=r"^-:2: not JSON \(Expecting value at character 1\)"):
-            next(examples)
-
-    def test_hf_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-        write(tmp_path / "one/train.jsonl", JSONL.splitlines()[0])
-        assert list(read_corpus(f"hf:{tmp_path / 'one'}")) == DOCUMENTS[:1]
-        write(tmp_path / "one/test.jsonl", b'{"_id": "", "title": "", "text": ""}')
-        assert list(read_corpus(f"hf:{tmp_path / 'one'}#train")) == DOCUMENTS[:1]
-        with pytest.raises(DataError, match=r"hf:.*one:1: an empty id; expected"):
-            list(read_corpus(f"hf:{tmp_path / 'one'}#test"))
-        with pytest.raises(DataError, match=r"choose a split: hf:.*one#train, hf:.*one#test$"):
-            list(read_corpus(f"hf:{tmp_path / 'one'}"))
-        with pytest.raises(DataError, match=r"no split 'dev', only train, test$"):
-            list(read_corpus(f"hf:{tmp_path / 'one'}#dev"))
-        with pytest.raises(DataError, match=r"hf:.*none: cannot be read: "):
-            list(read_corpus(f"hf:{tmp_path / 'none'}"))
-
-
-class TestBeir:
-    def test_splits(self, beir: Path) -> None:
-        place = f"beir:{beir}"
-        assert list(read_corpus(f"{place}#train")) == [Document("d1", "one", "T"), Document("d2", "two")]
-        assert list(read_judgments(place)) == [Qrel("q1", "d1", 1)]
-        assert len(list(read_judgments(f"{place}#train"))) == 5
-        assert list(read_queries(place)) == [Query("q1", "query 1")]
-        assert [query.id for query in read_queries(f"{place}#train")] == ["q0", "q2", "q3"]
-        assert len(list(read_queries(beir / "queries.jsonl.gz"))) == 4
-
-    def test_examples_are_the_judged_pairs_of_train(self, beir: Path) -> None:
-        expected = [Example("query 2", "T one", (), "tiny"), Example("query 0", "two", (), "tiny")]
-        assert list(read_examples(f"beir:{beir}")) == expected
-        assert list(read_examples(f"beir:{beir}#")) == expected
-        assert list(read_examples(f"beir:{beir}#test")) == [Example("query 1", "T one", (), "tiny")]
-
-    @pytest.mark.parametrize("name", ["qrels.tsv", "qrels.test.tsv.gz", "qrels/test.jsonl"])
-    def test_names_of_judgments(self, tmp_path: Path, name: str) -> None:
-        line = '{"query-id": "q", "corpus-id": "d", "score": 1}' if name.endswith("jsonl") else "q d 1"
-        write(tmp_path / name, line)
-        assert list(read_judgments(f"beir:{tmp_path}")) == [Qrel("q", "d", 1)]
-        assert list(read_judgments(f"beir:{tmp_path}#test")) == [Qrel("q", "d", 1)]
-
-    def test_what_is_not_there(self, beir: Path, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=rf"{beir}: a folder: read it as beir:{beir}$"):
-            read_corpus(beir)
-        for read in (read_queries, read_judgments):
-            with pytest.raises(
-                DataError, match=r"no judgments for the split 'dev', only qrels/test.tsv, qrels/train.tsv"
-            ):
-                read(f"beir:{beir}#dev")
-        with pytest.raises(DataError, match=r"^beir:.*tiny/none: no such folder"):
-            read_corpus(f"beir:{beir}/none")
-        with pytest.raises(DataError, match=r"no corpus\.jsonl, \.tsv or \.parquet \(\.gz, \.zst\)"):
-            read_corpus(f"beir:{tmp_path}")
-        with pytest.raises(DataError, match=r"no judgments for the split 'test', nor for any other"):
-            read_judgments(f"beir:{tmp_path}")
-
-    def test_a_folder_without_judgments_gives_all_queries(self, tmp_path: Path) -> None:
-        write(tmp_path / "queries.tsv", "1\ta\n2\tb\n")
-        assert [query.id for query in read_queries(f"beir:{tmp_path}")] == ["1", "2"]
-        with pytest.raises(DataError, match="no judgments for the split 'train'"):
-            read_queries(f"beir:{tmp_path}#train")
-
-    def test_bad_judgments_count_once(self, beir: Path) -> None:
-        write(beir / "qrels/test.tsv", "q1 d1 1\nq2\n")
-        bad = BadLines(1)
-        assert [query.id for query in read_queries(f"beir:{beir}", bad=bad)] == ["q1"]
-        assert len(list(read_judgments(f"beir:{beir}", bad=bad))) == bad.count == 1
-        with pytest.raises(DataError, match=r"test\.tsv:2: 1 field"):
-            list(read_queries(f"beir:{beir}"))
-
-
-class Dataset:
-    """A dataset of ir_datasets whose document type has no field named text."""
-
-    Doc = namedtuple("Doc", ["doc_id", "title", "body"])
-    Ask = namedtuple("Ask", ["query_id", "text"])
-    Judged = namedtuple("Judged", ["query_id", "doc_id", "relevance", "iteration"])
-
-    def docs_iter(self) -> Iterator[Any]:
-        kind = type("Page", (self.Doc,), {"default_text": lambda page: f"{page.title} {page.body}"})
-        yield kind("d1", "T", "one")
-
-    def queries_iter(self) -> Iterator[Any]:
-        yield self.Ask("q1", "query 1")
-
-    def qrels_iter(self) -> Iterator[Any]:
-        yield self.Judged("q1", "d1", 2, "0")
-
-
-class TestIrDatasets:
-    @pytest.fixture
-    def library(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        known = {"tiny/test": Dataset(), "tiny": object()}
-        monkeypatch.setitem(sys.modules, "ir_datasets", SimpleNamespace(load=known.__getitem__))
-
-    @pytest.mark.usefixtures("library")
-    def test_records(self) -> None:
-        place = "ir_datasets:tiny/test"
-        assert list(read_corpus(place)) == [Document("d1", "T one")]
-        assert list(read_queries(place)) == [Query("q1", "query 1")]
-        assert list(read_judgments(place)) == [Qrel("q1", "d1", 2)]
-        assert list(read_examples(place)) == [Example("query 1", "T one", (), "tiny/test")]
-
-    @pytest.mark.usefixtures("library")
-    def test_what_is_not_there(self) -> None:
-        with pytest.raises(DataError, match=r"^ir_datasets:none: no such dataset$"):
-            read_corpus("ir_datasets:none")
-        with pytest.raises(DataError, match=r"^ir_datasets:tiny: this dataset has no judgment to read$"):
-            read_judgments("ir_datasets:tiny")
-        with pytest.raises(DataError, match=r"a split is part of an ir_datasets name: tiny/test$"):
-            read_queries("ir_datasets:tiny#test")
-
-    def test_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "ir_datasets", None)
-        with pytest.raises(MissingExtraError, match=r"pip install 'vocable\[ir-datasets\]'"):
-            read_corpus("ir_datasets:tiny/test")

@@ -59,7 +59,7 @@ def test_documents_are_returned_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["\u200b", "   \u200b ", "\u00a0\u3000", "\u2060\u00ad"])
-def test_what_cannot_be_seen_is_no_text_and_no_id(text: str, tmp_path: Path) -> None:
+def test_characters_that_cannot_be_seen_are_no_text_and_no_id(text: str, tmp_path: Path) -> None:
     for document in (Document("d", text), Document(text, "a text")):
         with pytest.raises(ArgumentError, match=r"^documents\[0\]: "):
             check_documents([document])

@@ -57,6 +57,7 @@ WORDS = ["the", "old", "fox's", "naïve", "Owl,", "言葉", "<s>", "[CLS]", "7"]
 FAMILIES = ["bert", "roberta", "deberta"]  # WordPiece, byte-level BPE, Unigram
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 @settings(max_examples=40)
 @given(text=st.text(max_size=60) | st.lists(st.sampled_from(WORDS)).map(" ".join))
@@ -93,7 +94,7 @@ def test_long_texts_are_cut_as_the_model_cuts_them(pair: Pair, name: str, toy_te
 def test_a_length_beyond_the_positions_is_refused(pair: Pair) -> None:
     _, graph = pair("bert")
     positions = graph.settings.roles["document"].positions
-    with pytest.raises(ArgumentError, match=f"max_length must be at most {positions}, .* not 100000"):
+    with pytest.raises(ArgumentError, match=rf"max_length .*{positions}, .* not 100000"):
         TextEncoder(graph, max_length=100000)
 
 
@@ -116,11 +117,11 @@ def test_a_name_is_computed_by_its_graph(options: dict[str, Any], runtime: str, 
 
 
 def test_a_runtime_that_a_model_does_not_have_is_refused(backbones: dict[str, Path], pair: Pair) -> None:
-    with pytest.raises(ArgumentError, match="has no graph for the runtime onnx: vocable export-model writes one"):
+    with pytest.raises(ArgumentError, match=r"no graph .*onnx: vocable export-model"):
         load(backbones["bert"], runtime="onnx")
-    with pytest.raises(ArgumentError, match="vocable-mini has no graph for the runtime openvino, but one for onnx"):
+    with pytest.raises(ArgumentError, match=r"vocable-mini .*openvino, .*onnx"):
         load("vocable-mini", runtime="openvino")
-    with pytest.raises(ArgumentError, match="device and runtime go with the name of a model"):
+    with pytest.raises(ArgumentError, match=r"device and runtime"):
         load_encoder(pair("bert")[1], runtime="onnx")
     with pytest.raises(ModelError, match="only encodes"):
         load(pair("bert")[1].place, runtime="torch")
@@ -161,7 +162,7 @@ def test_a_model_of_the_hub_is_loaded_by_its_weights_if_it_has_them(
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *names: None)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **patterns: str(graph.place))
     monkeypatch.setattr("huggingface_hub.file_exists", lambda name, file: weights)
-    monkeypatch.setattr("vocable.torch_models.sparse_encoder.load_sparse_encoder", lambda *names, **options: model)
+    monkeypatch.setattr("vocable.torch_models.library.load_sparse_encoder", lambda *names, **options: model)
     found = load("someone/model")
     assert encoding_model(found).runtime == kind
     assert load_encoder("someone/model").runtime == "onnx"
@@ -194,6 +195,7 @@ def test_a_graph_computes_all_batches_at_once(pair: Pair, monkeypatch: pytest.Mo
     assert (encoder.encode(texts) != expected).nnz == 0
 
 
+@pytest.mark.slow
 def test_an_index_is_searched_by_the_runtime_that_made_it(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     rows = ["Remove a directory tree.", "Sort a list in place.", "Open a file for reading.", "Join paths."]
@@ -207,7 +209,7 @@ def test_an_index_is_searched_by_the_runtime_that_made_it(tmp_path: Path) -> Non
             assert answer.hits[0].document.id == "d0"
             assert add(opened, corpus).unchanged == len(rows)
     index(load("vocable-mini"), corpus, tmp_path / "of-model", device="cpu").close()  # of the dense model, if any
-    with pytest.raises(ArgumentError, match="device and runtime go with the name of a model"):
+    with pytest.raises(ArgumentError, match=r"device and runtime"):
         index(load("vocable-mini"), corpus, tmp_path / "refused", runtime="onnx")
     encode("vocable-mini", corpus, output=tmp_path / "vectors")
     assert read_vectors(tmp_path / "vectors").meta.runtime == "onnx"

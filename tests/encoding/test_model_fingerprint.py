@@ -43,6 +43,7 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_a_fingerprint_outlasts_encoding_number_types_and_processes(backbone: Path) -> None:
     model = load(backbone, device="cpu")
     stored = json.loads(json.dumps(encoding_model(model).fingerprint()))  # as a file keeps it

@@ -42,7 +42,7 @@ def brute_force(dense: np.ndarray, max_terms: int | None, min_weight: float, mas
     st.sampled_from([0.0, 0.5, 0.6]),
     st.none() | st.sampled_from([0.01, 0.25, 0.5, 0.75, 0.875, 1.0]),
 )
-def test_what_stays_is_that_of_brute_force(
+def test_pruned_vectors_are_those_of_brute_force(
     dense: np.ndarray, max_terms: int | None, min_weight: float, mass: float | None
 ) -> None:
     expected = brute_force(dense, max_terms, min_weight, mass)
@@ -79,9 +79,9 @@ def test_rounding_brings_in_no_term_more() -> None:
 
 
 def test_limits_out_of_their_range_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="max_terms must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"max_terms .*1, not 0"):
         prune(MATRIX, max_terms=0)
-    with pytest.raises(ArgumentError, match="min_weight must be at least 0"):
+    with pytest.raises(ArgumentError, match=r"min_weight .*0"):
         prune(MATRIX, min_weight=-0.1)
     for mass in (0.0, 1.1, float("nan")):
         with pytest.raises(ArgumentError, match="mass must be"):
@@ -122,7 +122,7 @@ def test_what_the_limits_leave_can_lose_more(tmp_path: Path) -> None:
     assert read_vectors(output).matrix.toarray().tolist() == [[0, 0, 3, 0], [0] * 4, [0, 1, 0, 0]]
 
 
-def test_nothing_is_left_of_a_pruning_that_fails(tmp_path: Path) -> None:
+def test_a_pruning_that_fails_leaves_no_file(tmp_path: Path) -> None:
     source = tmp_path / "whole"
     source.mkdir()
     write_vectors(source / "part-00000.parquet", ["a"], MATRIX[:1], META)

@@ -17,23 +17,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests import forks
 from vocable.core.storage import locked, partial_of
-from vocable.data import BadLines, slices
-from vocable.data.kinds import DOCUMENT
-from vocable.data.slices import WHOLE_PARTS, cut, has_changed, read_span
+from vocable.data import slices
 from vocable.encoding import shards, stream
 from vocable.encoding.models import encoding_model
 from vocable.encoding.shards import in_turn, make_all
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.vectors import read_vectors
-from vocable.errors import ArgumentError, DataError, InUseError, MissingExtraError, VectorsError
+from vocable.errors import ArgumentError, InUseError, MissingExtraError, VectorsError
 
 PART = 4
 PARTS = 6  # other processes have larger parts: they make the same vectors of shards of one part each
@@ -76,36 +72,6 @@ def same(one: Path, other: Path) -> None:
     assert a.meta == b.meta
 
 
-@pytest.mark.parametrize("count", [1, 3, 6, 9])
-@pytest.mark.parametrize("form", [Path, packed])
-def test_spans_together_are_the_source(corpus: Path, count: int, form: Callable[[Path], Path]) -> None:
-    source = str(form(corpus))
-    spans = cut(source, DOCUMENT, PART, count, BadLines())
-    read = [list(read_span(source, DOCUMENT, span, BadLines())) for span in spans]
-    assert [one.id for some in read for one in some] == [f"d{i}" for i in range(22)]
-    assert [len(some) for some in read] == [span.size for span in spans]
-    assert max(map(len, read)) - min(map(len, read)) <= 1
-
-
-@given(st.integers(0, 400), st.integers(1, 12), st.integers(1, 9))
-def test_spans_are_even_whatever_the_ids(
-    tmp_path_factory: pytest.TempPathFactory, count: int, size: int, spans: int
-) -> None:
-    """Sizes differ by one text, or by two parts of many if the spans are of whole parts."""
-    path = tmp_path_factory.mktemp("even") / "corpus.jsonl"
-    path.write_text("".join(f'{{"_id": "same-prefix-{i}", "text": "fox"}}\n' for i in range(count)))
-    found = cut(str(path), DOCUMENT, size, spans, BadLines())
-    sizes = [span.size for span in found]
-    assert (sum(sizes), len(sizes)) == (count, spans)
-    if count >= WHOLE_PARTS * size * spans:
-        assert all(span.before % size == 0 for span in found)
-        assert max(sizes) - min(sizes) <= 2 * size
-        assert max(sizes) <= 1.2 * count / spans
-    else:
-        assert max(sizes) - min(sizes) <= 1
-    assert (found[0].start, found[-1].end) == (0, path.stat().st_size)
-
-
 def test_a_small_corpus_has_no_empty_shards(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
     """A call in one piece reads its texts in other batches, which changes the last bits alone."""
     whole = vo.encode(toy_model, corpus, output=tmp_path / "whole")
@@ -116,26 +82,6 @@ def test_a_small_corpus_has_no_empty_shards(toy_model: SparseEncoder, corpus: Pa
     assert list(one.ids) == list(other.ids)
     np.testing.assert_allclose(one.matrix.toarray(), other.matrix.toarray(), rtol=1e-4, atol=1e-5)
     assert vo.encode(toy_model, corpus, output=tmp_path / "out", shards=8).texts == whole.texts
-
-
-def test_a_span_is_read_without_what_precedes_it(corpus: Path) -> None:
-    spans = cut(str(corpus), DOCUMENT, PART, 3, BadLines())
-    assert [span.before for span in spans] == [0, 7, 14]
-    content = bytearray(corpus.read_bytes())
-    content[10 : spans[1].start - 1] = b"x" * (spans[1].start - 11)
-    corpus.write_bytes(bytes(content))
-    assert [one.id for one in read_span(str(corpus), DOCUMENT, spans[1], BadLines())] == [f"d{i}" for i in range(7, 14)]
-    assert [has_changed(str(corpus), DOCUMENT, spans, number) for number in range(3)] == [True, False, False]
-
-
-def test_a_bad_line_is_named_by_its_line_in_the_file(corpus: Path) -> None:
-    corpus.write_text(corpus.read_text(encoding="utf-8").replace('"d17"', "17.5"), encoding="utf-8")
-    span = cut(str(corpus), DOCUMENT, PART, 3, BadLines())[2]
-    with pytest.raises(DataError, match=r"corpus\.jsonl:19: the id must be a text, not float"):
-        list(read_span(str(corpus), DOCUMENT, span, BadLines()))
-    bad = BadLines(1)
-    assert len(list(read_span(str(corpus), DOCUMENT, span, bad))) == span.size - 1
-    assert bad.count == 1
 
 
 @pytest.mark.usefixtures("whole_parts")
@@ -202,14 +148,14 @@ def test_no_text_has_two_vectors(toy_model: SparseEncoder, corpus: Path, tmp_pat
 def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
     encode = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=3)
     encode(shard=1)
-    with pytest.raises(ArgumentError, match=r"out was made with other settings \(shards\)"):
+    with pytest.raises(ArgumentError, match=r"out .*other settings \(shards\)"):
         vo.encode(toy_model, corpus, output=tmp_path / "out", shards=2, shard=1)
     with pytest.raises(ArgumentError, match=r"other settings \(max_terms\)"):
         encode(shard=2, max_terms=3)
     before = corpus.read_bytes()
     corpus.write_bytes(before + b'\n{"_id": "more", "text": "one more"}')
     for shard in (1, 2):
-        with pytest.raises(ArgumentError, match=r"corpus\.jsonl has changed since .*out was begun: name another"):
+        with pytest.raises(ArgumentError, match=r"corpus\.jsonl has changed since .*out "):
             encode(shard=shard)
     corpus.write_bytes(before[:-3] + b'?"}')
     encode(shard=2)  # its own bytes are the same
@@ -238,7 +184,7 @@ def test_one_shard_has_one_maker(
     encode = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=3)
     held, waited = locked(partial_of(tmp_path / "out" / "shard-00002")), []
     held.__enter__()
-    with pytest.raises(InUseError, match=r"shard-00002\.partial is in use by process \d+"):
+    with pytest.raises(InUseError, match=r"shard-00002\.partial .*process \d+"):
         encode(shard=2)
     # All others are made; this one, too, when its maker has died and its lock is gone.
     monkeypatch.setattr(shards.time, "sleep", lambda _: waited.append(held.__exit__(None, None, None)))
@@ -302,12 +248,13 @@ def test_processes_that_die_are_replaced_a_few_times(caplog: pytest.LogCaptureFi
             yield next(in_turn(make, numbers))
         raise BrokenExecutor
 
-    with pytest.raises(ArgumentError, match="processes that make shards have died 3 times"):
+    with pytest.raises(ArgumentError, match=r"died 3 times"):
         list(make_all(lambda number: number, [1, 2, 3], run))
     assert runs == [[1, 2, 3], [2, 3], [2, 3], [3], [3]]
     assert "another one makes its shard" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_workers")
 def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     model = vo.load(backbones["bert"], device="cpu")

@@ -157,9 +157,7 @@ def test_a_whole_result_is_left_as_it_is(encoder: TextEncoder, documents: list[D
     first = encode_stream(encoder, documents, tmp_path / "out", model="toy")
     assert encode_stream(encoder, broken_off([], 0), tmp_path / "out", model="toy") == first
     other = TextEncoder(encoder.model, "query", min_weight=0.5, dtype="float32")
-    with pytest.raises(
-        ArgumentError, match=r"out was made with other settings \(min_weight, role\): name another output"
-    ):
+    with pytest.raises(ArgumentError, match=r"out .*other settings \(min_weight, role\)"):
         encode_stream(other, documents, tmp_path / "out", model="toy")
 
 

@@ -112,7 +112,7 @@ def test_a_space_that_a_normalizer_spells_out_is_one() -> None:
 
 
 def test_an_unknown_splitter_is_refused(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
-    with pytest.raises(ArgumentError, match=r"^splitter must be one of words, whitespace, not 'os:system'$"):
+    with pytest.raises(ArgumentError, match=r"^splitter .*words, whitespace, not 'os:system'$"):
         splitter(tokenizers["wordpiece"], "os:system")
 
 
@@ -218,8 +218,8 @@ def test_texts_are_counted_in_batches(
     assert input_terms(toy_model, []).shape == (0, whole.shape[1])
 
 
-def test_no_such_words(toy_model: SparseEncoder) -> None:
-    with pytest.raises(ArgumentError, match="words must be one of any, words, whitespace, not 'all'"):
+def test_an_unknown_kind_of_words_is_refused(toy_model: SparseEncoder) -> None:
+    with pytest.raises(ArgumentError, match=r"words .*any, words, whitespace, not 'all'"):
         input_terms(toy_model, ["fox"], words="all")  # type: ignore[arg-type]
 
 

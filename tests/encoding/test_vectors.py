@@ -53,7 +53,7 @@ def write_table(path: Path, ids: list[str], indices: list[list[int]], values: li
     pq.write_table(pa.table(columns).cast(schema), path)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_vectors_are_read_as_they_were_written(tmp_path: Path) -> None:
     shard(tmp_path / "v.parquet", slice(None))
     stored = read_vectors(tmp_path / "v.parquet")
     assert stored.ids == IDS
@@ -92,7 +92,7 @@ def test_a_wrong_checksum_is_refused(tmp_path: Path, change: dict[str, int | Non
 
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1, 2)])
-def test_nothing_to_store(tmp_path: Path, rows: slice) -> None:
+def test_a_matrix_without_weights_is_stored(tmp_path: Path, rows: slice) -> None:
     shard(tmp_path / "v.parquet", rows)
     stored = read_vectors(tmp_path / "v.parquet")
     assert stored.matrix.shape == (len(DENSE[rows]), 6)
@@ -100,7 +100,7 @@ def test_nothing_to_store(tmp_path: Path, rows: slice) -> None:
 
 
 @given(dense_matrices)
-def test_any_matrix_survives(tmp_path_factory: pytest.TempPathFactory, dense: np.ndarray) -> None:
+def test_any_matrix_comes_back(tmp_path_factory: pytest.TempPathFactory, dense: np.ndarray) -> None:
     path = tmp_path_factory.mktemp("any") / "v.parquet"
     ids = [str(row) for row in range(len(dense))]
     write_vectors(path, ids, csr_array(dense), VectorsMeta("v", "m", "sum", "query", 32, dense.shape[1]))
@@ -173,7 +173,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "v.parquet"
     shard(path, slice(None))
     before = path.read_bytes()
-    with pytest.raises(ArgumentError, match="ids must be strings"):
+    with pytest.raises(ArgumentError, match=r"ids .*strings"):
         write_vectors(path, ["a", 7, "c"], csr_array(DENSE), META)  # type: ignore[list-item]
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["v.parquet"]
@@ -237,12 +237,12 @@ def test_other_sparse_forms_become_vectors() -> None:
 
 @pytest.mark.parametrize("weight", [-1.0, np.inf, np.nan])
 def test_weights_that_are_not_weights_are_refused(weight: float) -> None:
-    with pytest.raises(VectorsError, match="the queries: weights must be finite"):
+    with pytest.raises(VectorsError, match=r"the queries: weights .*finite"):
         as_vectors(csr_array(np.array([[1.0, weight]])), "the queries")
 
 
 def test_a_dense_array_is_refused() -> None:
-    with pytest.raises(VectorsError, match="vectors: expected a sparse matrix of two dimensions, not ndarray"):
+    with pytest.raises(VectorsError, match=r"vectors: .*ndarray"):
         as_vectors(DENSE)
 
 
@@ -345,7 +345,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_weights_that_one_file_cannot_count_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = SimpleNamespace(shape=(3, 6), nnz=2**31)
     monkeypatch.setattr("vocable.encoding.vectors.as_vectors", lambda matrix: large)
-    with pytest.raises(VectorsError, match=r"v\.parquet: 2,147,483,648 weights are too many for one file"):
+    with pytest.raises(VectorsError, match=r"v\.parquet: 2,147,483,648 weights"):
         shard(tmp_path / "v.parquet", slice(None))
 
 

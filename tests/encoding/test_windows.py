@@ -140,7 +140,7 @@ def toy_model_of_all_tests(backbones: dict[str, Path]) -> SparseEncoder:
     return load(backbones["roberta"], device="cpu")
 
 
-def test_short_texts_are_as_ever(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
+def test_short_texts_have_the_vectors_of_one_window(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
     assert (encode(toy_model, toy_texts[:9], long_documents="maxpool") != encode(toy_model, toy_texts[:9])).nnz == 0
     assert encode(toy_model, [], long_documents="maxpool").shape == encode(toy_model, []).shape
 
@@ -189,16 +189,18 @@ def test_parts_end_early_where_texts_are_long_and_read_whole(monkeypatch: pytest
     assert [len(part) for part in in_parts(documents, 4, "maxpool")] == [2, 2, 4, 1]
 
 
-def test_what_is_refused(toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_way_and_a_tokenizer_without_places_are_refused(
+    toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wrong: Any = "passages"
-    with pytest.raises(ArgumentError, match="long_documents must be truncate or maxpool, not 'passages'"):
+    with pytest.raises(ArgumentError, match=r"long_documents .*truncate or maxpool, not 'passages'"):
         encode(toy_model, ["fox"], long_documents=wrong)
     monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", False)
     with pytest.raises(ArgumentError, match="does not return places of tokens"):
         encode(toy_model, ["fox"], long_documents="maxpool")
 
 
-def test_counts_are_told() -> None:
+def test_windows_are_counted_in_the_result() -> None:
     told = EncodedCorpus(3, 1.0, 0, 0, 128, 0, "", windows=17)
     assert "17 windows of at most 128 tokens" in str(told)
     assert told.to_json()["windows"] == 17

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.cluster import Faults, forwarding, serving_http
-from tests.engines.test_cluster import ANY, DRIVERS, LUCENE, Cluster, assert_whole, cluster, index, write_corpus
+from tests.engines.test_server import ANY, DRIVERS, LUCENE, Cluster, assert_whole, cluster, index, write_corpus
 from vocable.engines import server
 from vocable.errors import UnavailableError, VectorsError
 

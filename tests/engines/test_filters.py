@@ -54,7 +54,7 @@ FIELDS = {"lang": "de", "year": 2021, "tags": ["a", "b"], "open": True, "made": 
         ("NOT lang=en AND open=TRUE", True),
     ],
 )
-def test_what_passes(text: str, passes: bool) -> None:
+def test_a_filter_lets_documents_pass(text: str, passes: bool) -> None:
     assert matches(parse_filter(text), FIELDS) is passes
 
 
@@ -84,7 +84,7 @@ def test_what_passes(text: str, passes: bool) -> None:
         ("a=1." + "0" * 5000, "is too large a number"),
     ],
 )
-def test_where_a_text_is_wrong(text: str, message: str) -> None:
+def test_a_wrong_filter_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message) as caught:
         parse_filter(text)
     assert len(str(caught.value)) < 250

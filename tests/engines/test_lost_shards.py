@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 import vocable as vo
 from tests.engines.lucene_server import Engine
-from tests.engines.test_cluster import IDS, VECTORS, Cluster, N, V, assert_whole, cluster, index, write_corpus
+from tests.engines.test_server import IDS, VECTORS, Cluster, N, V, assert_whole, cluster, index, write_corpus
 from vocable.data import Document
 from vocable.engines import server
 from vocable.engines.base import key_of
@@ -62,6 +62,7 @@ def opened(place: str, *, partial: bool = False) -> Any:
     return store
 
 
+@pytest.mark.slow
 def test_nothing_takes_a_part_for_the_whole(failing: Cluster, corpus: Path) -> None:
     place = failing.place()
     index(corpus, place, bulk=64).close()
@@ -112,6 +113,7 @@ def test_a_partial_search_answers_and_says_what_is_missing(failing: Cluster, cor
         vo.open_index(place, engine_options={"workers": 2})
 
 
+@pytest.mark.slow
 def test_a_partial_search_has_the_line_in_its_answer(
     failing: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from tests.indexes.test_exact import brute_force
+from tests.indexes.test_exact_index import brute_force
 from vocable.engines.seismic import EFFORTS, SeismicIndex, SeismicStore
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.exact_index import ExactIndex

@@ -64,7 +64,7 @@ def test_no_vectors_cost_nothing() -> None:
 
 
 def test_flops_of_two_vocabularies_is_refused() -> None:
-    with pytest.raises(VectorsError, match=r"the queries have 2 terms, the documents 3"):
+    with pytest.raises(VectorsError, match=r"queries .*2 terms, .*documents 3"):
         flops(csr_array(np.ones((1, 2))), csr_array(np.ones((1, 3))))
 
 

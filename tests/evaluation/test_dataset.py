@@ -55,7 +55,7 @@ def runs(draw: st.DrawFn) -> tuple[list[Qrel], dict[str, dict[str, float]]]:
 
 
 @given(runs())
-def test_both_are_those_of_pytrec_eval(drawn: tuple[list[Qrel], dict[str, dict[str, float]]]) -> None:
+def test_both_conventions_have_the_values_of_pytrec_eval(drawn: tuple[list[Qrel], dict[str, dict[str, float]]]) -> None:
     judgments, run = drawn
     queries = [Query(query, "") for query in run]
     hits = [ScoredDoc(query, document, score) for query, some in run.items() for document, score in some.items()]
@@ -91,6 +91,7 @@ def arguments(tmp_path: Path, toy_texts: list[str]) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_query_does_not_find_itself(
     toy_model: SparseEncoder, arguments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,8 +124,8 @@ def test_a_query_does_not_find_itself(
     ]
 
 
-def test_there_are_two(arguments: Path) -> None:
-    with pytest.raises(ArgumentError, match="convention must be trec_eval or beir, not 'trec'"):
+def test_an_unknown_convention_is_refused_and_beir_searches_one_deeper(arguments: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"convention .*trec_eval or beir, not 'trec'"):
         load_dataset(f"beir:{arguments}", convention="trec")  # type: ignore[arg-type]
     toy = Dataset("toy", [Document("d1", "")], [Query("q1", "")], [])
     assert (toy.search_depth(10), Dataset("toy", [], [Query("d1", "")], [], convention="beir").search_depth(10)) == (

@@ -13,12 +13,13 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
+from tests.data.test_topics import SGML
 from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.collection.verbs import build
 from vocable.data import Document, Qrel, Query, ScoredDoc, read_judgments, read_queries, read_run
 from vocable.encoding.stream import encode_stream
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError
 from vocable.evaluation import retrieval
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.expanders import lexical_search
@@ -28,6 +29,7 @@ from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrie
 MEASURES = ["nDCG@10", "R@3"]
 
 
+@pytest.mark.slow
 def test_models_runs_and_baselines_stand_side_by_side(
     toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -59,6 +61,7 @@ def test_models_runs_and_baselines_stand_side_by_side(
     assert compared._repr_html_().count("<tr>") == 8
 
 
+@pytest.mark.slow
 def test_stored_vectors_are_a_system(backbones: dict[str, Path], dataset: Dataset, tmp_path: Path) -> None:
     model = vo.load(backbones["bert"], device="cpu")
     folders = [tmp_path / "one", tmp_path / "two"]
@@ -113,6 +116,7 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
         vo.measure_wackiness("bm25", output="never", queries=["a"], corpus=["b"])
 
 
+@pytest.mark.slow
 def test_answers_are_timed_as_often_as_asked(
     toy_model: SparseEncoder, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +136,7 @@ def test_answers_are_timed_as_often_as_asked(
         timed.clear()
         assert ("answer p50 ms" in found.table().header) == bool(expected)
         assert "FLOPS" in found.table().header
-    with pytest.raises(ArgumentError, match="time_queries must be at least 0, not -1"):
+    with pytest.raises(ArgumentError, match=r"time_queries .*0, not -1"):
         vo.evaluate(toy_model, dataset, time_queries=-1)
 
 
@@ -233,7 +237,7 @@ def check(run: Path) -> int:
 
 @pytest.mark.skipif(not PUBLISHED, reason="VOCABLE_TREC_EVAL names no folder with results.* in it")
 @pytest.mark.parametrize("run", PUBLISHED, ids=lambda path: path.name)
-def test_published_figures(run: Path) -> None:
+def test_published_figures_are_reproduced_from_published_runs(run: Path) -> None:
     assert check(run)
 
 
@@ -335,105 +339,6 @@ def test_ids_that_begin_with_a_number_sign_are_no_comments(tmp_path: Path, line:
     assert list(read_run(tmp_path / "run")) == [ScoredDoc(query, document, 2.5)]
 
 
-SGML = """<top>
-
-<num> Number: 301 
-<title> Lighthouse Keepers Abroad
-
-<desc> Description: 
-Find reports of people who keep lighthouses outside their own
-country.
-
-<narr> Narrative: 
-A relevant document must name it.
-
-</top>
-
-<top>
-<head> Tipster Topic Description
-<num> Number:  051
-<dom> Domain:  International Economics
-<title> Topic:  Airbus &amp; Subsidies
-<desc> Description:
-Document will discuss government assistance.
-</top>
-<top>
-<num> Number: MB001 </num>
-<title> BBC World Service staff cuts </title>
-</top>
-<top>
-<num> Number: 201
-<desc> Description:
-What happened
-then?
-</top>
-"""
-TOPICS = {
-    "topics.301-450.txt": SGML,
-    "topics.robust04": SGML,
-    "topics.trec": SGML.replace("\n", "\r\n"),
-    "04.testset": "\ufeff" + SGML,
-}
-
-
-@pytest.mark.parametrize("name", TOPICS)
-def test_topics_in_sgml(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_text(TOPICS[name], encoding="utf-8", newline="")
-    assert list(read_queries(path)) == [
-        Query("301", "Lighthouse Keepers Abroad"),
-        Query("51", "Airbus & Subsidies"),
-        Query("MB001", "BBC World Service staff cuts"),
-        Query("201", "What happened then?"),
-    ]
-
-
-XML = """<?xml version="1.0" encoding="UTF-8"?>
-<topics task="COVIDSearch 2020" batch="1">
-  <topic number="1">
-    <query>coronavirus origin</query>
-    <question>what is the origin of COVID-19</question>
-  </topic>
-  <topic id='2' type="faceted">
-    <title>coronavirus
-    and weather</title>
-  </topic>
-  <topic number="3">A 58-year-old woman &lt;with pain&gt;.</topic>
-</topics>
-"""
-
-
-@pytest.mark.parametrize("name", ["topics.xml", "topics.txt"])
-def test_topics_in_xml(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text(XML, encoding="utf-8")
-    assert list(read_queries(tmp_path / name)) == [
-        Query("1", "coronavirus origin"),
-        Query("2", "coronavirus and weather"),
-        Query("3", "A 58-year-old woman <with pain>."),
-    ]
-
-
-def test_a_topic_without_a_number_or_words_is_named_by_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "topics.txt"
-    path.write_text(SGML.replace("<num> Number:  051", ""), encoding="utf-8")
-    with pytest.raises(
-        DataError, match=rf"topics\.txt:{SGML.splitlines().index('<head> Tipster Topic Description')}: "
-    ):
-        list(read_queries(path))
-    path.write_text("<top>\n<num> 7\n<title>\n</top>\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r'topics\.txt:1: an empty "text"; expected <top>'):
-        list(read_queries(path))
-
-
-def test_topics_and_documents_of_trec_are_no_texts(tmp_path: Path) -> None:
-    path = tmp_path / "texts.txt"
-    for content, message in ((SGML, "TREC topics are queries"), ("<DOC>\n<DOCNO> 1 </DOCNO>\n</DOC>\n", "<DOC>")):
-        path.write_text(content, encoding="utf-8")
-        for read in (vo.read_corpus, vo.read_texts):
-            with pytest.raises(DataError, match=message):
-                read(path)
-
-
 def test_a_text_file_of_ids_and_texts_is_a_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "topics.dev.txt"
     path.write_text("156493\tdo goldfish grow\n1124210\ttracheids are part of\n", encoding="utf-8")
@@ -450,7 +355,7 @@ def test_files_in_place_of_a_dataset(tmp_path: Path) -> None:
     """A run needs judgments, an index queries and BM25 documents, too; together they are the collection."""
     (tmp_path / "qrels.txt").write_text("51 0 d1 1\n", encoding="utf-8")
     (tmp_path / "topics.txt").write_text(SGML, encoding="utf-8")
-    lines = '{"_id": "d1", "text": "Airbus subsidies"}\n{"_id": "d2", "text": ""}\n{"_id": "d3", "text": "crime"}\n'
+    lines = '{"_id": "d1", "text": "Lantern tariffs"}\n{"_id": "d2", "text": ""}\n{"_id": "d3", "text": "crime"}\n'
     (tmp_path / "corpus.jsonl").write_text(lines, encoding="utf-8")
     files = {name: tmp_path / file for name, file in (("judgments", "qrels.txt"), ("queries", "topics.txt"))}
     (tmp_path / "run").write_text("51 Q0 d1 1 1.0 tag\n", encoding="utf-8")

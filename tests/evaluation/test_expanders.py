@@ -115,22 +115,23 @@ def test_documents_that_are_expanded_do_not_retrieve_themselves(seq2seq: Path, t
     assert measured.vectors.sum() > measured.input_counts.sum()
 
 
-def test_by_name(causal: Path, seq2seq: Path) -> None:
+def test_expanders_are_chosen_by_name(causal: Path, seq2seq: Path) -> None:
     assert isinstance(open_expander(f"query2doc:{causal}", DOCUMENTS), Query2Doc)
     assert isinstance(open_expander(f"doct5query:{seq2seq}", DOCUMENTS[:2], "document"), DocT5Query)
     for name, message in (("gpt2", "'gpt2' is not an expander"), ("bm25", "bm25 expands nothing")):
         choices = re.escape("use bm25+rm3, query2doc:MODEL or doct5query:MODEL")
         with pytest.raises(ArgumentError, match=f"{message}: {choices}"):
             open_expander(name, DOCUMENTS)
-    with pytest.raises(ArgumentError, match="expands documents, not queries: measure it with --role document"):
+    with pytest.raises(ArgumentError, match=r"--role document"):
         open_expander("doct5query:/no/such/folder", DOCUMENTS)
     with pytest.raises(ModelError, match="no such model folder"):
         open_expander("query2doc:/no/such/folder", DOCUMENTS)
-    with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"\bk .*1, not 0"):
         expansion_data(open_expander("bm25+rm3", DOCUMENTS), QUERIES, DOCUMENTS, 0)
 
 
-def test_they_are_searched_as_systems(causal: Path, seq2seq: Path, toy_texts: list[str]) -> None:
+@pytest.mark.slow
+def test_expanders_are_searched_as_systems(causal: Path, seq2seq: Path, toy_texts: list[str]) -> None:
     texts, asked = sorted(set(toy_texts))[:6], ["old fox", "lazy dog"]
     documents = [Document(f"d{i}", text) for i, text in enumerate(texts)]
     queries = [Query(f"q{i}", text) for i, text in enumerate(asked)]
@@ -149,7 +150,8 @@ def test_they_are_searched_as_systems(causal: Path, seq2seq: Path, toy_texts: li
         assert one.name == f"{name.partition(':')[0]}:{Path(name).name}"
 
 
-def test_by_the_command(
+@pytest.mark.slow
+def test_the_command_evaluate_takes_expanders(
     capsys: pytest.CaptureFixture[str], causal: Path, seq2seq: Path, toy_texts: list[str], tmp_path: Path
 ) -> None:
     documents, queries = sorted(set(toy_texts))[:3], ["old fox", "lazy dog at night", "books"]
@@ -201,12 +203,12 @@ def test_the_document_and_its_queries(seq2seq: Path) -> None:
     assert vectors[[1]].nnz == 0
 
 
-def test_what_is_not_of_the_collection_is_refused(seq2seq: Path) -> None:
+def test_doct5query_refuses_other_texts_and_zero_samples(seq2seq: Path) -> None:
     generator = load_generator(seq2seq, "seq2seq")
     expander = DocT5Query(GUESSED[2:3], generator, samples=1)
-    with pytest.raises(ArgumentError, match="docT5query expands the documents of its collection, not queries: 'fox'"):
+    with pytest.raises(ArgumentError, match=r"docT5query .*'fox'"):
         expander.expand(["fox"])
-    with pytest.raises(ArgumentError, match="samples must be at least 1"):
+    with pytest.raises(ArgumentError, match=r"samples .*1"):
         DocT5Query(GUESSED, generator, samples=0)
     assert DocT5Query([], generator).vocabulary == {}
 
@@ -214,7 +216,7 @@ def test_what_is_not_of_the_collection_is_refused(seq2seq: Path) -> None:
 WRITTEN = ["old fox", "", "librarian reads zebra books", "old fox"]
 
 
-def test_the_query_so_many_times_and_what_is_written(causal: Path, toy_texts: list[str]) -> None:
+def test_query2doc_repeats_the_query_before_the_written_passage(causal: Path, toy_texts: list[str]) -> None:
     index, generator = BM25Index(toy_texts), load_generator(causal, "causal")
     before = dict(index.vocabulary)
     expander = Query2Doc(index, generator, repeats=3, new_tokens=60, seed=4)
@@ -253,9 +255,9 @@ def test_examples_are_shown(causal: Path, toy_texts: list[str]) -> None:
     assert [passage] != Query2Doc(index, generator, new_tokens=10).passages(["old fox"])
 
 
-def test_what_cannot_be_done_is_refused(causal: Path, toy_texts: list[str]) -> None:
+def test_query2doc_without_repeats_or_room_is_refused(causal: Path, toy_texts: list[str]) -> None:
     index, generator = BM25Index(toy_texts), load_generator(causal, "causal")
-    with pytest.raises(ArgumentError, match="repeats must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"repeats .*1, not 0"):
         Query2Doc(index, generator, repeats=0)
     with pytest.raises(ArgumentError, match=f"the model's {POSITIONS} positions"):
         Query2Doc(index, generator, new_tokens=POSITIONS).expand(["old fox"])  # no room is left for a prompt
@@ -334,7 +336,7 @@ def test_long_prompts_are_cut_where_that_is_asked_for(seq2seq: Path) -> None:
     assert whole != generate(generator, PROMPTS[:1], new_tokens=8, top_k=1)
 
 
-def test_nothing_to_write(causal: Path) -> None:
+def test_no_prompts_generate_nothing(causal: Path) -> None:
     assert generate(load_generator(causal, "causal"), [], new_tokens=5) == []
 
 
@@ -353,13 +355,11 @@ def test_what_does_not_fit_is_refused(causal: Path, seq2seq: Path) -> None:
 
 
 def test_another_kind_of_model_is_refused(causal: Path, seq2seq: Path, backbones: dict[str, Path]) -> None:
-    with pytest.raises(
-        ModelError, match=r"is not a seq2seq language model \(its configuration names GPT2LMHeadModel\)"
-    ):
+    with pytest.raises(ModelError, match=r"seq2seq .*GPT2LMHeadModel"):
         load_generator(causal, "seq2seq")
-    with pytest.raises(ModelError, match=r"is not a causal language model .*T5ForConditionalGeneration"):
+    with pytest.raises(ModelError, match=r"causal .*T5ForConditionalGeneration"):
         load_generator(seq2seq, "causal")
-    with pytest.raises(ModelError, match=r"is not a causal language model .*BertForMaskedLM"):
+    with pytest.raises(ModelError, match=r"causal .*BertForMaskedLM"):
         load_generator(backbones["bert"], "causal")
     with pytest.raises(ModelError, match="no such model folder"):
         load_generator("/no/such/folder", "causal")

@@ -144,7 +144,7 @@ def test_a_measure_may_not_look_deeper_than_the_search() -> None:
 
 
 def test_candidates_have_a_bound_and_more_than_there_are_documents_are_all() -> None:
-    with pytest.raises(ArgumentError, match=r"rescore must be .*at most 100000, not 1000000000"):
+    with pytest.raises(ArgumentError, match=r"rescore .*at most 100000, not 1000000000"):
         parse_grid(["rescore=1000000000"])
     assert parse_grid(["rescore=100000"])
     most, some = search_grid("toy", ENCODED, parse_grid(["query_max_terms=2 rescore=100000,1000"]))

@@ -113,22 +113,22 @@ def test_judged_keeps_the_count_when_repeated() -> None:
 
 
 def test_a_dataset_without_judged_queries_is_refused() -> None:
-    with pytest.raises(DataError, match="toy: none of the 4 queries has a judgment"):
+    with pytest.raises(DataError, match=r"toy: .*4 queries"):
         evaluate_run("x", RUN, Dataset("toy", DOCUMENTS, QUERIES, [Qrel("q9", "d1", 1)]))
 
 
 def test_a_run_of_other_queries_is_refused() -> None:
-    with pytest.raises(DataError, match="toy: other: the run has none of the 3 judged queries"):
+    with pytest.raises(DataError, match=r"toy: other: .*3 judged queries"):
         evaluate_run("other", [ScoredDoc("a", "d1", 1.0)], DATASET)
 
 
 def test_a_document_twice_for_a_query_is_refused() -> None:
-    with pytest.raises(DataError, match="toy: x: duplicate document 'd1' for query 'q1'"):
+    with pytest.raises(DataError, match=r"toy: x: .*'d1' .*'q1'"):
         evaluate_run("x", [*RUN, ScoredDoc("q1", "d1", 0.5)], DATASET)
 
 
 def test_a_name_that_is_no_run_says_how_a_model_is_given() -> None:
-    with pytest.raises(DataError, match=r"naver/splade-v3: no such run file \(a model is passed as vocable.load"):
+    with pytest.raises(DataError, match=r"naver/splade-v3: no such run file .*vocable\.load"):
         evaluate_run("model", "naver/splade-v3", DATASET)
 
 

@@ -38,7 +38,9 @@ def expected(cross: str, dataset: Dataset, toy_model: SparseEncoder) -> dict[str
 
 
 @pytest.mark.usefixtures("few_answers")
-def test_evaluate(toy_model: SparseEncoder, dataset: Dataset, cross: str, tmp_path: Path) -> None:
+def test_evaluate_has_a_row_for_each_reranking(
+    toy_model: SparseEncoder, dataset: Dataset, cross: str, tmp_path: Path
+) -> None:
     build(toy_model, dataset.documents, f"exact:{tmp_path / 'index'}", name="toy", bm25=True, dtype="float32")
     index = vo.open_index(tmp_path / "index")
     vars(index)["loaded_model"] = toy_model
@@ -66,7 +68,7 @@ def test_evaluate(toy_model: SparseEncoder, dataset: Dataset, cross: str, tmp_pa
 
 
 @pytest.mark.usefixtures("few_answers")
-def test_select(toy_model: SparseEncoder, dataset: Dataset, cross: str) -> None:
+def test_select_measures_rerankings(toy_model: SparseEncoder, dataset: Dataset, cross: str) -> None:
     grid = ["document_max_terms=0,4", "document_max_terms=4 rerank=2"]
     found = vo.select(
         {"toy": toy_model}, dataset, MEASURES, grid=grid, dtype="float32", rerank=cross, rerank_depth=DEPTH
@@ -86,7 +88,9 @@ def test_select(toy_model: SparseEncoder, dataset: Dataset, cross: str) -> None:
     assert json.loads(json.dumps(found.to_json()))["settings"][-1]["setting"]["rerank"] == DEPTH
 
 
-def test_refused(toy_model: SparseEncoder, dataset: Dataset, cross: str, backbones: dict[str, Path]) -> None:
+def test_rerankings_that_do_not_go_with_evaluate_are_refused(
+    toy_model: SparseEncoder, dataset: Dataset, cross: str, backbones: dict[str, Path]
+) -> None:
     with pytest.raises(ArgumentError, match="rerank needs a cross encoder"):
         vo.select(toy_model, dataset, MEASURES, grid=["rerank=5"])
     with pytest.raises(ArgumentError, match="vocable select"):
@@ -97,7 +101,7 @@ def test_refused(toy_model: SparseEncoder, dataset: Dataset, cross: str, backbon
         vo.evaluate(toy_model, dataset, MEASURES, rerank=str(backbones["bert"]))
 
 
-def test_timed_rows() -> None:
+def test_timed_rows_are_spread_and_repeat_in_turn() -> None:
     assert timed_rows(3, 5) == [0, 1, 2, 0, 1, 2]
     assert timed_rows(10, 4) == [0, 2, 5, 7]
     np.testing.assert_array_equal(timed_rows(4, 4), np.arange(4))

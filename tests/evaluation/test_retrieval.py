@@ -45,7 +45,9 @@ def test_long_documents_are_read_in_windows_and_queries_are_not(toy_model: Spars
     assert abs(found.queries - encode_dataset(toy_model, dataset, **how).queries).max() == 0
 
 
-def test_what_does_not_fit_is_refused(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:
+def test_vectors_and_settings_that_do_not_fit_are_refused(
+    toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path
+) -> None:
     encode_dataset(toy_model, dataset, keep=tmp_path, name="toy", dtype="float32")
     with pytest.raises(ArgumentError, match="made with other settings"):
         encode_dataset(toy_model, dataset, keep=tmp_path, name="other", dtype="float32")
@@ -72,7 +74,7 @@ def test_ranking_and_cost() -> None:
     assert found.cost.index_bytes > 8 * (4 + 4)  # a document number and a weight for each posting
 
 
-def test_feedback() -> None:
+def test_bm25_with_rm3_searches_the_expanded_queries() -> None:
     dataset = Dataset("toy", DOCUMENTS, QUERIES, JUDGMENTS)
     found, texts = (
         retrieve_lexically(dataset, k=5, make=lexical_search("bm25+rm3")),
@@ -87,6 +89,6 @@ def test_feedback() -> None:
     assert found.cost.flops == pytest.approx(np.mean([2 / 3 + 4 / 3, 0]))
 
 
-def test_no_documents() -> None:
+def test_a_retrieval_without_documents_is_refused() -> None:
     with pytest.raises(DataError, match="there are no documents to search"):
         retrieve_lexically(Dataset("toy", [], QUERIES, JUDGMENTS))

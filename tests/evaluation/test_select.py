@@ -26,6 +26,7 @@ def measured(systems: Any, dataset: Dataset, **more: Any) -> ModelSelection:
     return vo.select(systems, dataset, MEASURES, **{"grid": GRID, "dtype": "float32"} | more)
 
 
+@pytest.mark.slow
 def test_each_model_is_measured_whole_and_pruned(toy_model: SparseEncoder, dataset: Dataset) -> None:
     looked_up = vo.make_inference_free(toy_model, weights="ones")
     found = measured({"toy": toy_model, "free": looked_up}, dataset, max_length=16)
@@ -65,6 +66,7 @@ def test_the_licence_is_what_the_card_states(backbones: dict[str, Path], dataset
         assert measured(folder, dataset).models["carded"].licence == stated
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_answers")
 def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
     backbones: dict[str, Path], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -73,7 +73,9 @@ def check(selection: DrawnTestset, drawn: DrawSettings, groups: np.ndarray) -> N
 
 @given(st.integers(0, 100), st.booleans(), st.sampled_from(["hard", "plain"]), st.integers(0, 3))
 @settings(max_examples=12)
-def test_a_collection_is_what_it_is_said_to_be(seed: int, scored: bool, difficulty: str, distractors: int) -> None:
+def test_a_made_collection_has_the_described_queries_and_distractors(
+    seed: int, scored: bool, difficulty: str, distractors: int
+) -> None:
     log = make_log(seed, scored)
     drawing: dict[str, Any] = {"queries": 30, "clusters": 4, "difficulty": difficulty, "positives": 2}
     drawing |= {"negatives": 4, "distractors": distractors}
@@ -116,14 +118,14 @@ def test_labels_are_the_highest_score_or_the_count() -> None:
     assert scored == QueryLog(["q", "p"], ["a"], [{0: -1.0}, {0: 3.0}])
 
 
-def test_mistakes_are_named() -> None:
-    with pytest.raises(DataError, match="some pairs have a score and some have none: 'q'"):
+def test_arguments_of_a_test_set_that_cannot_be_are_refused() -> None:
+    with pytest.raises(DataError, match=r"score .*'q'"):
         read_log([Example("q", "a", scores=(1.0,)), Example("q", "b")])
     with pytest.raises(DataError, match="the log has no pair"):
         read_log([])
-    with pytest.raises(DataError, match=r"no query of low and middle and high overlap has a hard negative"):
+    with pytest.raises(DataError, match=r"low and middle and high overlap"):
         draw_testset(read_log([Example("a b", "x"), Example("c d", "y"), Example("e", "z")]), clusters=2)
-    with pytest.raises(ArgumentError, match=r"clusters must be between 2 and the 1 "):
+    with pytest.raises(ArgumentError, match=r"clusters .*2 and the 1 "):
         draw_testset(read_log([Example("a", "x")]), clusters=2)
     for values in ({"queries": 0}, {"clusters": 1}, {"difficulty": "easy"}, {"negatives": 0}, {"min_overlap": 0}):
         with pytest.raises(ArgumentError, match=next(iter(values))):

@@ -118,7 +118,7 @@ def test_a_wacky_term_is_marked_where_it_is_an_expansion() -> None:
     assert [m.wacky for m in marked.matches] == [False] * 4
 
 
-def test_nothing_shared_is_a_score_of_zero() -> None:
+def test_texts_without_a_shared_term_have_a_score_of_zero() -> None:
     found = explain_vectors(row(1, 0, 0, 0, 0), row(0, 1, 0, 0, 0), NAMES, [], [])
     assert (found.score, found.matches) == (0.0, ())
     assert shown(found.table()) == []
@@ -212,21 +212,6 @@ def test_terms_of_the_text_stand_apart_from_expansions() -> None:
     assert Explanation(0.0, ()).reasons() == ["no shared term"]
     wacky = tuple(replace(match, wacky=match.term != "fox") for match in matches[:2])
     assert Explanation(1.0, wacky).reasons() == ["text: fox 60%", "wacky: hound 30%"]
-
-
-def test_a_notebook_shows_terms_with_bars_and_runs_nothing() -> None:
-    names = ["list", "<script>", "##ing", "[unused1]", "set"]
-    explained = explain_vectors(row(1, 2, 0, 0, 1), row(3, 1.5, 0, 0, 2), names, ["list"], ["list"], ["set"])
-    html = explained._repr_html_()
-    assert "<script" not in html
-    assert "+&lt;script&gt;" in html
-    assert "~set" in html
-    assert [f"{share}%</span>" in html for share in (38, 25)] == [True, True]
-    assert [f"width:{length}%" in html for length in (100, 67)] == [True, True]  # of the longest
-    alone = expand_vector(row(1, 2, 0, 0, 1), names, ["list"], k=2)._repr_html_()
-    assert "3 active terms" in alone
-    assert "width:50%" in alone
-    assert expand_vector(row(0, 0, 0, 0, 0), names, [])._repr_html_().count("<span") == 0
 
 
 def test_names_of_terms_are_made_once_for_a_text(toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_a_score_by_hand() -> None:
     assert ranking.hits(0) == [("0", pytest.approx(idf * 1 / (1 + norm), rel=1e-6))]
 
 
-def test_settings_matter() -> None:
+def test_a_language_changes_words_and_b_changes_scores() -> None:
     plain = BM25Index(["the cats"], language="none")
     assert sorted(plain.vocabulary) == ["cats", "the"]
     assert sorted(BM25Index(["the cats"]).vocabulary) == ["cat"]
@@ -66,7 +66,7 @@ def test_empty_queries_and_k_beyond_the_documents() -> None:
     assert [document for document, _ in ranking.hits(1)] == ["a", "c"]
 
 
-def test_weighted_queries() -> None:
+def test_weights_of_query_words_multiply_scores() -> None:
     index = BM25Index(TEXTS)
     counts, half = index.query_vectors(QUERIES), csr_array(index.query_vectors(QUERIES) * np.float32(0.5))
     whole, weighted = index.search(QUERIES, 6), index.search(half, 6)
@@ -78,7 +78,7 @@ def test_weighted_queries() -> None:
 
 
 @pytest.mark.parametrize("texts", [[], ["", "the"]])
-def test_an_index_without_words(texts: list[str], tmp_path: Path) -> None:
+def test_an_index_without_words_finds_nothing(texts: list[str], tmp_path: Path) -> None:
     index = BM25Index(texts)
     assert index.search(["cat", ""], k=2).rows.tolist() == [[-1, -1]] * 2
     assert index.search([], k=2).rows.shape == (0, 2)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import vocable as vo
-from tests.indexes.test_exact import assert_same, brute_force, random_vectors, searches
+from tests.indexes.test_exact_index import assert_same, brute_force, random_vectors, searches
 from vocable.core.arrays import Ids
 from vocable.core.storage import write_record
 from vocable.encoding.vectors import SHARDS, StoredVectors, VectorsMeta, write_vectors

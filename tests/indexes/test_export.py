@@ -165,7 +165,9 @@ def test_ciff_is_read_back(tmp_path: Path) -> None:
     assert place == len(content)
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, quiet_libraries: None) -> None:
+def test_the_command_export_writes_the_files_of_the_function(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, quiet_libraries: None
+) -> None:
     text = done(capsys, "export", stored(tmp_path / "in"), "-o", tmp_path / "out", "--format", "ciff")
     assert "5 weights" in text
     assert "1 rounded to 0" in text

@@ -91,7 +91,7 @@ def test_ties_are_in_the_order_of_the_ids() -> None:
     assert weighted([one, other], [1, 1]).hits(0) == [("b", 1.0), ("d", 1.0)]
 
 
-def test_what_cannot_be_fused_is_refused() -> None:
+def test_rankings_and_weights_that_do_not_fit_are_refused() -> None:
     one = Ranking(np.array([[0, 1]]), np.array([[2.0, 1.0]]), IDS)
     with pytest.raises(ArgumentError, match="no rankings"):
         reciprocal_rank([])
@@ -103,15 +103,15 @@ def test_what_cannot_be_fused_is_refused() -> None:
     with pytest.raises(ArgumentError, match="1 weights for 2 rankings"):
         weighted([one, one], [1.0])
     for weight in (-1.0, float("nan"), float("inf"), 1e308, 1e-300):
-        with pytest.raises(ArgumentError, match="weights must be 0, or between"):
+        with pytest.raises(ArgumentError, match=r"weights .*0, or between"):
             weighted([one, one], [1.0, weight])
     with pytest.raises(ArgumentError, match="2 weights for 1 rankings"):
         reciprocal_rank([one], weights=[1, 1])
-    with pytest.raises(ArgumentError, match="fusion must be one of"):
+    with pytest.raises(ArgumentError, match=r"fusion .*one of"):
         fused({"sparse": one}, {"sparse": 1}, "sum", 3)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="k must be at least 0, not -1"):
+    with pytest.raises(ArgumentError, match=r"\bk .*0, not -1"):
         reciprocal_rank([one], k=-1)
-    with pytest.raises(ArgumentError, match="depth must be at least 1"):
+    with pytest.raises(ArgumentError, match=r"depth .*1"):
         reciprocal_rank([one], depth=0)
 
 
@@ -129,6 +129,6 @@ def test_what_cannot_be_fused_is_refused() -> None:
         ("sparse=0", "at least one must be above 0"),
     ],
 )
-def test_weights_that_are_none(text: str, message: str) -> None:
+def test_weights_of_a_fusion_that_cannot_be_are_refused(text: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         parse_weights(text, ["sparse", "bm25"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from tests.indexes.test_exact import brute_force
+from tests.indexes.test_exact_index import brute_force
 from vocable.engines.edge import EdgeStore
 from vocable.engines.exact import ExactStore
 from vocable.engines.protocols import engine_of, engines
@@ -82,7 +82,7 @@ def test_a_search_is_that_of_numpy(
     np.testing.assert_array_equal(one.rows, found.rows)
 
 
-def test_get_gives_what_was_put_in(make: Callable[..., ExactIndex]) -> None:
+def test_get_gives_the_vectors_that_were_put_in(make: Callable[..., ExactIndex]) -> None:
     index = make(vectors(N, 4), ids(N))
     whole = index.get()
     assert whole.has_sorted_indices

@@ -94,7 +94,7 @@ def test_a_missing_run_is_named(tmp_path: Path) -> None:
 
 def test_what_trec_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     spaced = Ranking(RANKING.rows, RANKING.scores, ["a", "b", "c d"])
-    with pytest.raises(DataError, match="document 'c d': a TREC run cannot hold white space"):
+    with pytest.raises(DataError, match=r"'c d': .*white space"):
         spaced.write_trec(tmp_path / "run.trec", ["q1", "q2", "q3"])
     with pytest.raises(DataError, match="query ''"):
         RANKING.write_trec(tmp_path / "run.trec", ["", "q2", "q3"])
@@ -104,7 +104,7 @@ def test_what_trec_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path)
 def test_shapes_are_checked() -> None:
     with pytest.raises(ArgumentError, match="one shape"):
         Ranking(np.zeros((2, 3), np.int32), np.zeros((2, 2), np.float32))
-    with pytest.raises(ArgumentError, match="2 query ids for a ranking of 3 queries"):
+    with pytest.raises(ArgumentError, match=r"2 query ids .*3 queries"):
         RANKING.to_run(["q1", "q2"])
 
 

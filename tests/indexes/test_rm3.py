@@ -31,7 +31,7 @@ def reference(
 
 
 @given(TEXTS, TEXTS, st.integers(1, 4), st.integers(1, 5))
-def test_as_the_formula_says(texts: list[str], queries: list[str], fb_docs: int, fb_terms: int) -> None:
+def test_rm3_follows_its_formula(texts: list[str], queries: list[str], fb_docs: int, fb_terms: int) -> None:
     index = BM25Index(texts)
     rm3 = RM3(index, texts, fb_docs=fb_docs, fb_terms=fb_terms, original_query_weight=SHARE)
     expanded, ranking = rm3.expand(queries), index.search(queries, fb_docs)
@@ -72,7 +72,7 @@ def test_the_query_alone_and_a_query_that_finds_nothing() -> None:
     assert RM3(index, texts).expand([]).shape == (0, 3)
 
 
-def test_no_documents() -> None:
+def test_rm3_without_documents_expands_to_nothing() -> None:
     assert RM3(BM25Index([]), []).expand(["cat"]).shape == (1, 0)
 
 
@@ -80,9 +80,9 @@ def test_senseless_arguments_are_refused() -> None:
     index = BM25Index(["cat"])
     with pytest.raises(VectorsError, match="2 texts for an index of 1 documents"):
         RM3(index, ["cat", "dog"])
-    with pytest.raises(ArgumentError, match="fb_docs and fb_terms must be at least 1, not 0 and 10"):
+    with pytest.raises(ArgumentError, match=r"fb_docs and fb_terms .*0 and 10"):
         RM3(index, ["cat"], fb_docs=0)
-    with pytest.raises(ArgumentError, match="must be at least 1, not 10 and 0"):
+    with pytest.raises(ArgumentError, match=r"fb_docs and fb_terms .*10 and 0"):
         RM3(index, ["cat"], fb_terms=0)
     with pytest.raises(ArgumentError, match=r"between 0 and 1, not 1\.5"):
         RM3(index, ["cat"], original_query_weight=1.5)

@@ -59,7 +59,9 @@ def test_instructions_follow_the_query(toy_model: SparseEncoder, documents: list
         searched(toy_model, documents, [{"id": "q", "text": ["the old fox", "reads"]}])
 
 
-def test_what_is_refused(toy_model: SparseEncoder, documents: list[Document], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_before_an_index_a_precision_and_a_missing_mteb_are_refused(
+    toy_model: SparseEncoder, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = SparseSearch(toy_model)
     with pytest.raises(ArgumentError, match="search comes after index"):
         model.search([], top_k=1)

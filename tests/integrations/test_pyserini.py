@@ -61,9 +61,9 @@ def test_a_models_idf_that_is_not_applied_is_said(toy_model: SparseEncoder, capl
     assert "query_idf 0.5" in caplog.text
 
 
-def test_limits_and_what_cannot_be(toy_model: SparseEncoder) -> None:
+def test_limits_are_applied_and_wrong_ones_refused(toy_model: SparseEncoder) -> None:
     whole, cut = QueryEncoder(toy_model), QueryEncoder(toy_model, max_terms=3)
     heaviest = sorted(whole.encode(TEXTS[0]).values(), reverse=True)[:3]
     assert sorted(cut.encode(TEXTS[0]).values(), reverse=True) == heaviest
-    with pytest.raises(ArgumentError, match="scale must be a positive number"):
+    with pytest.raises(ArgumentError, match=r"scale .*a positive number"):
         QueryEncoder(toy_model, 0.0).encode("fox")

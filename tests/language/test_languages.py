@@ -54,7 +54,7 @@ def test_words_of_each_language(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", ICU_WORDS)
-def test_words_of_icu(language: str) -> None:
+def test_words_of_icu_are_those_of_its_breaker(language: str) -> None:
     pytest.importorskip("icu4py")
     text, expected = ICU_WORDS[language]
     dropped = language_of(language).stop
@@ -71,7 +71,7 @@ def test_icu_words_in_place_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert words("東京都도서관 x1", icu=True) == ["東京都", "도서", "서관", "x1"]
 
 
-def test_without_icu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_language_of_icu_without_icu_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     language_of.cache_clear()
     monkeypatch.setitem(sys.modules, "icu4py.breakers", None)
     with pytest.raises(MissingExtraError, match=r"^icu4py is not installed.*vocable\[icu\]"):
@@ -177,6 +177,6 @@ def test_evaluation_in_a_language() -> None:
             evaluate(systems, dataset, language="de")
 
 
-def test_language_without_words(tmp_path: Path) -> None:
+def test_a_language_needs_bm25(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="`language` goes with `bm25`"):
         vocable.index("vocable-mini", "pydocs:", tmp_path / "index", language="de")

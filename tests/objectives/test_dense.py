@@ -26,7 +26,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("t", [8, 5])
-def test_the_loss_is_that_of_numpy(t: int) -> None:
+def test_the_dense_loss_equals_numpy(t: int) -> None:
     rng = np.random.default_rng(0)
     queries, documents = rng.normal(size=(3, 8)), rng.normal(size=(6, 8))
     taught_queries, taught = unit(rng.normal(size=(3, t))), unit(rng.normal(size=(6, t)))

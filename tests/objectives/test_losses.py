@@ -72,20 +72,20 @@ def test_scores_are_those_of_dense_vectors(sparse, seed, b, m):
     np.testing.assert_allclose(dense(unit(packed)), documents / np.where(lengths > 0, lengths, 1), atol=1e-12)
 
 
-def test_the_gradient_of_scores(sparse):
+def test_scores_of_packed_vectors_have_the_gradient_of_dense_ones(sparse):
     packed = pack(torch.tensor(sparse(1, 5, V)), V)
     queries = torch.tensor(np.random.default_rng(0).random((3, V))).requires_grad_()
     assert torch.autograd.gradcheck(lambda q: packed_scores(q, packed), (queries,))
 
 
-def test_there_may_be_no_rows_at_all():
+def test_a_batch_without_rows_has_scores():
     none = empty(torch.empty(0))
     assert packed_scores(torch.ones(3, V), none).shape == (3, 0)
     assert join(none, pack(torch.eye(2), 1)).offsets.tolist() == [0, 1, 2]
     assert len(last_rows(none, 4).offsets) == len(unit(none).offsets) == 1
 
 
-def test_a_weight_takes_eight_bytes():
+def test_a_packed_weight_takes_eight_bytes():
     packed = pack(torch.rand(4, 100), 100)
     held = sum(tensor.numel() * tensor.element_size() for tensor in packed)
     assert held == pytest.approx(8 * 400, rel=0.01)
@@ -118,14 +118,14 @@ def test_cosine_stands_beside_the_inner_product(sparse, seed, count, tau, margin
 
 
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(0, 6), st.floats(0.05, 20), st.floats(0, 3), st.booleans())
-def test_it_is_the_definition(sparse, seed, count, negatives, tau, margin, cosine):
+def test_info_nce_follows_its_definition(sparse, seed, count, negatives, tau, margin, cosine):
     queries, documents = sparse(seed, count, 7), sparse(seed + 1, count + negatives, 7)
     found = info_nce(torch.tensor(queries), torch.tensor(documents), temperature=tau, margin=margin, cosine=cosine)
     assert float(found) == pytest.approx(reference(queries, documents, tau, margin, cosine), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("cosine", [False, True])
-def test_its_gradient(cosine):
+def test_info_nce_has_the_gradient_of_finite_differences(cosine):
     rng = np.random.default_rng(0)
     queries, documents = torch.tensor(rng.random((3, 5))), torch.tensor(rng.random((7, 5)))
     assert torch.autograd.gradcheck(
@@ -153,7 +153,7 @@ def test_a_queue_is_further_documents_without_gradients(sparse, seed, count, que
     torch.testing.assert_close(mine.grad, theirs.grad)
 
 
-def test_what_is_left_out_of_the_queue_is_no_negative(sparse):
+def test_documents_left_out_of_the_queue_are_no_negatives(sparse):
     queries, documents, others = (torch.tensor(sparse(i, n, 7)) for i, n in enumerate((3, 3, 4)))
     left_out = torch.tensor([[False, True, False, False], [True] * 4, [False] * 4])
     found = info_nce(queries, documents, queue=Queue(pack(others, 7), left_out))
@@ -168,7 +168,7 @@ def test_scores_in_the_thousands_stay_exact():
 
 @pytest.mark.parametrize("scale", [1.0, 0.25, 20.0])
 @pytest.mark.parametrize("cosine", [False, True])
-def test_it_equals_the_host_library(toy_model, sparse, scale, cosine):
+def test_info_nce_equals_sentence_transformers(toy_model, sparse, scale, cosine):
     columns = [torch.tensor(sparse(seed, 5, 9)) for seed in range(4)]
     similarity = {"similarity_fct": cos_sim} if cosine else {}
     host = SparseMultipleNegativesRankingLoss(toy_model, scale=scale, **similarity)
@@ -188,14 +188,14 @@ def reference_kl(scores, taught, tau, teacher_tau):
 
 
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(1, 7), st.floats(0.05, 3), st.floats(0.05, 3))
-def test_it_is_the_divergence_of_the_two_softmaxes(seed, queries, candidates, tau, teacher_tau):
+def test_kl_is_the_divergence_of_the_two_softmaxes(seed, queries, candidates, tau, teacher_tau):
     rng = np.random.default_rng(seed)
     scores, taught = rng.normal(size=(2, queries, candidates))
     found = kl(torch.tensor(scores), torch.tensor(taught), temperature=tau, teacher_temperature=teacher_tau)
     assert float(found) == pytest.approx(reference_kl(scores, taught, tau, teacher_tau), rel=1e-9, abs=1e-12)
 
 
-def test_its_gradient_kl():
+def test_kl_has_the_gradient_of_finite_differences():
     rng = np.random.default_rng(0)
     scores, taught = (torch.tensor(rng.normal(size=(3, 4))) for _ in range(2))
     assert torch.autograd.gradcheck(
@@ -204,7 +204,7 @@ def test_its_gradient_kl():
 
 
 @pytest.mark.parametrize(("tau", "teacher_tau"), [(1.0, 1.0), (0.5, 0.5), (2.0, 0.3)])
-def test_the_host_library_multiplies_it_by_the_temperature_squared(toy_model, tau, teacher_tau):
+def test_sentence_transformers_multiplies_kl_by_the_temperature_squared(toy_model, tau, teacher_tau):
     rng = np.random.default_rng(0)
     query, *documents = (torch.tensor(rng.random((5, 9)), dtype=torch.float32) for _ in range(4))
     taught = torch.tensor(rng.normal(size=(5, 3)), dtype=torch.float32)
@@ -222,7 +222,7 @@ def reference_margin_mse(scores, taught):
 
 
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(2, 7))
-def test_it_is_the_mean_over_triples(seed, queries, candidates):
+def test_margin_mse_is_the_mean_over_triples(seed, queries, candidates):
     scores, taught = np.random.default_rng(seed).normal(scale=10, size=(2, queries, candidates))
     found = margin_mse(torch.tensor(scores), torch.tensor(taught))
     assert float(found) == pytest.approx(reference_margin_mse(scores, taught), rel=1e-9)
@@ -234,13 +234,13 @@ def test_an_offset_of_the_teacher_makes_no_difference(offset):
     torch.testing.assert_close(margin_mse(scores, taught + offset), margin_mse(scores, taught))
 
 
-def test_its_gradient_margin_mse():
+def test_margin_mse_has_the_gradient_of_finite_differences():
     scores, taught = torch.tensor(np.random.default_rng(0).normal(size=(2, 3, 4)))
     assert torch.autograd.gradcheck(lambda s: margin_mse(s, taught), scores.requires_grad_())
 
 
 @pytest.mark.parametrize("negatives", [1, 3])
-def test_it_equals_the_host_library_margin_mse(toy_model, sparse, negatives):
+def test_margin_mse_equals_sentence_transformers(toy_model, sparse, negatives):
     query, *documents = (torch.tensor(sparse(seed, 5, 9)) for seed in range(2 + negatives))
     taught = torch.tensor(np.random.default_rng(0).normal(size=(5, 1 + negatives)))
     theirs = SparseMarginMSELoss(toy_model).compute_loss_from_embeddings([query, *documents], taught)
@@ -255,7 +255,7 @@ def test_no_negative_or_another_shape_is_an_error(one, other):
 
 
 @given(st.integers(0, 99), st.integers(1, 4), st.integers(1, 4), st.integers(2, 6))
-def test_it_is_the_mean_of_z_scores(seed, teachers, queries, candidates):
+def test_several_teachers_give_the_mean_of_their_z_scores(seed, teachers, queries, candidates):
     scores = np.random.default_rng(seed).normal(scale=5, size=(teachers, queries, candidates))
     z = (scores - scores.mean(axis=2, keepdims=True)) / scores.std(axis=2, keepdims=True)
     found = ensemble([torch.tensor(each) for each in scores])
@@ -297,14 +297,14 @@ def divergence(student, teacher):
 
 @pytest.mark.parametrize(("kind", "reference"), [("mse", squared), ("kl", divergence)])
 @given(seed=st.integers(0, 99), texts=st.integers(1, 5), terms=st.integers(1, 9))
-def test_it_is_the_definition_alignment(sparse, kind, reference, seed, texts, terms):
+def test_alignment_follows_its_definition(sparse, kind, reference, seed, texts, terms):
     student, teacher = sparse(seed, texts, terms), sparse(seed + 1, texts, terms)
     found = alignment(torch.tensor(student), torch.tensor(teacher), kind=kind)
     assert float(found) == pytest.approx(reference(student, teacher), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["mse", "kl"])
-def test_its_gradient_alignment(sparse, kind):
+def test_alignment_has_the_gradient_of_finite_differences(sparse, kind):
     student, teacher = torch.tensor(0.1 + np.random.default_rng(0).random((3, 6))), torch.tensor(sparse(1, 3, 6))
     assert torch.autograd.gradcheck(lambda s: alignment(s, teacher, kind=kind), student.requires_grad_())
 
@@ -325,7 +325,7 @@ def test_the_scale_of_either_makes_no_difference_to_kl(factor):
     torch.testing.assert_close(alignment(student, factor * teacher, kind="kl"), expected)
 
 
-def test_what_cannot_be_aligned_is_an_error():
+def test_alignment_of_other_shapes_or_kinds_is_an_error():
     with pytest.raises(ArgumentError, match=r"\[2, 5\] and \[2, 6\]"):
         alignment(torch.ones(2, 5), torch.ones(2, 6))
     with pytest.raises(ArgumentError, match="mse or kl, not cosine"):
@@ -341,43 +341,43 @@ def reference_top_k(vectors, k):
 
 
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 12), st.integers(1, 14), st.integers(1, 4))
-def test_it_keeps_the_heaviest_and_of_ties_the_lower_ids(seed, texts, terms, k, weights):
+def test_top_k_keeps_the_heaviest_terms_and_of_ties_the_lower_ids(seed, texts, terms, k, weights):
     vectors = np.random.default_rng(seed).integers(0, weights + 1, size=(texts, terms)).astype(float)
     np.testing.assert_array_equal(top_k_mask(torch.tensor(vectors), k), reference_top_k(vectors, k))
 
 
 @given(st.integers(0, 99), st.integers(1, 12))
-def test_without_ties_as_well(sparse, seed, k):
+def test_top_k_without_ties_keeps_the_heaviest_terms(sparse, seed, k):
     vectors = sparse(seed, 4, 9)
     np.testing.assert_array_equal(top_k_mask(torch.tensor(vectors), k), reference_top_k(vectors, k))
 
 
-def test_as_many_as_are_active_changes_nothing(sparse):
+def test_top_k_of_all_active_terms_changes_nothing(sparse):
     vectors = torch.tensor(sparse(2, 6, 9))
     active = int((vectors > 0).sum(dim=1).max())
     assert torch.equal(top_k_mask(vectors, active), vectors)
     assert not torch.equal(top_k_mask(vectors, active - 1), vectors)
 
 
-def test_its_gradient_top_k():
+def test_top_k_has_the_gradient_of_finite_differences():
     vectors = torch.tensor(np.random.default_rng(0).permutation(20).reshape(4, 5) / 7)
     assert torch.autograd.gradcheck(lambda w: top_k_mask(w, 2), vectors.requires_grad_())
 
 
-def test_gradients_go_to_what_is_kept_alone():
+def test_gradients_of_top_k_go_to_kept_terms_alone():
     vectors = torch.tensor([[3.0, 2.0, 2.0, 1.0]], requires_grad=True)
     top_k_mask(vectors, 2).square().sum().backward()
     assert vectors.grad.tolist() == [[6.0, 4.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-def test_what_is_not_finite_is_not_hidden(broken):
+def test_top_k_keeps_weights_that_are_not_finite(broken):
     vectors = torch.tensor([[1.0, broken, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
     masked = top_k_mask(vectors, 2)
     assert not masked[0].isfinite().all()
     assert masked[1].tolist() == [0.0, 0.0, 3.0, 4.0]
 
 
-def test_nothing_kept_is_an_error():
-    with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
+def test_top_k_of_no_terms_is_an_error():
+    with pytest.raises(ArgumentError, match=r"\bk .*1, not 0"):
         top_k_mask(torch.ones(1, 3), 0)

@@ -49,7 +49,6 @@ console.log(JSON.stringify(await run(given, page)));
 """
 
 Node = Callable[..., Any]
-Open = Callable[..., Any]
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -132,27 +131,6 @@ def encoding_site(encodable: Path, runtime: Path, tmp_path_factory: pytest.TempP
         quick.setattr("vocable.publishing.files.LEVEL", 1)
         publish(encodable, folder, encoder=runtime)
     return folder
-
-
-@pytest.fixture
-def open_page(browser: Any, address: str) -> Iterator[Open]:
-    """Open a page; whatever the browser complains of is an error in the end, but for files that are refused."""
-    contexts, complaints = [], []
-
-    def open_page(path: str = "where/site/", **options: Any) -> Any:
-        options = {"service_workers": "block", "viewport": {"width": 1000, "height": 900}, **options}
-        contexts.append(browser.new_context(**options))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.goto(f"{address}/{path}")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert [one for one in complaints if "Failed to load resource" not in one] == []
 
 
 def lookup_model(backbone: Path, texts: Sequence[str], folder: Path) -> str:

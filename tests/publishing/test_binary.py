@@ -34,7 +34,7 @@ def test_numbers_round_trip(values: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 2**40)).map(sorted))
-def test_gaps_add_up(values: list[int]) -> None:
+def test_gaps_of_rows_add_up_to_the_rows(values: list[int]) -> None:
     assert np.cumsum(gaps(np.array(values, dtype=np.int64))).tolist() == values
 
 

@@ -63,7 +63,7 @@ def test_bm25_may_be_left_out(indexed: Path, tmp_path: Path) -> None:
         published.search(QUERIES[:1], hybrid=True)
 
 
-def test_filters(site: Path, rows: list[Document]) -> None:
+def test_filters_of_the_reader_are_those_of_the_index(site: Path, rows: list[Document]) -> None:
     published = PublishedSite(site)
     by_id = {one.id: one for one in rows}
     fields = {field.name: field for field in published.manifest.fields}

@@ -162,6 +162,7 @@ def living(places: tuple[Callable[[str], str], Any], model: str, tmp_path: Path)
     found.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @settings(max_examples=3, phases=[Phase.explicit, Phase.generate])
 @example([("search", QUERIES[0]), ("PUT", {"d7": "river"}), ("add", {"d8": "mountain"}), ("search", QUERIES[0])])
@@ -197,6 +198,7 @@ def put(place: str, corpus: Path) -> None:
     add(place, corpus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["postgresql", "elasticsearch"])
 def test_a_service_follows_another_process(
     engine: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch

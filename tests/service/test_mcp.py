@@ -137,7 +137,7 @@ async def err(client: Any) -> None:
 
 
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
-def test_an_agent_over_http(process: Process, mode: str, version: str) -> None:
+def test_an_agent_searches_over_http(process: Process, mode: str, version: str) -> None:
     async def talk() -> None:
         async with over_http(process.url, mode=mode) as client:
             assert client.protocol_version == version
@@ -149,7 +149,7 @@ def test_an_agent_over_http(process: Process, mode: str, version: str) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "s3cre"])
-def test_a_token_is_needed(process: Process, token: str | None) -> None:
+def test_an_agent_over_http_needs_the_token(process: Process, token: str | None) -> None:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     answer = httpx.post(f"{process.url}/mcp", json={}, headers=headers, timeout=60)
     assert answer.status_code == 401
@@ -222,7 +222,7 @@ INITIALIZE = {
 }
 
 
-def test_an_agent_on_stdin_and_stdout(light: Path) -> None:
+def test_an_agent_searches_on_stdin_and_stdout(light: Path) -> None:
     from mcp.client.client import Client
 
     async def talk() -> None:
@@ -233,6 +233,7 @@ def test_an_agent_on_stdin_and_stdout(light: Path) -> None:
     asyncio.run(talk())
 
 
+@pytest.mark.slow
 def test_nothing_but_messages_is_on_stdout(light: Path) -> None:
     lines = [json.dumps(INITIALIZE).encode(), b'{"jsonrpc": "2.0", "method": "notifications/initialized"}']
     lines += [b"not JSON", b"[]", b'{"jsonrpc": "2.0"}', b'"\xff"', b'{"query": "\\ud800"}']
@@ -261,8 +262,9 @@ def test_nothing_but_messages_is_on_stdout(light: Path) -> None:
     assert b"Traceback" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_a_signal_ends_it_while_stdin_is_open(light: Path) -> None:
+def test_a_signal_ends_the_server_while_stdin_is_open(light: Path) -> None:
     with spoken(light) as process:
         assert process.stdin is not None
         assert process.stdout is not None

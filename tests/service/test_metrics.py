@@ -32,7 +32,7 @@ def samples(page: str) -> dict[str, float]:
     return found
 
 
-def test_what_was_answered_is_counted(served: Callable[..., Client], exact: Path) -> None:
+def test_answered_requests_are_counted(served: Callable[..., Client], exact: Path) -> None:
     client = served(exact, cache_size=2, batch_wait=100)
     for query in ("a", "b", "a", "c", "b"):  # b was the one that had not been used for longest when c came
         client("POST", "/search", json={"query": query})
@@ -64,7 +64,7 @@ sys.stdout.buffer.write(metrics.render())
 """
 
 
-def test_processes_are_added_up(tmp_path: Path) -> None:
+def test_metrics_of_all_processes_are_added_up(tmp_path: Path) -> None:
     command = [sys.executable, "-c", COUNTING, str(tmp_path)]
     pages = [subprocess.run(command, capture_output=True, check=True, text=True).stdout for _ in range(2)]
     found = samples(pages[-1])

@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,86 +23,124 @@ from huggingface_hub import InferenceClient
 
 import vocable
 from tests.cli.command_line import done, refused
-from tests.service.process import serving
+from tests.service.process import Process, serving
 from vocable.collection.verbs import open_index
 from vocable.errors import ServiceError
 from vocable.service.client import Client
 from vocable.torch_models.cpu import native_bfloat16
 
+TOKEN = "s3cret"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
-def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
-    exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+
+@pytest.fixture(scope="module")
+def process(exact: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A service of the index as a Python of its own; its token is `TOKEN`."""
+    token = tmp_path_factory.mktemp("service") / "token"
+    token.write_text(f"{TOKEN}\n")
+    with serving(exact, "--token-file", token, fresh=True) as process:
+        yield process
+
+
+@pytest.mark.slow
+def test_requests_of_text_embeddings_inference_are_answered(process: Process) -> None:
+    headers = HEADERS | {"Content-Type": "application/json"}
+    content = b'{"inputs":"I like you."}'
+    [terms] = httpx.post(f"{process.url}/embed_sparse", content=content, headers=headers, timeout=60).json()
+    assert terms
+    assert all(term.keys() == {"index", "value"} for term in terms)
+    assert all(type(term["index"]) is int and term["value"] > 0 for term in terms)
+    body = {"inputs": ["a", "b"], "truncate": False, "truncation_direction": "Right", "prompt_name": None}
+    assert len(httpx.post(f"{process.url}/embed_sparse", json=body, headers=HEADERS, timeout=60).json()) == 2
+
+
+@pytest.mark.slow
+def test_the_client_of_hugging_face_reads_health_and_kind_of_model(
+    process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The documented requests of text-embeddings-inference, and what Hugging Face's client asks of its endpoints."""
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)  # it asks nobody else
-    token = tmp_path / "token"
-    token.write_text("s3cret\n")
-    with serving(exact, "--token-file", token, "--batch-wait", 1000, fresh=True) as process:
-        headers = {"Authorization": "Bearer s3cret"}
-        plain = httpx.post(
-            f"{process.url}/embed_sparse",
-            content=b'{"inputs":"I like you."}',
-            headers=headers | {"Content-Type": "application/json"},
-            timeout=60,
-        )
-        [terms] = plain.json()
-        assert terms
-        assert all(term.keys() == {"index", "value"} for term in terms)
-        assert all(type(term["index"]) is int and term["value"] > 0 for term in terms)
-        body = {"inputs": ["a", "b"], "truncate": False, "truncation_direction": "Right", "prompt_name": None}
-        assert len(httpx.post(f"{process.url}/embed_sparse", json=body, headers=headers, timeout=60).json()) == 2
-        client = InferenceClient(process.url, provider="hf-inference", token="s3cret")
-        assert client.health_check()
-        assert client.get_endpoint_info()["model_type"] == {"embedding": {"pooling": "splade"}}
-        assert httpx.get(f"{process.url}/info").status_code == 401
-        with Client(process.url, token="s3cret") as ours:
-            assert ours.info().documents == 40
-            [hit, *_] = ours.search("posting lists at night", filter="lang in (de, en)", explain=True)
-            assert ours.get([hit.document.id]) == [hit.document]
-            assert ours.explain("posting lists at night", id=hit.document.id) == hit.explanation
-            [vector] = ours.embed(["posting lists at night"], "query")
-            assert ours.search(k=1, vector=vector)[0].score == pytest.approx(hit.score)
-            with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:\d+: 405: this index cannot change"):
-                ours.add([{"id": "new", "text": "a text"}])
-        with pytest.raises(ServiceError, match="401: a bearer token is needed"), Client(process.url) as ours:
-            ours.info()
-        assert "401: a bearer token is needed" in refused(capsys, "search", process.url, "night")
-        monkeypatch.setenv("VOCABLE_TOKEN", "s3cret")
-        monkeypatch.setattr("vocable.torch_models.cpu.native_bfloat16", native_bfloat16)  # as in the service's process
-        command = ["search", "posting lists at night", "a fox", "-k", 3, "--explain", "--filter", "lang in (de, en)"]
-        for form in (
-            [],
-            ["--json"],
-            ["--weights", "sparse=1"],
-            ["--max-terms", 2],
-            ["--mass", 0.5],
-            ["--query-idf", 1],
-        ):
-            here, there = (done(capsys, command[0], place, *command[1:], *form) for place in (exact, process.url))
-            assert here == there
-        said = refused(capsys, "search", process.url, "night", "--allow-changed-model")
-        assert "--allow-changed-model is for an index on this machine" in said
+    client = InferenceClient(process.url, provider="hf-inference", token=TOKEN)
+    assert client.health_check()
+    assert client.get_endpoint_info()["model_type"] == {"embedding": {"pooling": "splade"}}
+
+
+@pytest.mark.slow
+def test_the_client_searches_explains_and_embeds(process: Process) -> None:
+    with Client(process.url, token=TOKEN) as client:
+        assert client.info().documents == 40
+        [hit, *_] = client.search("posting lists at night", filter="lang in (de, en)", explain=True)
+        assert client.get([hit.document.id]) == [hit.document]
+        assert client.explain("posting lists at night", id=hit.document.id) == hit.explanation
+        [vector] = client.embed(["posting lists at night"], "query")
+        assert client.search(k=1, vector=vector)[0].score == pytest.approx(hit.score)
+        with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:\d+: 405: this index cannot change"):
+            client.add([{"id": "new", "text": "a text"}])
+
+
+@pytest.mark.slow
+def test_a_request_without_the_token_is_refused(process: Process, capsys: pytest.CaptureFixture[str]) -> None:
+    assert httpx.get(f"{process.url}/info").status_code == 401
+    with pytest.raises(ServiceError, match="401: a bearer token is needed"), Client(process.url) as client:
+        client.info()
+    assert "401: a bearer token is needed" in refused(capsys, "search", process.url, "night")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--json"], ["--weights", "sparse=1"], ["--max-terms", 2], ["--mass", 0.5], ["--query-idf", 1]],
+)
+def test_search_prints_at_a_service_what_it_prints_at_its_index(
+    process: Process,
+    exact: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[Any],
+) -> None:
+    monkeypatch.setenv("VOCABLE_TOKEN", TOKEN)
+    monkeypatch.setattr("vocable.torch_models.cpu.native_bfloat16", native_bfloat16)  # as in the service's process
+    queries = ["posting lists at night", "a fox", "-k", 3, "--explain", "--filter", "lang in (de, en)"]
+    here, there = (done(capsys, "search", place, *queries, *options) for place in (exact, process.url))
+    assert here == there
+
+
+@pytest.mark.slow
+def test_an_option_of_an_index_on_this_machine_is_refused_at_a_service(
+    process: Process, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VOCABLE_TOKEN", TOKEN)
+    said = refused(capsys, "search", process.url, "night", "--allow-changed-model")
+    assert "--allow-changed-model is for an index on this machine" in said
+
+
+@pytest.mark.slow
+def test_a_service_that_is_stopped_answers_waiting_requests_and_logs_no_query_and_no_token(
+    exact: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with serving(exact, "--token-file", tmp_path / "token", "--batch-wait", 1000) as process:
         answers: list[httpx.Response] = []
 
         def ask() -> None:
             asked = {"query": "the old fox"}
-            answers.append(httpx.post(f"{process.url}/search", json=asked, headers=headers, timeout=60))
+            answers.append(httpx.post(f"{process.url}/search", json=asked, headers=HEADERS, timeout=60))
 
         asking = threading.Thread(target=ask)
-        with httpx.Client(base_url=process.url, headers=headers, timeout=60) as watching:
+        with httpx.Client(base_url=process.url, headers=HEADERS, timeout=60) as watching:
             asking.start()
             while not answers and "vocable_queue_depth 1" not in watching.get("/metrics").text:
                 time.sleep(0.01)
         assert process.stop(signal.SIGTERM) == 0
         asking.join()
-        assert answers[0].status_code == 200
-        assert answers[0].json()["hits"]
-        said = "".join([*process.said, *process.log])
-        assert "s3cret" not in said
-        assert "fox" not in said
-        assert json.loads(process.log[-1])["endpoint"] == "/search"
+    assert answers[0].status_code == 200
+    assert answers[0].json()["hits"]
+    said = "".join([*process.said, *process.log])
+    assert TOKEN not in said
+    assert "fox" not in said
+    assert json.loads(process.log[-1])["endpoint"] == "/search"
 
 
+@pytest.mark.slow
 def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
     with serving(exact, "--workers", 2, fresh=True) as process:
 
@@ -229,7 +268,7 @@ def test_a_mistake_is_one_line(
     assert refused(capsys, "serve", exact, *arguments).startswith(f"vocable: {said}")
 
 
-def test_a_port_that_is_taken_and_a_token_that_is_none_are_said(
+def test_a_taken_port_and_an_empty_token_are_one_line(
     exact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -256,6 +295,7 @@ def test_a_wide_open_service_is_warned_of(
         assert f"(40 documents) at http://{host}:" in said[-1]
 
 
+@pytest.mark.slow
 def test_acknowledged_documents_are_there_after_a_kill(store: Path, documents: list[Any]) -> None:
     """Writers write and delete until the process is killed; what was answered is there, and searches are whole."""
     there, gone = {document.id for document in documents}, set[str]()

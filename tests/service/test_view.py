@@ -140,7 +140,7 @@ def test_a_filter_is_of_every_ranking(client: Client) -> None:
     ("body", "said"),
     [({"k": 51}, "k: "), ({"show": ["dense"]}, "show: there is no ranking 'dense'"), ({"max_terms": 0}, "max_terms: ")],
 )
-def test_what_cannot_be_seen_is_refused(client: Client, body: dict[str, Any], said: str) -> None:
+def test_requests_for_a_view_that_cannot_be_are_refused(client: Client, body: dict[str, Any], said: str) -> None:
     refused = client("POST", "/view", json={"query": TEXT} | body)
     assert refused.status_code == 422
     assert refused.json()["error"].startswith(said)
@@ -191,7 +191,7 @@ def test_a_second_index_answers_beside_the_first(exact: Path, collection: Collec
     assert client("DELETE", "/compare-with/documents", params={"id": "d1"}).status_code == 404
 
 
-def test_the_page_is_for_everybody_and_nothing_else_is(served: Serve, exact: Path) -> None:
+def test_the_page_needs_no_token_and_all_data_do(served: Serve, exact: Path) -> None:
     client = served(exact, token="secret")
     for path in FILES:
         answer = client("GET", path)

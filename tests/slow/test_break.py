@@ -12,6 +12,6 @@ from tests.forks import run_script
 BENCHMARK = Path(__file__).with_name("break.py")
 
 
-def test_a_part_of_what_can_go_wrong() -> None:
+def test_faults_end_in_one_line_and_leave_no_half_output() -> None:
     status, *printed = run_script(BENCHMARK, "--quick", "--jobs", 2, "--kills", 40, "--cuts", 2, timeout=600)
     assert status == 0, printed

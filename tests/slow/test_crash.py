@@ -10,7 +10,7 @@ from tests.forks import run_script
 BENCHMARK = Path(__file__).with_name("crash.py")
 
 
-def test_some_kills(tmp_path: Path) -> None:
+def test_killed_changes_lose_no_acknowledged_document(tmp_path: Path) -> None:
     status, *printed = run_script(BENCHMARK, "--kills", 20, "--json", tmp_path / "figures.json")
     assert status == 0, printed
     figures = json.loads((tmp_path / "figures.json").read_text())

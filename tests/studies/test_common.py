@@ -65,6 +65,7 @@ def _ours(reproduction: Reproduction, exhibit: str, column: str) -> Any:
     return cells[column].ours[0]
 
 
+@pytest.mark.slow
 def test_every_cell_of_every_table_is_there(done: dict[str, Reproduction]) -> None:
     for name, reproduction in done.items():
         for exhibit, rows in reproduction.cells.items():
@@ -73,6 +74,7 @@ def test_every_cell_of_every_table_is_there(done: dict[str, Reproduction]) -> No
                 assert len(numbers) >= len(cells), f"{name} {exhibit}"
 
 
+@pytest.mark.slow
 def test_quality_is_that_of_evaluate_in_the_units_of_the_paper(done: dict[str, Reproduction]) -> None:
     reproduction = done["vocabulary_transfer"]
     model = str(reproduction.output / "models" / "vt")
@@ -86,6 +88,7 @@ def test_quality_is_that_of_evaluate_in_the_units_of_the_paper(done: dict[str, R
     assert _ours(reproduction, "table-2", "DL-19 R@1k") == pytest.approx(100 * recall)
 
 
+@pytest.mark.slow
 def test_the_norm_is_that_of_the_rescaled_matrix(done: dict[str, Reproduction]) -> None:
     reproduction = done["mlm_head_rescaling"]
     backbone = vo.load(str(reproduction.output / "toys" / "models" / "roberta-base"))
@@ -96,6 +99,7 @@ def test_the_norm_is_that_of_the_rescaled_matrix(done: dict[str, Reproduction]) 
     assert _ours(reproduction, "table-1", "parameters (B)") == pytest.approx(parameters / 1e9)
 
 
+@pytest.mark.slow
 def test_pruned_costs_and_postings_are_those_of_the_vectors(done: dict[str, Reproduction]) -> None:
     reproduction = done["esplade"]
     model = vo.load(str(reproduction.output / "models" / "indep-uniq-lr-h"))
@@ -148,6 +152,7 @@ def test_a_repeated_call_reads_what_it_has_made(done: dict[str, Reproduction], m
     assert json.loads((first.output / "results.json").read_text())["toy"] is True
 
 
+@pytest.mark.slow
 def test_a_killed_measurement_goes_on_at_the_collection_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +181,7 @@ def test_a_killed_measurement_goes_on_at_the_collection_where_it_was(
     assert not [*(tmp_path / "out" / "vectors").glob("*/*")]
 
 
+@pytest.mark.slow
 def test_a_table_that_is_chosen_later_finds_the_models_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +192,7 @@ def test_a_table_that_is_chosen_later_finds_the_models_of_the_first(
     assert both.cells["figure-4"] == first.cells["figure-4"]
 
 
+@pytest.mark.slow
 def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, counts, original = _cut("mlm_head_rescaling"), {}, vectors.encode_stream
     reproduce(study, tmp_path / "out", only=["table-1"], toy=True)
@@ -212,6 +219,7 @@ def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monke
     assert values["quality climate-fever"]["nDCG@10"] == pytest.approx(alone.values["nDCG@10"])
 
 
+@pytest.mark.slow
 def test_negatives_of_the_published_tuples_are_enough_for_a_distillation(tmp_path: Path, toy_texts: list[str]) -> None:
     """The row v3-style draws eight of the fifty negatives of a query, which a teacher has scored."""
     recipe = make_plan(study_of("wacky_weights"), tmp_path).runs["v3-style"].recipe
@@ -237,6 +245,7 @@ def test_an_output_of_other_settings_is_refused(done: dict[str, Reproduction]) -
         reproduce(study, first.output, toy=True, overrides=["training.losses.0.temperature=2.0"])
 
 
+@pytest.mark.slow
 def test_seeds_are_a_mean_and_a_deviation(tmp_path: Path) -> None:
     study = _cut("mlm_head_rescaling")
     seeded = {**study.exhibits, "table-2": replace(study.exhibits["table-2"], seeds=[0, 1])}

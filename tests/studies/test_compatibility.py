@@ -81,6 +81,7 @@ def test_the_budget_is_kept(weights: list[float], epsilon: float) -> None:
     assert found.weights.sum() <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("classes", [2, 5, 9])
 def test_the_supremum_is_that_of_the_worst_weights(seed: int, classes: int) -> None:
@@ -132,6 +133,7 @@ def test_functions_of_the_weights() -> None:
         compatibility(csr_array(queries), csr_array(documents), pi, psi=lambda weights: weights + 1)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), classes=st.integers(1, V))
 def test_differences_of_two_documents(seed: int, classes: int) -> None:
     """The corollary: a complexity of at most that of both sides, twice the larger one."""
@@ -231,12 +233,12 @@ def test_pairs_without_a_shared_term() -> None:
         ({"pairs": [0, 1]}, r"pairs must be a number, or .*, not int64 \[2\]"),
     ],
 )
-def test_what_cannot_be_measured(arguments: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], message: str) -> None:
     queries, documents, pi, _ = problem(0)
     with pytest.raises(ArgumentError, match=message):
         compatibility(csr_array(queries), csr_array(documents), **({"classes": pi} | arguments))
 
 
 def test_vectors_of_different_vocabularies() -> None:
-    with pytest.raises(VectorsError, match="the queries have 3 terms, the documents 4"):
+    with pytest.raises(VectorsError, match=r"queries .*3 terms, .*documents 4"):
         compatibility(csr_array(np.eye(3)), csr_array(np.eye(4)), np.arange(4))

@@ -24,6 +24,7 @@ def pickled(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_converted_checkpoint_gives_the_same_vectors(pickled: Path, tmp_path: Path) -> None:
     convert(str(pickled), tmp_path / "converted")
     assert not (tmp_path / "converted" / "pytorch_model.bin").exists()
@@ -40,6 +41,7 @@ class Hostile:
         return os.mkdir, (str(self.path),)
 
 
+@pytest.mark.slow
 def test_a_hostile_pickle_is_refused_and_nothing_runs(pickled: Path, tmp_path: Path) -> None:
     (pickled / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile(tmp_path / "ran"), protocol=2))
     with pytest.raises(ModelError, match=r"pytorch_model\.bin"):

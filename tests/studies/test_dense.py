@@ -100,6 +100,7 @@ def test_documents_before_a_part_and_behind_it_are_ranked_as_one(backbone: str) 
     assert found.hits(0)[0][0] == str(expected[0, 0])
 
 
+@pytest.mark.slow
 def test_dense_rows_stand_beside_the_sparse_ones(tmp_path: Path) -> None:
     study = study_of("vocabulary_transfer")
     exhibit = replace(study.exhibits["figure-1"], rows={})

@@ -14,8 +14,8 @@ import pytest
 from studies import runs, vectors
 from studies.common import main, reproduce
 from studies.plan import Selection, Study, make_plan
+from tests.forks import start_two
 from tests.studies.test_plan import NOWHERE, study_of
-from tests.training.test_distributed import start_two
 from vocable.errors import ArgumentError, CollapseError, DataError
 
 COLUMNS = ["norm", "BEIR-13 nDCG@10"]
@@ -41,6 +41,7 @@ def failing(errors: dict[str, Exception], original: Callable[..., Any], tried: C
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quiet_libraries")
 def test_a_row_that_fails_leaves_the_others_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -98,6 +99,7 @@ def test_a_shared_pre_training_that_fails_is_tried_once(tmp_path: Path, monkeypa
     assert calls["pretrain"] == 1
 
 
+@pytest.mark.slow
 def test_rows_and_exhibits_are_chosen_and_left_out() -> None:
     study = study_of("mlm_head_rescaling")
 
@@ -137,6 +139,7 @@ def work(rank: int, folder: Path) -> int:
     return main(study_with(*ROWS), ["--toy", "-o", str(folder / "out")])
 
 
+@pytest.mark.slow
 def test_rows_fail_in_two_processes_and_the_others_go_on(tmp_path: Path) -> None:
     one, two = start_two(work, tmp_path)
     with one, two:

@@ -30,6 +30,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return make_plan(study_of(request.param), NOWHERE)
 
 
+@pytest.mark.slow
 def test_all_published_figures_are_shown(plan: Plan) -> None:
     published: dict[str, set[str]] = {}
     for rows in plan.rows.values():
@@ -65,6 +66,7 @@ def test_runs_with_one_recipe_are_one_run(plan: Plan) -> None:
     assert len({run.name for run in plan.runs.values()}) == len(plan.runs)
 
 
+@pytest.mark.slow
 def test_dropout_is_that_of_the_backbone_unless_an_option_says_otherwise(plan: Plan) -> None:
     for study in (plan, make_plan(plan.study, NOWHERE, overrides=["training.dropout=0.2"])):
         recipes = [run.recipe for run in study.runs.values() if run.recipe is not None]
@@ -72,6 +74,7 @@ def test_dropout_is_that_of_the_backbone_unless_an_option_says_otherwise(plan: P
         assert {recipe.pretrain.dropout for recipe in recipes if recipe.pretrain is not None} <= {None}
 
 
+@pytest.mark.slow
 def test_the_same_run_of_several_tables_is_carried_out_once() -> None:
     study = study_of("vocabulary_transfer")
     plan = make_plan(study, NOWHERE)
@@ -85,12 +88,14 @@ def test_the_same_run_of_several_tables_is_carried_out_once() -> None:
     assert [cost.steps for cost in costs.values()] == [170_000, *[150_000] * 8]
 
 
+@pytest.mark.slow
 def test_a_run_has_one_name_whatever_is_selected() -> None:
     one = make_plan(study_of("vocabulary_transfer"), NOWHERE, Selection(["table-6"]))
     assert [row.runs[0].name for row in one.rows["table-6"]][-1] == "vt"
     assert "semantic-direct" in one.runs  # which table 6 calls vt-direct
 
 
+@pytest.mark.slow
 def test_settings_are_those_of_the_authors_code_where_it_is_published() -> None:
     """Geng and Yang 2026, tables 5, 6, 8 and 9."""
     plan = make_plan(study_of("vocabulary_transfer"), NOWHERE)
@@ -123,6 +128,7 @@ def test_the_cost_of_a_run_by_hand() -> None:
     assert Cost.together([cost, cost._replace(seconds=7.0)]) == (16_000, 2000, 2 * cost.operations, 7.0)
 
 
+@pytest.mark.slow
 def test_core_hours_by_hand() -> None:
     """Of a run with quality on two collections, and of runs that share prepared examples."""
     plan = make_plan(study_of("mlm_head_rescaling"), NOWHERE, Selection(["figure-2"]))
@@ -147,6 +153,7 @@ def test_a_removal_is_forty_four_searches() -> None:
     assert removed - alone == pytest.approx(again + 44 * processor.searching(1e6, 100))
 
 
+@pytest.mark.slow
 def test_corpora_are_encoded_once_per_model() -> None:
     plan = make_plan(study_of("mlm_head_rescaling"), NOWHERE, Selection(["table-2"]))
     sizes = plan.study.sizes
@@ -154,6 +161,7 @@ def test_corpora_are_encoded_once_per_model() -> None:
     assert plan.costs()["bert-k1"].texts == sum(sizes[name] for name in collections)
 
 
+@pytest.mark.slow
 def test_missing_data_is_named_before_anything_begins(tmp_path: Path) -> None:
     study, data = study_of("mlm_head_rescaling"), [f"data_folder={tmp_path}"]
     with pytest.raises(DataError, match=r"^beir:.*NanoClimateFEVER: .*12 others.*--dry-run.*studies\.data nano-beir"):
@@ -165,6 +173,7 @@ def test_missing_data_is_named_before_anything_begins(tmp_path: Path) -> None:
     assert "24 runs together" in str(plan)
 
 
+@pytest.mark.slow
 def test_a_local_folder_comes_before_the_collection_to_fetch(tmp_path: Path) -> None:
     (tmp_path / "scifact").mkdir()
     plan = make_plan(study_of("mlm_head_rescaling"), tmp_path, overrides=[f"data_folder={tmp_path}"])
@@ -178,6 +187,7 @@ def test_an_exhibit_of_models_alone_needs_no_recipe() -> None:
     assert [run.start for run in plan.runs.values()] == ["bm25+rm3", "naver/splade-v3", "naver/splade_v2_max"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
@@ -197,6 +207,7 @@ def test_mistakes_are_one_line(arguments: list[str], facts: str, capsys: Any) ->
         raise ArgumentError(line)
 
 
+@pytest.mark.slow
 def test_what_is_fetched_is_not_asked_for() -> None:
     plan = make_plan(study_of("vocabulary_transfer"), NOWHERE)
     assert not [place for place in plan.missing if "msmarco" in place and place.startswith("beir:")]

@@ -85,6 +85,7 @@ def test_the_files_of_the_hub_become_examples_of_margin_mse(
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 def test_data_are_missing_only_where_they_are(hub: dict[int, dict[int, float]], tmp_path: Path) -> None:
     chosen, folder = Selection(["table-2"]), [f"data_folder={tmp_path}"]
     names = {"msmarco-hard-negatives.jsonl.gz", "cross-encoder-ms-marco-MiniLM-L-6-v2-scores.pkl.gz"}
@@ -119,6 +120,7 @@ def test_recipes_without_sampling_stay_as_they_are(tmp_path: Path) -> None:
     assert not (tmp_path / "prepared").exists()
 
 
+@pytest.mark.slow
 def test_runs_of_a_study_share_prepared_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, read = study_of("vocabulary_transfer"), Counter[str]()
     rows = {"vocabulary-transfer": "bert without-pda-direct"}

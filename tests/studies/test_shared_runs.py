@@ -25,6 +25,7 @@ def longer(*rows: str) -> Study:
     return replace(study, exhibits={"table-7": exhibit})
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_pre_training_are_those_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = ("indep-uniq-lr-h", "indep-uniq-lr-h-1.2m", "indep-uniq-lr-h-2.9m")
     begun, original = [], runs.carry_out_stages
@@ -66,6 +67,7 @@ def test_a_pre_training_that_is_killed_after_its_checkpoint_is_kept_goes_on(
     assert all(cell.ours for row in found.cells["table-7"].values() for cell in row.values())
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_continued_pre_training_is_that_of_its_own_steps() -> None:
     plan = make_plan(study_of("esplade"), NOWHERE, Selection(["table-7"]))
     steps = {name: cost.steps for name, cost in plan.costs().items()}
@@ -74,6 +76,7 @@ def test_the_cost_of_a_continued_pre_training_is_that_of_its_own_steps() -> None
     assert [cost.steps for cost in alone.costs().values()] == [2_900_000]
 
 
+@pytest.mark.slow
 def test_an_activation_needs_no_pre_training_of_its_own() -> None:
     plan = make_plan(study_of("vocabulary_transfer"), NOWHERE)
     assert plan.runs["vt-idf"].adapted == plan.runs["vt-idf-l0"].adapted == plan.runs["vt"].adapted

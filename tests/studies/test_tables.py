@@ -72,6 +72,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return Done(tmp_path_factory.mktemp("wacky"))
 
 
+@pytest.mark.slow
 def test_a_table_is_tested_against_its_baseline(done: Done) -> None:
     source = f"beir:{done.found.output}/toys/data/MSM"
     each = [vo.evaluate(str(done.found.output / "models" / row), source, ["RR@10"]).evaluations[0] for row in ROWS]
@@ -85,6 +86,7 @@ def test_a_table_is_tested_against_its_baseline(done: Done) -> None:
     assert json.loads((done.found.output / "results.json").read_text())["cells"]["table-1"]["v2-sum"]["MSM MRR@10"]["p"]
 
 
+@pytest.mark.slow
 def test_the_wackiest_terms_are_those_of_the_report(done: Done) -> None:
     report = done.found.output / "measured" / "v2-train" / "wackiness-query" / "results.json"
     expected = [one["term"] for one in json.loads(report.read_text())["models"][0]["wackiest"]]
@@ -139,6 +141,7 @@ def test_the_example_of_a_query_has_its_terms_and_marks_expansions(tmp_path: Pat
     assert {one.rpartition(" ")[0] for one in found} & {"receptor", "define"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("only", ["own terms", "stop words", "half of the terms"])
 def test_restricted_vectors_are_searched_with_the_terms_that_are_kept(tmp_path: Path, only: str) -> None:
     folder = tmp_path / "weather"
@@ -184,6 +187,7 @@ def test_a_row_of_bm25_is_that_of_evaluate(tmp_path: Path) -> None:
     assert "44.5" in str(found)
 
 
+@pytest.mark.slow
 def test_public_checkpoints_have_the_figures_of_their_tables() -> None:
     plan = make_plan(study_of("vocabulary_transfer"), NOWHERE, Selection(["table-1", "table-2", "table-8"]))
     rows = {name: {row.label: row for row in rows} for name, rows in plan.rows.items()}
@@ -208,6 +212,7 @@ def nano(folder: Path) -> None:
     (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\na\ta\t1\n")
 
 
+@pytest.mark.slow
 def test_nano_beir_counts_the_document_of_the_query(tmp_path: Path) -> None:
     plan = make_plan(study_of("mlm_head_rescaling"), tmp_path, overrides=[f"data_folder={tmp_path}"])
     places = plan.places
@@ -222,6 +227,7 @@ def test_nano_beir_counts_the_document_of_the_query(tmp_path: Path) -> None:
         assert measurements.quality("RR@10", name).measure(run, on, ["RR@10"])["RR@10"] == value
 
 
+@pytest.mark.slow
 def test_the_share_of_words_that_two_vocabularies_have(tmp_path: Path) -> None:
     run = Run("one", tmp_path, model="vocable-mini")
     column = study_of("esplade").columns["shared words %"]

@@ -39,6 +39,7 @@ def output(toys: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> 
     return place
 
 
+@pytest.mark.slow
 def test_the_trained_model_is_measured_whatever_the_verdict(toys: tuple[Path, str], output: Path) -> None:
     [row] = json.loads((output / "results.json").read_text("utf-8"))["collections"]
     assert (row["collection"], row["documents"], row["alone"]["queries"]) == ("toy", 320, 20)
@@ -55,6 +56,7 @@ def test_the_trained_model_is_measured_whatever_the_verdict(toys: tuple[Path, st
     )
 
 
+@pytest.mark.slow
 def test_a_failing_collection_is_a_row(output: Path) -> None:
     found = json.loads((output / "results.json").read_text("utf-8"))
     assert list(found["failed"]) == ["few"]

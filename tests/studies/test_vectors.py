@@ -54,6 +54,7 @@ def test_shared_documents_are_held_and_encoded_once(encoders: Encoders) -> None:
     assert "dataset" not in vars(encoders.open("first")) | vars(encoders.open("second"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_terms", [0, 6])
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_an_index_finds_what_all_vectors_in_memory_find(
@@ -89,6 +90,7 @@ def test_a_run_that_does_not_fit_is_refused_by_a_sample(encoders: Encoders, monk
     assert memory is None or memory > 1e6
 
 
+@pytest.mark.slow
 def test_a_killed_measurement_asks_for_no_room_again_and_indexes_anew(
     encoders: Encoders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
     return Toys(tmp_path_factory.mktemp("toys"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("study", "name"), FIRST_COLUMNS)
 def test_a_cell_of_each_study_equals_evaluate_on_three_parts(
     study: Study, name: str, toys: Toys, tmp_path: Path
@@ -69,6 +70,7 @@ def collection(folder: Path, count: int) -> str:
     return f"beir:{folder}"
 
 
+@pytest.mark.slow
 def test_a_model_that_weighs_queries_by_idf_is_searched_as_evaluate_searches(tmp_path: Path) -> None:
     source, names = collection(tmp_path / "data", 60), ["nDCG@10", "RR@10", "AP", "L0_q", "FLOPS"]
     run = Run("run", tmp_path, model="vocable-mini")
@@ -170,6 +172,7 @@ def test_a_changed_model_looks_queries_up_or_keeps_special_terms(toys: Toys, tmp
     assert vo.encode(vo.load(start), texts)[:, special].nnz == 0
 
 
+@pytest.mark.slow
 def test_a_recipe_that_keeps_special_terms_trains_them(toys: Toys, tmp_path: Path) -> None:
     plan = make_plan(WACKY, tmp_path, toys=toys)
     [run] = [run for name, run in plan.runs.items() if name == "v2"]
@@ -181,6 +184,7 @@ def test_a_recipe_that_keeps_special_terms_trains_them(toys: Toys, tmp_path: Pat
     assert vo.encode(trained, [f"{n} days of snow" for n in range(20)])[:, special].nnz > 0
 
 
+@pytest.mark.slow
 def test_a_row_reads_another_model(tmp_path: Path) -> None:
     plan = make_plan(TRANSFER, tmp_path, models=["SPLADE-v3=converted", "TAS-B=tasb", "bert=my-bert"])
     starts = {name: run.start for name, run in plan.runs.items()}
@@ -193,6 +197,7 @@ def test_a_row_reads_another_model(tmp_path: Path) -> None:
             make_plan(TRANSFER, tmp_path, models=[wrong])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("study", "exhibit", "first", "last"),
     [
@@ -209,6 +214,7 @@ def test_rows_stand_in_the_paper_s_order(study: Study, exhibit: str, first: str,
         assert set(words) <= set(rows)
 
 
+@pytest.mark.slow
 def test_published_figures_of_two_tables_are_complete(tmp_path: Path) -> None:
     eight = {row.label: row.published for row in make_plan(TRANSFER, tmp_path).rows["table-8"]}
     assert [eight[row]["nDCG@10"] for row in ("BM25", "SPLADE-v3-doc", "Geng-et-al", "modernbert", "vt-idf-l0")] == [

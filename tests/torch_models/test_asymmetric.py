@@ -77,7 +77,7 @@ def test_sides_can_be_exchanged_later(backbones: dict[str, Path], toy_texts: lis
     assert static_embedding(looked_up, "document") is None
 
 
-def test_what_shares_no_terms_is_refused(backbones: dict[str, Path]) -> None:
+def test_encoders_that_share_no_terms_are_refused(backbones: dict[str, Path]) -> None:
     bert, roberta = (load(backbones[name], device="cpu") for name in ("bert", "roberta"))
     with pytest.raises(ModelError, match="do not have the same terms"):
         asymmetric(bert, roberta)

@@ -91,6 +91,7 @@ def test_windows_are_averaged(backbones: dict[str, Path], tmp_path: Path) -> Non
     np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "int8"), [("onnx", False), ("onnx", True), ("openvino", False)])
 def test_an_exported_graph_gives_both(
     backbones: dict[str, Path], tmp_path: Path, format: Literal["onnx", "openvino"], int8: bool
@@ -206,6 +207,7 @@ def test_an_evaluation_tells_what_each_part_adds(place: str, dataset: Dataset) -
         assert together.index_bytes == sum(one.index_bytes or 0 for one in parts)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_answers")
 def test_a_selection_has_what_each_part_adds_to_whole_vectors(
     place: str, backbone: Path, dataset: Dataset, tmp_path: Path

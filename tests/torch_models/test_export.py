@@ -119,6 +119,7 @@ def run_graph(folder: Path, texts: list[str], output: str, length: int, side: st
     return weights
 
 
+@pytest.mark.slow
 def test_a_graph_has_the_limits_of_each_role(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> None:
     model = load(backbones["bert"], device="cpu")
     model[0].auto_model.config.active_terms = {"query": 4, "document": 9}
@@ -140,6 +141,7 @@ def test_a_graph_has_the_limits_of_each_role(backbones: dict[str, Path], toy_tex
         assert f"| {role} | `{role}_weights` | {length} | {k} |" in card
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
 def test_padding_at_the_beginning_moves_no_position(name: str, export: Export, texts: list[str]) -> None:
     folder, _ = export(name)
@@ -147,6 +149,7 @@ def test_padding_at_the_beginning_moves_no_position(name: str, export: Export, t
     np.testing.assert_allclose(left, right, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_row_without_a_token_that_is_known_is_zero(export: Export) -> None:
     folder, _ = export()
     texts = ["the old fox", "", "言葉", "[CLS]", "the 言"]
@@ -160,6 +163,7 @@ def test_a_row_without_a_token_that_is_known_is_zero(export: Export) -> None:
             assert not weights[1].any()
 
 
+@pytest.mark.slow
 def test_each_graph_of_two_encoders_has_the_outputs_of_its_role(
     toy_model: SparseEncoder, texts: list[str], tmp_path: Path
 ) -> None:
@@ -188,6 +192,7 @@ def test_a_pipe_beside_a_graph_is_refused(export: Export, tmp_path: Path) -> Non
         load(tmp_path / "piped")
 
 
+@pytest.mark.slow
 def test_a_graph_gives_what_the_model_gives(backbone: Path, export: Export, texts: list[str]) -> None:
     folder, result = export(backbone.name.rstrip("0123456789"))
     plain, made = load(backbone, device="cpu"), load(folder)
@@ -207,9 +212,10 @@ def test_a_graph_gives_what_the_model_gives(backbone: Path, export: Export, text
     assert sum(int(np.prod(dims)) for dims in stored) < 1.2 * sum(p.numel() for p in plain.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "int8"), [("onnx", True), ("openvino", False), ("openvino", True)])
 @pytest.mark.usefixtures("traced")
-def test_other_forms_of_a_graph(
+def test_a_graph_is_exported_for_onnx_and_openvino_and_in_8_bits(
     toy_model: SparseEncoder, texts: list[str], tmp_path: Path, format: Any, int8: bool
 ) -> None:
     if format == "openvino":
@@ -228,6 +234,7 @@ def test_other_forms_of_a_graph(
         assert np.abs(found - wanted).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_8_bit_weights_are_those_of_the_embeddings_and_of_the_decoder(
     toy_model: SparseEncoder, texts: list[str], tmp_path: Path
 ) -> None:
@@ -244,6 +251,7 @@ def test_8_bit_weights_are_those_of_the_embeddings_and_of_the_decoder(
     assert sum(len(one.raw_data) for one in graph.initializer) < 2 * weights  # bytes, in place of 4 each
 
 
+@pytest.mark.slow
 def test_terms_of_their_own_are_exported(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
     model = expand_vocabulary(toy_model, ["librarian", "compiler", "fox", "search engine", "dog"])
     export_model(model, tmp_path / "words", texts=texts)
@@ -263,7 +271,9 @@ def test_queries_that_are_looked_up_stay_a_table(toy_model: SparseEncoder, texts
     assert np.array_equal(dense(made, texts, "query"), dense(model, texts, "query"))
 
 
-def test_it_is_saved_copied_and_told_apart(export: Export, texts: list[str], tmp_path: Path) -> None:
+def test_an_exported_model_is_saved_and_copied_with_its_own_fingerprint(
+    export: Export, texts: list[str], tmp_path: Path
+) -> None:
     folder, _ = export()
     made = load(folder)
     assert provenance(made) == [{"verb": "export-model", "format": "onnx", "int8": False}]
@@ -279,7 +289,10 @@ def test_it_is_saved_copied_and_told_apart(export: Export, texts: list[str], tmp
     assert model_digest(load(tmp_path / "again")) != model_digest(made)
 
 
-def test_what_is_there_is_left_as_it_is(backbones: dict[str, Path], export: Export, texts: list[str]) -> None:
+@pytest.mark.slow
+def test_an_export_leaves_an_existing_folder_as_it_is(
+    backbones: dict[str, Path], export: Export, texts: list[str]
+) -> None:
     folder, result = export()
     before = (folder / "exported.json").stat().st_mtime_ns
     assert export_model(load(backbones["bert"], device="cpu"), folder, texts=texts) == result
@@ -301,8 +314,8 @@ REFUSED: dict[str, Callable[[SparseEncoder], object]] = {
 
 
 @pytest.mark.parametrize("verb", REFUSED)
-def test_what_asks_for_weights_refuses_a_graph(verb: str, export: Export) -> None:
-    with pytest.raises(ModelError, match=r"^an exported model only encodes: adapt or train the model"):
+def test_verbs_that_need_weights_refuse_a_graph(verb: str, export: Export) -> None:
+    with pytest.raises(ModelError, match=r"only encodes"):
         REFUSED[verb](load(export()[0]))
 
 
@@ -311,12 +324,12 @@ def test_a_training_refuses_a_graph(export: Export, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     settings = "{steps: 1, batch_size: 2, losses: [{name: info_nce}]}"
     recipe.write_text(f"model: {export()[0]}\ndata:\n  examples: [{tmp_path}/examples.jsonl]\ntraining: {settings}\n")
-    with pytest.raises(ModelError, match="an exported model only encodes"):
+    with pytest.raises(ModelError, match=r"only encodes"):
         train(str(recipe), tmp_path / "trained")
     assert not (tmp_path / "trained").exists()
 
 
-def test_what_is_inside_of_a_graph_cannot_be_chosen(export: Export) -> None:
+def test_options_that_a_graph_has_fixed_are_refused(export: Export) -> None:
     folder, _ = export()
     with pytest.raises(ArgumentError, match="pooling and activation"):
         load(folder, pooling="sum")
@@ -329,11 +342,9 @@ def test_what_is_inside_of_a_graph_cannot_be_chosen(export: Export) -> None:
 @pytest.mark.usefixtures("traced")
 def test_a_graph_that_is_wrong_is_not_written(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
     other = calibrate(toy_model, texts, shift=0.01)  # than the one that the graph is of
-    with pytest.raises(
-        ModelError, match=r"a weight differs by (1.0e-02|9.9e-03), and 0.001 is allowed; nothing is written"
-    ):
+    with pytest.raises(ModelError, match=r"differs by (1\.0e-02|9\.9e-03), .*0\.001"):
         export_model(other, tmp_path / "wrong", texts=texts)
-    with pytest.raises(ModelError, match=r"min_overlap of 1 is not reached: \d\d.\d% of the largest terms"):
+    with pytest.raises(ModelError, match=r"min_overlap of 1 .*\d\d\.\d%"):
         export_model(calibrate(toy_model, texts, shift=-0.5), tmp_path / "wrong", texts=texts, int8=True, min_overlap=1)
     assert list(tmp_path.iterdir()) == []
 
@@ -362,22 +373,22 @@ def test_a_damaged_graph_is_one_line(export: Export, tmp_path: Path, damage: str
 @pytest.mark.parametrize(
     ("module", "format", "extra"), [("onnxscript", "onnx", "train"), ("openvino", "openvino", "openvino")]
 )
-def test_what_is_not_installed_is_named(
+def test_a_missing_package_of_the_export_is_named(
     toy_model: SparseEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, format: Any, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=rf"{module} is not installed: pip install 'vocable\[{extra}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"{module} .*pip install 'vocable\[{extra}\]'"):
         export_model(toy_model, tmp_path / "out", format=format)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_arguments_are_checked_first(toy_model: SparseEncoder, tmp_path: Path) -> None:
+def test_arguments_are_checked_before_the_export(toy_model: SparseEncoder, tmp_path: Path) -> None:
     unknown: Any = "tflite"
-    with pytest.raises(ArgumentError, match="format must be onnx or openvino, not 'tflite'"):
+    with pytest.raises(ArgumentError, match=r"format .*onnx or openvino, not 'tflite'"):
         export_model(toy_model, tmp_path / "out", format=unknown)
     with pytest.raises(ArgumentError, match="no text"):
         export_model(toy_model, tmp_path / "out", texts=[" "])
-    with pytest.raises(ArgumentError, match="min_overlap must be above 0"):
+    with pytest.raises(ArgumentError, match=r"min_overlap .*0"):
         export_model(toy_model, tmp_path / "out", min_overlap=0)
 
 

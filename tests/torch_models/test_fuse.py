@@ -103,7 +103,7 @@ def test_every_pooling_and_activation_is_the_stock_one(
 
 
 @pytest.mark.parametrize("batch", [padded, one_token])
-def test_in_bfloat16_it_is_no_further_from_float32_than_the_stock_model(
+def test_the_fused_head_in_bfloat16_is_no_further_from_float32_than_the_stock_model(
     backbone: Path, batch: Any, toy_texts: list[str]
 ) -> None:
     exact = stock(backbone)
@@ -122,7 +122,7 @@ def test_in_bfloat16_it_is_no_further_from_float32_than_the_stock_model(
     assert error(ours, right) < 1.5 * error(theirs, right) + 0.02
 
 
-def test_under_autocast_it_is_no_further_from_float32_than_the_stock_model(
+def test_the_fused_head_under_autocast_is_no_further_from_float32_than_the_stock_model(
     backbones: dict[str, Path], toy_texts: list[str]
 ) -> None:
     model = stock(backbones["bert"])
@@ -236,7 +236,7 @@ class ScaledBert(BertForMaskedLM):
 def test_an_adapter_in_the_decoder_s_place_is_refused(backbones: dict[str, Path]) -> None:
     model = stock(backbones["bert"])
     model[0].auto_model.set_output_embeddings(LowRank(32, model[0].config.vocab_size))
-    with pytest.raises(ModelError, match=r"output layer of BertForMaskedLM is a .*LowRank, not a plain Linear: merge"):
+    with pytest.raises(ModelError, match=r"BertForMaskedLM .*LowRank, not a plain Linear"):
         fuse(model)
 
 
@@ -265,7 +265,7 @@ def test_models_without_a_splade_head_are_refused(backbones: dict[str, Path]) ->
     with pytest.raises(ModelError, match="BertModel has no masked-language-model head"):
         plain_decoder(AutoModel.from_pretrained(folder))
     headless = SparseEncoder(modules=[Transformer(folder, transformer_task="fill-mask")], device="cpu")
-    with pytest.raises(ModelError, match="no fill-mask Transformer followed by SpladePooling in Transformer"):
+    with pytest.raises(ModelError, match=r"SpladePooling in Transformer"):
         fuse(headless)
 
 
@@ -334,10 +334,10 @@ def test_a_pooling_of_ours_is_refused_by_stock_classes_and_read_by_load(
     toy_model[1].pooling_strategy = pooling
     expected = toy_model.encode(toy_texts[:5]).to_dense()
     toy_model.save(str(tmp_path / "model"))
-    with pytest.raises(ValueError, match="pooling_strategy must be either 'max' or 'sum'"):
+    with pytest.raises(ValueError, match=r"pooling_strategy .*'max' or 'sum'"):
         SparseEncoder(str(tmp_path / "model"), device="cpu")
     assert torch.equal(load(tmp_path / "model", device="cpu").encode(toy_texts[:5]).to_dense(), expected)
-    with pytest.raises(ValueError, match="pooling_strategy must be either 'max' or 'sum'"):
+    with pytest.raises(ValueError, match=r"pooling_strategy .*'max' or 'sum'"):
         SpladePooling(pooling)  # load leaves the stock classes as they were
 
 
@@ -345,7 +345,7 @@ def test_a_pooling_of_ours_is_refused_by_stock_classes_and_read_by_load(
 def test_a_pooling_of_ours_cannot_be_unfused(toy_model: SparseEncoder, pooling: str, toy_texts: list[str]) -> None:
     toy_model[1].pooling_strategy = pooling
     expected = toy_model.encode(toy_texts[:5]).to_dense()
-    with pytest.raises(ModelError, match=f"has no {pooling} pooling: choose max or sum"):
+    with pytest.raises(ModelError, match=rf"{pooling} pooling: .*max or sum"):
         unfuse(toy_model)
     assert torch.equal(toy_model.encode(toy_texts[:5]).to_dense(), expected)
 

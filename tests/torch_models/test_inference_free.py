@@ -72,7 +72,7 @@ def test_stock_classes_load_the_folder_and_give_the_same_vectors(
     assert stock.similarity(stock.encode_query(queries), stock.encode_document(documents)).shape == (5, 5)
 
 
-def test_what_belongs_to_encoded_queries_is_left_behind(
+def test_settings_of_encoded_queries_are_left_out_of_looked_up_ones(
     toy_model: SparseEncoder, tmp_path: Path, toy_texts: list[str]
 ) -> None:
     toy_model.prompts |= {"query": "the rain ", "passage": "a librarian "}
@@ -121,13 +121,13 @@ def test_mean_weights_are_those_of_the_query_encoder(backbone: Path, toy_texts: 
 def test_mean_weights_need_queries(toy_model: SparseEncoder) -> None:
     with pytest.raises(ArgumentError, match="mean weights need queries that have tokens"):
         make_inference_free(toy_model, [], weights="mean")
-    with pytest.raises(ArgumentError, match="give either `texts`, for weights idf or mean, or `weights` ones"):
+    with pytest.raises(ArgumentError, match=r"`texts`.*`weights`"):
         make_inference_free(toy_model, weights="mean")
 
 
 def test_tokens_without_a_column_are_refused(toy_model: SparseEncoder) -> None:
     toy_model.tokenizer.add_tokens(["entirely-new"])
-    with pytest.raises(ModelError, match=r"the (\d+) tokens of the tokenizer are not the first \1 of the \d+ terms"):
+    with pytest.raises(ModelError, match=r"(\d+) tokens .*first \1 .*\d+ terms"):
         make_inference_free(toy_model, weights="ones")
 
 

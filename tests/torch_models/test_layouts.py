@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch.nn.functional import gelu
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from tests.torch_models.test_load_published import publish
+from tests.torch_models.test_sparse_encoder import publish
 from vocable import load, rescale
 from vocable.errors import ModelError
 from vocable.torch_models.fuse import parts, splade_modules
@@ -131,7 +131,9 @@ def make(backbones: dict[str, Path], tmp_path: Path) -> Any:
     ("types", "changes", "factor"),
     [(0, {}, None), (2, {}, None), (0, {"rope_scaling": {"type": "ntk", "factor": 2.0}}, 2.0)],
 )
-def test_it_is_computed_as_its_code_does(make: Any, types: int, changes: dict[str, Any], factor: float | None) -> None:
+def test_gte_is_computed_as_its_published_code_does(
+    make: Any, types: int, changes: dict[str, Any], factor: float | None
+) -> None:
     folder, found = make(types, **changes)
     model = load(folder)  # nobody is asked to trust any code
     encoded = model.encode(TEXTS).to_dense()
@@ -159,7 +161,7 @@ def test_opensearch_v3_gte_takes_the_logarithm_twice(make: Any, tmp_path: Path) 
         torch.testing.assert_close(vector[vector > 0], expected[vector > 0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_saved_one_is_a_stock_checkpoint(make: Any, tmp_path: Path) -> None:
+def test_a_saved_gte_model_is_a_stock_checkpoint(make: Any, tmp_path: Path) -> None:
     model = load(make()[0])
     rescaled = rescale(model, factor=2)
     rescaled.save_pretrained(str(tmp_path / "saved"))

@@ -54,15 +54,17 @@ def own(backbones: dict[str, Path], tmp_path: Path, marker: Path, monkeypatch: p
     return folder
 
 
-def test_it_is_refused_unless_asked_for(own: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_code_is_refused_unless_it_is_asked_for(
+    own: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked on stdin"))
     for open_it in (load, load_target):
-        with pytest.raises(ModelError, match="it comes with its own code, which runs only if you allow it"):
+        with pytest.raises(ModelError, match="its own code"):
             open_it(own)
     assert not marker.exists()
 
 
-def test_trusted_it_is_the_same_model(own: Path, backbones: dict[str, Path], tmp_path: Path) -> None:
+def test_a_trusted_model_encodes_as_its_code_does(own: Path, backbones: dict[str, Path], tmp_path: Path) -> None:
     model = load(own, trust_remote_code=True)
     expected = load(backbones["bert"]).encode(TEXTS).to_dense()
     np.testing.assert_array_equal(model.encode(TEXTS).to_dense(), expected)
@@ -76,7 +78,9 @@ def test_trusted_it_is_the_same_model(own: Path, backbones: dict[str, Path], tmp
 
 
 @pytest.mark.usefixtures("quiet_libraries")
-def test_the_command_line_asks_for_it_before_the_verb(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_has_the_option_for_remote_code_before_the_verb(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "vocable --trust-remote-code" in refused(capsys, "inspect", own, "--json")
     assert json.loads(done(capsys, "--trust-remote-code", "inspect", own, "--json"))
     assert "vocable --trust-remote-code" in refused(
@@ -84,7 +88,7 @@ def test_the_command_line_asks_for_it_before_the_verb(own: Path, capsys: pytest.
     )  # one command's trust is no other's
 
 
-def test_a_recipe_asks_for_it(own: Path, tmp_path: Path) -> None:
+def test_a_recipe_has_a_key_for_remote_code(own: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"query": t, "positive": t * 2}) + "\n" for t in TEXTS))
     training = {"steps": 2, "batch_size": 2, "guard": "off", "save_every": 1}
     values = {"model": str(own), "data": {"examples": [str(tmp_path / "pairs.jsonl")]}, "training": training}

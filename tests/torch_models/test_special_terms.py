@@ -63,7 +63,7 @@ def test_no_special_token_is_a_term_of_any_text(lively: Path, toy_texts: list[st
     np.testing.assert_allclose(again, vectors, rtol=1e-4, atol=1e-5)
 
 
-def test_they_stay_silent_through_a_training_step(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
+def test_special_terms_stay_silent_through_a_training_step(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
     columns = special_terms(toy_model)
     optimizer = torch.optim.AdamW(toy_model.parameters(), lr=0.1)
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_they_stay_silent_through_a_training_step(toy_model: SparseEncoder, toy_
     assert not encode(toy_model, toy_texts[:4])[:, columns].nnz
 
 
-def test_who_wants_them_gets_them_and_keeps_them(backbones: dict[str, Path], tmp_path: Path) -> None:
+def test_special_terms_that_are_asked_for_stay_in_a_saved_model(backbones: dict[str, Path], tmp_path: Path) -> None:
     folder = with_lively_tokens(backbones["bert"], tmp_path / "lively")
     model = load(folder, special_terms=True, device="cpu")
     columns = special_terms(model)
@@ -115,7 +115,7 @@ def test_a_head_without_a_bias_is_silenced_as_well(backbones: dict[str, Path], t
         calibrate(model, texts, shift=1)
 
 
-def test_looked_up_queries_have_none(toy_model: SparseEncoder) -> None:
+def test_looked_up_queries_have_no_special_terms(toy_model: SparseEncoder) -> None:
     model = make_inference_free(toy_model, weights="ones")
     [table] = [module for module in model.modules() if isinstance(module, SparseStaticEmbedding)]
     table.weight.data.fill_(2.0)  # as other toolkits write it
@@ -124,7 +124,7 @@ def test_looked_up_queries_have_none(toy_model: SparseEncoder) -> None:
     assert np.diff(vectors.indptr).tolist() == [2, 0, 0]
 
 
-def test_in_an_output_vocabulary_they_are_known_by_their_names(toy_model: SparseEncoder) -> None:
+def test_special_terms_of_an_output_vocabulary_are_recognized_by_name(toy_model: SparseEncoder) -> None:
     model = expand_vocabulary(toy_model, ["fox", "old", "dog"])
     layer = model[0].auto_model.output_vocabulary
     layer.terms = ("fox", "[CLS]", "[unused7]")
@@ -132,7 +132,7 @@ def test_in_an_output_vocabulary_they_are_known_by_their_names(toy_model: Sparse
     assert encode(fuse(model), ["the old fox"]).indices.tolist() == [0]
 
 
-def test_what_stands_for_no_text(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
+def test_special_tokens_of_each_family_are_recognized(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
     for family, names in {
         "wordpiece": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
         "byte-level": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],

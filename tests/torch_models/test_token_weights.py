@@ -55,7 +55,7 @@ def by_definition(folder: Path, text: str) -> tuple[dict[int, float], np.ndarray
     return weights, (hidden[0] / hidden[0].norm()).numpy()
 
 
-def test_it_weighs_tokens_and_gives_dense_vectors_as_its_code_does(m3: Path) -> None:
+def test_bge_m3_weighs_tokens_and_gives_dense_vectors_as_its_code_does(m3: Path) -> None:
     model = load(m3, device="cpu")
     assert isinstance(model, TokenWeightModel)
     assert (model.name, model.dimensions, len(model.terms)) == (str(m3), 32, model.terms.index("<362>") + 1)
@@ -73,7 +73,7 @@ def test_it_weighs_tokens_and_gives_dense_vectors_as_its_code_does(m3: Path) -> 
     assert TextEncoder(model, max_length=8).encode(TEXTS[:1]).nnz < sparse[[0]].nnz
 
 
-def test_an_index_of_it_is_searched_by_both_sides(m3: Path, tmp_path: Path) -> None:
+def test_an_index_of_token_weights_is_searched_by_both_sides(m3: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("\n".join(json.dumps({"id": str(i), "text": text}) for i, text in enumerate(TEXTS[:3])))
     index(m3, corpus, tmp_path / "index")
@@ -82,12 +82,12 @@ def test_an_index_of_it_is_searched_by_both_sides(m3: Path, tmp_path: Path) -> N
         assert [answer.hits[0].document.id for answer in found] == ["0", "1", "2"]
 
 
-def test_what_needs_an_output_layer_is_refused(m3: Path) -> None:
+def test_verbs_that_need_an_output_layer_refuse_token_weights(m3: Path) -> None:
     model: Any = load(m3, device="cpu")
     for refused in (lambda: inspect(m3), lambda: inspect(model), lambda: rescale(model, factor=2)):
-        with pytest.raises(ModelError, match=r"weighs the tokens of a text, without expansion .*no output layer"):
+        with pytest.raises(ModelError, match=r"no output layer"):
             refused()
-    with pytest.raises(ArgumentError, match="m3: pooling, activation and special_terms are of an output layer"):
+    with pytest.raises(ArgumentError, match=r"m3: pooling, activation and special_terms"):
         load(m3, pooling="max")
 
 
@@ -109,7 +109,7 @@ def test_a_head_runs_no_code_and_fits(m3: Path, tmp_path: Path, monkeypatch: pyt
     assert not ran.exists()
     head.unlink()
     os.mkfifo(head)
-    with pytest.raises(ModelError, match=r"sparse_linear\.pt: its head cannot be read \(not a regular file\)"):
+    with pytest.raises(ModelError, match=r"sparse_linear\.pt: .*not a regular file"):
         load(m3)
     head.unlink()
     for state in ({"weight": torch.ones(1, 32)}, [1, 2]):

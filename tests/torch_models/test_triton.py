@@ -208,6 +208,7 @@ def test_autocast_computes_in_its_type_and_keeps_gradients_in_float32() -> None:
     assert_near(found, exact, 0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dense_from", [0.0, 1.0], ids=["multiplied", "gathered"])
 def test_training_follows_the_reference_for_twenty_steps(monkeypatch: pytest.MonkeyPatch, dense_from: float) -> None:
     """Two tiny encoders from one seed, in-batch negatives: one with this head, one with the dense reference."""
@@ -313,6 +314,7 @@ for capability, names in ((80, every[:1]), (90, every)):
 """
 
 
+@pytest.mark.slow
 def test_the_kernels_compile_for_cuda(tmp_path: Path) -> None:
     """The compiler refuses some code that the interpreter runs; it needs no device."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +18,12 @@ from sentence_transformers.base.sampler import (
 from torch.utils.data import ConcatDataset, SequentialSampler
 
 from vocable.data.cloze import crops
-from vocable.data.docstore import TextStore
 from vocable.encoding.idf import document_frequencies, idf
 from vocable.errors import DataError, RecipeError
 from vocable.training import term_statistics as term_statistics_module
 from vocable.training.data import InOrder, WithoutRepeats, load_examples, load_training_data, topical_order
-from vocable.training.negatives import Candidate, NegativeSampler
 from vocable.training.prepared import prepare
-from vocable.training.recipe import DataSettings, HardNegatives
+from vocable.training.recipe import DataSettings
 from vocable.training.recipe_files import make_recipe
 from vocable.training.term_statistics import term_statistics
 from vocable.training.train import train
@@ -90,7 +85,7 @@ def test_idf_is_counted_over_the_documents_and_kept(toy_model, places, tmp_path,
     np.testing.assert_array_equal(term_statistics(*inputs)["query"].values(), expected)
 
 
-def test_all_at_once_is_trained(backbones, places, tmp_path):
+def test_a_training_takes_all_losses_penalties_and_limits_at_once(backbones, places, tmp_path):
     losses = [{"name": "margin_mse", "weight": 0.1}, {"name": "kl"}, {"name": "alignment"}, {"name": "info_nce"}]
     regularizers = {
         "query": {"name": "l1", "weight": 0.01, "ramp": "constant"},
@@ -246,11 +241,11 @@ def test_scores_become_labels(places_examples, tmp_path):
     assert "label" not in source.column_names
 
 
-def test_scores_that_are_missing(places_examples, tmp_path):
+def test_examples_without_the_scores_that_are_asked_for_are_refused(places_examples, tmp_path):
     place = places_examples("plain", 8, negatives=2)
     with pytest.raises(DataError, match=r"plain\.jsonl: .*no scores.*training\.tea"):
         load([place], tmp_path, negatives=2, scored=True)
-    with pytest.raises(DataError, match=r"plain\.jsonl: an example has no scores to compare: 'plain 0'"):
+    with pytest.raises(DataError, match=r"plain\.jsonl: .*scores.*'plain 0'"):
         load([place], tmp_path, negatives=2, false_negative_margin=1.0)
 
 
@@ -266,7 +261,7 @@ def test_false_negatives_are_left_out(places_examples, tmp_path):
         load([place], tmp_path, negatives=4, false_negative_margin=8.0)
 
 
-def test_random_negatives(places_examples, tmp_path):
+def test_random_negatives_change_and_every_query_comes_once_a_pass(places_examples, tmp_path):
     place = places_examples("many", 8, negatives=6)
     [source] = load([place], tmp_path, negatives=2, sampling="random", draws=80).values()
     queries = source["query"][:]
@@ -300,173 +295,9 @@ def test_a_batch_comes_from_one_source(places_examples, tmp_path):
         ({"examples": [HARD], "negatives": 2, "false_negative_margin": 1.0}, "needs the scores of every source"),
     ],
 )
-def test_impossible_settings(data, message):
+def test_settings_of_data_that_cannot_be_are_refused(data, message):
     with pytest.raises(RecipeError, match=message):
         make_recipe({"model": "m", "data": {"examples": ["a"]} | data, "training": {"steps": 1}})
-
-
-SYSTEMS = {"bm25": [11, 12, 13, 14], "dense": [21, 22, 11, 23]}
-
-
-SCORES = {1: 9.0, 2: 7.0, 11: 1.0, 12: 8.5, 13: 2.0, 14: 3.0, 21: 8.9, 22: 4.0, 23: 5.0}
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> dict[str, str]:
-    """Queries 100 to 107, each with two positives and eight negatives of two systems; of query 108 is no text."""
-    rows = [{"qid": qid, "pos": [1, 2], "neg": SYSTEMS} for qid in range(100, 109)]
-    files = {
-        "ids.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
-        "corpus.tsv": "".join(f"{number}\ttext {number}\n" for number in SCORES),
-        "queries.tsv": "".join(f"{qid}\tquery {qid}\n" for qid in range(100, 108)),
-        "scores.tsv": "".join(f"{qid}\t{pid}\t{s}\n" for qid in range(100, 109) for pid, s in SCORES.items()),
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    names = {"file": "ids.jsonl", "corpus": "corpus.tsv", "queries": "queries.tsv"}
-    return {key: str(tmp_path / name) for key, name in names.items()}
-
-
-def load_hard_negatives(
-    source: dict[str, Any], tmp_path: Path, *, draws: int = 16, seed: int = 0, scored: bool = False, **data: Any
-):
-    settings = DataSettings(examples=[HardNegatives(**source)], held_out=0, **data)
-    options = {"draws": draws, "batch_size": 4, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
-    [examples] = load_examples(settings.examples, settings, **options)[0].values()
-    return examples
-
-
-def numbers(row: dict[str, Any]) -> list[int]:
-    return [int(text.split()[1]) for name, text in sorted(row.items()) if name.startswith("negative_")]
-
-
-def test_ids_become_texts(source: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "vocable"):
-        examples = load_hard_negatives(source, tmp_path, negatives=3)
-    assert sorted(zip(examples["query"], examples["positive"], strict=True)) == [
-        (f"query {qid}", f"text {pid}") for qid in range(100, 108) for pid in (1, 2)
-    ]
-    assert [numbers(row) for row in examples] == [[11, 21, 12]] * 16
-    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
-        "0 negatives left out for their scores, 2 of 18 examples passed over"
-    ]
-
-
-def test_systems_that_are_asked_for(source: dict[str, Any], tmp_path: Path) -> None:
-    examples = load_hard_negatives(source | {"systems": ["dense"]}, tmp_path, negatives=3)
-    assert [numbers(row) for row in examples] == [[21, 22, 11]] * 16
-    with pytest.raises(DataError, match=r"ids\.jsonl: no query has negatives of splade"):
-        load_hard_negatives(source | {"systems": ["dense", "splade"]}, tmp_path, negatives=1)
-
-
-def test_false_negatives_are_left_out_hard_negatives(
-    source: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    source |= {"scores": str(tmp_path / "scores.tsv")}
-    with caplog.at_level(logging.WARNING, "vocable"):
-        examples = load_hard_negatives(source, tmp_path, negatives=5, false_negative_margin=3.0, scored=True)
-    for row in examples:
-        own = SCORES[int(row["positive"].split()[1])]
-        chosen = numbers(row)
-        assert sorted(chosen) == [n for n in SCORES if n > 2 and SCORES[n] <= own - 3.0][:5]
-        assert row["label"] == [own, *(SCORES[number] for number in chosen)]
-    # 12 and 21 are too good for both positives, 23 for the second, which then has 11, 13, 14 and 22 alone.
-    assert set(examples["positive"]) == {"text 1"}
-    assert caplog.records[-1].getMessage().endswith("left out for their scores, 10 of 18 examples passed over")
-
-
-def test_what_has_no_score_or_no_text_is_left_out(source: dict[str, Any], tmp_path: Path) -> None:
-    kept = {pid: score for pid, score in SCORES.items() if pid not in (2, 11)}
-    lines = [f"{qid}\t{pid}\t{score}\n" for qid in range(100, 109) for pid, score in kept.items()]
-    (tmp_path / "scores.tsv").write_text("".join(lines), encoding="utf-8")
-    corpus = [f"{number}\ttext {number}\n" for number in SCORES if number != 21]
-    (tmp_path / "corpus.tsv").write_text("".join(corpus), encoding="utf-8")
-    examples = load_hard_negatives(source | {"scores": str(tmp_path / "scores.tsv")}, tmp_path, negatives=2, draws=8)
-    assert [(row["positive"], numbers(row)) for row in examples] == [("text 1", [12, 22])] * 8
-
-
-def test_random_negatives_change_from_pass_to_pass(source: dict[str, str], tmp_path: Path) -> None:
-    options = {"negatives": 2, "sampling": "random", "draws": 64}
-    examples = load_hard_negatives(source, tmp_path, **options)
-    again, other = (
-        load_hard_negatives(source, tmp_path, **options),
-        load_hard_negatives(source, tmp_path, seed=1, **options),
-    )
-    assert examples[:] == again[:] != other[:]
-    drawn = [tuple(numbers(row)) for row in examples]
-    assert all({*pair} & {*ids} for pair in drawn for ids in SYSTEMS.values())  # one of each system
-    passes = [
-        dict(zip(zip(p["query"], p["positive"], strict=True), map(numbers, rows(p)), strict=True))
-        for p in (examples[start : start + 16] for start in range(0, 64, 16))
-    ]
-    assert all(len(one) == 16 for one in passes)  # every example once a pass
-    assert len({json.dumps(one[("query 100", "text 1")]) for one in passes}) > 1
-    assert {number for pair in drawn for number in pair} == {n for ids in SYSTEMS.values() for n in ids}
-
-
-def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def test_scores_stand_together(source: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "scores.tsv").write_text("100\t1\t1\n101\t1\t1\n100\t2\t1\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"scores\.tsv: the .*'100'.*sort by query"):
-        load_hard_negatives(source | {"scores": str(tmp_path / "scores.tsv")}, tmp_path, negatives=1)
-
-
-def test_a_large_corpus_is_not_held(source: dict[str, str], tmp_path: Path) -> None:
-    load_hard_negatives(source, tmp_path, negatives=1)
-    [corpus] = (tmp_path / "cache").glob("corpus-*")
-    assert len(TextStore(corpus)) == len(SCORES)
-
-
-SCORES_NEGATIVES = {name: float(number) for number, name in enumerate("abcdefghij")}
-
-
-SYSTEMS_NEGATIVES = st.lists(st.lists(st.sampled_from(sorted(SCORES_NEGATIVES)), unique=True), max_size=4)
-
-
-BOUNDS = st.none() | st.integers(-2, 12)
-
-
-def candidates(systems: list[list[str]]) -> list[list[Candidate]]:
-    return [[Candidate(name, SCORES_NEGATIVES[name]) for name in system] for system in systems]
-
-
-def names(chosen: list[Candidate]) -> list[str]:
-    return [candidate.name for candidate in chosen]
-
-
-@given(
-    SYSTEMS_NEGATIVES,
-    st.integers(0, 12),
-    BOUNDS,
-    st.sets(st.sampled_from(sorted(SCORES_NEGATIVES))),
-)
-def test_all_that_may_be_taken_is(systems: list[list[str]], count: int, bound: int | None, unusable: set[str]) -> None:
-    chooser = NegativeSampler(count, None if bound is None else 1.0)
-    positive = None if bound is None else bound + 1.0
-    chosen = names(chooser.sample(candidates(systems), positive, lambda name: name not in unusable))
-    there = {name for system in systems for name in system}
-    too_good = {name for name in there if bound is not None and SCORES_NEGATIVES[name] > bound}
-    allowed = there - too_good - unusable
-    assert len(set(chosen)) == len(chosen) == min(count, len(allowed))
-    assert set(chosen) <= allowed
-    assert chooser.dropped <= len(too_good)
-    if count > len(allowed):
-        assert chooser.dropped == len(too_good)  # all was looked at
-
-
-def test_systems_take_turns_in_their_order() -> None:
-    systems = [["a", "b", "c"], ["b", "d"], ["e"]]
-    assert names(NegativeSampler(6).sample(candidates(systems))) == ["a", "b", "e", "c", "d"]
-
-
-@pytest.mark.parametrize(("margin", "expected"), [(0.0, ["d", "c", "b", "a"]), (1.0, ["c", "b", "a"]), (9.0, [])])
-def test_a_negative_may_score_as_high_as_the_bound(margin: float, expected: list[str]) -> None:
-    chooser = NegativeSampler(8, margin)
-    assert names(chooser.sample(candidates([list("fedcba")]), positive=3.0)) == expected
-    assert chooser.dropped == 6 - len(expected)
 
 
 @given(st.integers(0, 99), st.integers(1, 90), st.integers(1, 9))

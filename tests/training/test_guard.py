@@ -91,6 +91,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Any:
     return from_batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta", "deberta"])
 def test_a_head_eight_times_too_large_is_stopped(
     backbones: dict[str, Path], name: str, examples: Path, tmp_path: Path
@@ -141,7 +142,7 @@ def test_a_dead_start_is_stopped(backbones: dict[str, Path], examples: Path, tmp
     assert checkpoints(tmp_path / "model") == []
 
 
-def test_numbers_that_are_not_finite(
+def test_weights_that_are_not_finite_stop_a_training(
     backbones: dict[str, Path], examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gradient that is not one damages the weights in the very step that would be saved."""
@@ -241,6 +242,7 @@ def test_the_advice_follows_from_the_figures(
     assert advice in stopped(recipe(backbones["bert"], examples, regularizers=weights), tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_the_same_command_says_again_why_it_was_stopped(
     backbones: dict[str, Path], examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,7 +262,7 @@ def test_the_same_command_says_again_why_it_was_stopped(
     train(recipe(broken, examples, guard="off"), tmp_path / "model", resume=False)
 
 
-def test_it_warns_once_and_goes_on(
+def test_a_guard_that_warns_does_so_once_and_goes_on(
     backbones: dict[str, Path], examples: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
@@ -269,7 +271,7 @@ def test_it_warns_once_and_goes_on(
     assert said.startswith("step 10, dead vectors: ")
 
 
-def test_off_is_silent(
+def test_a_guard_that_is_off_says_nothing(
     backbones: dict[str, Path], examples: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
@@ -323,7 +325,9 @@ def test_repairs_are_tried_as_the_run_pools(
 
 
 @pytest.mark.parametrize(("pooling", "option"), [("max", "0.05"), ("sum", "0.05"), ("cls", "0.05 --pooling cls")])
-def test_texts_that_are_all_alike(toy_model: SparseEncoder, pooling: str, option: str) -> None:
+def test_advice_on_vectors_that_are_all_alike_depends_on_the_first_step(
+    toy_model: SparseEncoder, pooling: str, option: str
+) -> None:
     recipe = make_recipe(
         {"model": "m", "pooling": pooling, "data": {"examples": ["p.jsonl"]}, "training": {"steps": 200}}
     )

@@ -109,7 +109,7 @@ def test_sparse_vectors_that_stay_sparse_pass() -> None:
     assert watched(batches(300, query_terms=1.5)) is None
 
 
-def test_what_is_not_penalized_may_be_dense() -> None:
+def test_a_side_without_a_penalty_may_be_dense() -> None:
     settings = TrainingSettings(steps=300, regularizers={"query": 0, "document": 0})  # type: ignore[arg-type]
     assert watched(batches(300, document_terms=28_090.0), settings) is None
 
@@ -130,7 +130,7 @@ def test_the_first_batch_is_remembered() -> None:
 
 
 @given(st.integers(1, 59), st.floats(0.9, 1.0))
-def test_a_watch_goes_on_where_it_was(kept: int, fall: float) -> None:
+def test_a_restored_watch_continues_its_counts(kept: int, fall: float) -> None:
     """From what a checkpoint holds: only such states are kept in which no condition holds."""
     run = [replace(HEALTHY, query_terms=8 * fall**step) for step in range(60)]
     detector = CollapseDetector(SETTINGS)

@@ -48,6 +48,7 @@ def columns_of(model: SparseEncoder, texts: list[str]) -> list[dict[str, Any]]:
     return [dict(model.preprocess(part)) for part in (texts[:8], texts[8:16], texts[16:24])]
 
 
+@pytest.mark.slow
 def test_threads_give_the_gradients_of_the_whole_and_any_number_of_them_the_same_bits(
     model: SparseEncoder,
     toy_texts: list[str],
@@ -78,6 +79,7 @@ def test_threads_give_the_gradients_of_the_whole_and_any_number_of_them_the_same
         assert all(torch.equal(grads[name], found[0][1][name]) for name in whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_in_bfloat16_give_the_bits_of_one_part_after_the_other(
     model: SparseEncoder, toy_texts: list[str], with_threads: Callable[[int], None], threads: int

@@ -92,6 +92,7 @@ def reference(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "modernbert"])
 @pytest.mark.parametrize(
     "rule",
@@ -103,7 +104,7 @@ def reference(
         {"negatives": 2, "from_rank": 2, "to_rank": 30, "margin": 0.0, "relative_margin": 0.05},
     ],
 )
-def test_as_all_pairs_say(
+def test_mined_negatives_are_those_of_all_pairs(
     backbones: dict[str, Path],
     examples: Path,
     corpus: str,
@@ -137,7 +138,9 @@ def test_the_positives_are_the_corpus(toy_model: SparseEncoder, examples: Path, 
     assert all(one.scores == () for one in found)
 
 
-def test_an_index_that_is_there(toy_model: SparseEncoder, examples: Path, texts: list[str], tmp_path: Path) -> None:
+def test_mining_takes_an_existing_index(
+    toy_model: SparseEncoder, examples: Path, texts: list[str], tmp_path: Path
+) -> None:
     documents = [Document(f"{i:02}", text) for i, text in enumerate(texts)]
     build(toy_model, documents, f"exact:{tmp_path / 'index'}", name="toy")
     mine(toy_model, examples, tmp_path / "out.jsonl", index=tmp_path / "index", negatives=3)
@@ -145,12 +148,12 @@ def test_an_index_that_is_there(toy_model: SparseEncoder, examples: Path, texts:
     assert [list(one.negatives) for one in read_examples(tmp_path / "out.jsonl")] == [one[2] for one in expected]
 
 
-def test_an_index_of_another_vocabulary(
+def test_mining_refuses_an_index_of_another_vocabulary(
     toy_model: SparseEncoder, backbones: dict[str, Path], examples: Path, texts: list[str], tmp_path: Path
 ) -> None:
     other = load(backbones["roberta"], device="cpu")
     build(other, [Document("1", texts[0])], f"exact:{tmp_path / 'index'}", name="other")
-    with pytest.raises(VectorsError, match="the vocabulary of other is not the one"):
+    with pytest.raises(VectorsError, match=r"vocabulary of other "):
         mine(toy_model, examples, tmp_path / "out.jsonl", index=tmp_path / "index")
     assert not (tmp_path / "out.jsonl.partial").exists()
 
@@ -167,7 +170,7 @@ def test_an_index_of_another_vocabulary(
         ({"relative_margin": 1.0}, "relative_margin must be at least 0 and below 1, not 1"),
     ],
 )
-def test_impossible_arguments(
+def test_arguments_of_mining_out_of_range_are_refused(
     toy_model: SparseEncoder, examples: Path, tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
@@ -180,7 +183,7 @@ def test_examples_are_read_more_than_once(toy_model: SparseEncoder, tmp_path: Pa
         mine(toy_model, "-", tmp_path / "out.jsonl")
 
 
-def test_places_that_are_not_there(toy_model: SparseEncoder, examples: Path, tmp_path: Path) -> None:
+def test_missing_sources_are_named_before_the_mining(toy_model: SparseEncoder, examples: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.jsonl: no such file"):
         mine(toy_model, tmp_path / "none.jsonl", tmp_path / "out.jsonl")
     with pytest.raises(DataError, match=r"corpus\.tsv: no such file"):
@@ -247,14 +250,12 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     with pytest.raises(RuntimeError, match="killed"):
         run(examples_rewrite(14), output, fail_at=2)
-    with pytest.raises(
-        ArgumentError, match=r"out\.jsonl\.partial was made with other settings \(a\): name another output"
-    ):
+    with pytest.raises(ArgumentError, match=r"out\.jsonl\.partial .*other settings \(a\)"):
         run(examples_rewrite(14), output, settings={"a": 2})
     with pytest.raises(VectorsError, match=r"out\.jsonl\.partial was begun with other examples"):
         run([*examples_rewrite(3), *examples_rewrite(11)], output)
     run(examples_rewrite(14), output)
-    with pytest.raises(ArgumentError, match=r"out\.jsonl was made with other settings \(a\): name another output"):
+    with pytest.raises(ArgumentError, match=r"out\.jsonl .*other settings \(a\)"):
         run(examples_rewrite(14), output, settings={"a": 2})
 
 
@@ -265,11 +266,11 @@ def test_a_finished_run_repeated_counts_what_is_there(tmp_path: Path) -> None:
     assert run(examples_rewrite(14), output, fail_at=0).to_json() == first.to_json()
     assert (output.stat().st_ino, output.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     output.write_bytes(output.read_bytes().replace(b"QUERY 1", b"QUERY 9"))
-    with pytest.raises(ArgumentError, match=r"out\.jsonl already exists and is something else"):
+    with pytest.raises(ArgumentError, match=r"out\.jsonl already exists"):
         run(examples_rewrite(14), output)
 
 
-def test_no_example(tmp_path: Path) -> None:
+def test_mining_without_examples_is_refused(tmp_path: Path) -> None:
     def none() -> Iterator[Example]:
         yield from ()
 
@@ -320,7 +321,7 @@ def scored(model, examples: Path, tmp_path: Path) -> list[tuple[str, str, float]
     ]
 
 
-def test_cross_encoder(cross: Path, examples_score: Path, tmp_path: Path) -> None:
+def test_a_cross_encoder_scores_mined_examples(cross: Path, examples_score: Path, tmp_path: Path) -> None:
     model = load_scoring_model(cross)
     assert isinstance(model, CrossEncoder)
     found = scored(model, examples_score, tmp_path)
@@ -333,7 +334,7 @@ def test_cross_encoder(cross: Path, examples_score: Path, tmp_path: Path) -> Non
     assert not 0 <= min(values) <= max(values) <= 1  # no sigmoid
 
 
-def test_dense(dense: Path, examples_score: Path, tmp_path: Path) -> None:
+def test_a_dense_model_scores_mined_examples(dense: Path, examples_score: Path, tmp_path: Path) -> None:
     model = load_scoring_model(dense)
     assert isinstance(model, SentenceTransformer)
     for query, text, value in scored(model, examples_score, tmp_path):
@@ -342,7 +343,9 @@ def test_dense(dense: Path, examples_score: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta"])
-def test_sparse(backbones: dict[str, Path], examples_score: Path, tmp_path: Path, architecture: str) -> None:
+def test_a_sparse_model_scores_mined_examples(
+    backbones: dict[str, Path], examples_score: Path, tmp_path: Path, architecture: str
+) -> None:
     model = load_scoring_model(backbones[architecture])
     assert isinstance(model, SparseEncoder)
     for query, text, value in scored(model, examples_score, tmp_path):
@@ -358,9 +361,11 @@ def test_saved_models_say_what_they_are(cross: Path, backbones: dict[str, Path],
     assert isinstance(load_scoring_model(backbones["bert"], "dense"), SentenceTransformer)
 
 
-def test_models_that_cannot_score(tokenizers: dict[str, PreTrainedTokenizerFast], examples_score: Path, tmp_path: Path):
+def test_models_that_cannot_score_are_refused(
+    tokenizers: dict[str, PreTrainedTokenizerFast], examples_score: Path, tmp_path: Path
+):
     several = load_scoring_model(make_cross_encoder(tokenizers["wordpiece"], tmp_path / "several", labels=3))
-    with pytest.raises(ModelError, match="a cross-encoder with 3 labels gives a pair no single score"):
+    with pytest.raises(ModelError, match=r"3 labels"):
         teacher_scores(several, examples_score, tmp_path / "out.jsonl")
     with pytest.raises(ModelError, match="nowhere: no such model folder"):
         load_scoring_model(tmp_path / "nowhere")

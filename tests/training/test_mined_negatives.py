@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
-from tests.training.test_distributed import start_two
+from tests.forks import start_two
 from vocable.cli import main
 from vocable.errors import DataError, RecipeError
 from vocable.training import mine as mine_module
@@ -96,6 +96,7 @@ def test_each_row_learns_from_the_newest_index_that_can_be_ready() -> None:
         assert next(row for row in range(80) if steps.step_of(row) == step) == steps.first_row(step)
 
 
+@pytest.mark.slow
 def test_negatives_are_drawn_from_the_models_own_best_documents(
     values: dict[str, Any], pairs: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_negatives_are_drawn_from_the_models_own_best_documents(
 MOMENTS = ("index", "finish", "prepare", "on_save")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_run_ends_with_the_same_weights(
     values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -186,6 +188,7 @@ def work(rank: int, file: str, output: str) -> int:
     return main(["train", file, "-o", output])
 
 
+@pytest.mark.slow
 def test_two_processes_mine_and_learn_as_one(
     values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +215,7 @@ def test_two_processes_mine_and_learn_as_one(
     assert max(map(np.max, apart)) < 4.1e-5
 
 
+@pytest.mark.slow
 def test_prepared_examples_and_a_corpus_of_its_own(
     values: dict[str, Any], pairs: list[dict[str, str]], toy_texts: list[str], tmp_path: Path
 ) -> None:

@@ -290,7 +290,7 @@ def test_each_source_is_a_collection_of_its_own() -> None:
         assert (queries * found).sum() == pytest.approx(queries.sum(), rel=1e-5)  # scores keep their scale
 
 
-def test_without_learning_nothing_is_counted() -> None:
+def test_document_frequencies_are_counted_in_training_alone() -> None:
     weigh = QueryIdf(1.0, SOURCES, V)
     documents = torch.eye(V)
     learned = weigh(torch.ones(2, V), documents, torch.tensor([0]), learn=True)
@@ -306,7 +306,7 @@ def in_training(model: SparseEncoder, texts: list[str]) -> tuple[list[dict[str, 
         return columns, [model(dict(column))["sentence_embedding"].double().numpy() for column in columns]
 
 
-def test_it_is_the_idf_of_a_search() -> None:
+def test_the_idf_of_a_training_is_the_idf_of_a_search() -> None:
     documents = torch.tensor([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0], [3.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     found = QueryIdf(1.0, SOURCES, 3)(torch.ones(1, 3), documents, torch.tensor([0]), learn=True).numpy()
     expected = idf(np.array([4, 1, 1]), 4)
@@ -314,7 +314,7 @@ def test_it_is_the_idf_of_a_search() -> None:
 
 
 @pytest.mark.parametrize("micro_batch", [None, 2])
-def test_losses_see_it_and_penalties_do_not(toy_model: SparseEncoder, toy_texts: list[str], micro_batch: Any) -> None:
+def test_idf_weighs_losses_and_not_penalties(toy_model: SparseEncoder, toy_texts: list[str], micro_batch: Any) -> None:
     columns, (queries, documents) = in_training(toy_model, toy_texts)
     penalty: Any = {"query": {"weight": 0.5, "ramp": "constant"}}
     settings = TrainingSettings(steps=3, micro_batch=micro_batch, query_idf=0.75, regularizers=penalty)
@@ -382,7 +382,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(
         np.testing.assert_array_equal(found[name], weights, err_msg=name)
 
 
-def test_with_alignment_it_is_refused() -> None:
+def test_idf_with_alignment_is_refused() -> None:
     training = {"steps": 1, "query_idf": 0.75, "sparse_teacher": "m", "losses": [{"name": "alignment"}]}
     with pytest.raises(RecipeError, match=r"query_idf and .*alignment"):
         make_recipe({"model": "m", "data": {"examples": ["a"]}, "training": training})

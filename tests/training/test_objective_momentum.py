@@ -108,7 +108,7 @@ def test_the_same_tokens_have_the_same_fingerprint(toy_model: SparseEncoder) -> 
         assert torch.equal(fingerprints(toy_model.preprocess([text])), expected[None])  # whatever the padding
 
 
-def test_a_state_is_gone_on_with(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
+def test_the_state_restores_the_queue_and_the_copy(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
     settings = QueueSettings(size=SIZE)
     first, second = (Momentum(deepcopy(toy_model), settings, B) for _ in range(2))
     for _, columns in batches(toy_model, texts):
@@ -147,6 +147,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, *, written: bool) -> Non
     monkeypatch.setattr(last, "on_save", stop)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_stopped(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

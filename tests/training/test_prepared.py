@@ -50,6 +50,7 @@ def sampled(queries: Systems, n: int, margin: float | None, own: float, *, rando
     return [row[:count].tolist() for row, count in zip(texts, counts, strict=True)], scores, dropped
 
 
+@pytest.mark.slow
 @given(SYSTEMS, st.integers(0, 12), st.none() | st.integers(-2, 12))
 def test_the_first_negatives_are_those_of_the_sampler_of_texts(queries: Systems, n: int, bound: int | None) -> None:
     margin = None if bound is None else 1.0

@@ -106,14 +106,14 @@ def test_a_missing_key_is_named():
 
 
 @pytest.mark.parametrize(("text", "message"), [("a: [", "not YAML"), ("- 1", "a recipe is a mapping of keys")])
-def test_a_file_that_is_no_recipe(tmp_path, text, message):
+def test_a_file_that_is_no_recipe_is_refused(tmp_path, text, message):
     path = tmp_path / "bad.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RecipeError, match=message):
         read_recipe(path)
 
 
-def test_a_missing_file(tmp_path):
+def test_a_missing_recipe_is_named(tmp_path):
     with pytest.raises(RecipeError, match="No such file"):
         read_recipe(tmp_path / "none.yaml")
 
@@ -223,6 +223,7 @@ def test_variants_differ(name: str) -> None:
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "variant"),
     [
@@ -235,7 +236,7 @@ def test_variants_differ(name: str) -> None:
         ("small-distillation", "alignment"),
     ],
 )
-def test_it_trains_and_is_measured(
+def test_each_small_recipe_trains_and_is_measured(
     toy: Callable[[str, str | None], list[str]],
     tokenizers: dict[str, PreTrainedTokenizerFast],
     name: str,

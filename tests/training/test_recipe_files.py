@@ -31,7 +31,7 @@ def test_a_base_fills_what_is_left_out_key_by_key(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_said_of_a_recipe_is_not_said_of_those_on_it(tmp_path: Path) -> None:
+def test_a_derived_recipe_does_not_inherit_the_description(tmp_path: Path) -> None:
     path = write(tmp_path, top="base: low.yaml\nabout: top", low="about: low\nneeds: [x]\nvariants: {v: {}}\nseed: 1")
     assert read_values(path) == {"about": "top", "seed": 1}
 
@@ -83,22 +83,23 @@ def test_an_override_changes_one_key(text: str, expected: dict[str, object]) -> 
     assert values == expected
 
 
-def test_a_key_below_a_value() -> None:
+def test_an_override_below_a_value_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"^here: a has no keys$"):
         assign({"a": 1}, "a.b", 2, "here")
     with pytest.raises(RecipeError, match=r"^override a=\[: not YAML: "):
         override({}, "a=[")
 
 
-def test_a_key_in_a_list() -> None:
+def test_an_override_changes_a_key_in_a_list() -> None:
     values = {"losses": [{"weight": 1}, {"weight": 1}]}
     override(values, "losses.1.weight=3")
     assert values == {"losses": [{"weight": 1}, {"weight": 3}]}
     for place in ("2", "-1", "info_nce"):
-        with pytest.raises(RecipeError, match=rf"losses is a list of 2: expected a position from 0, not '{place}'$"):
+        with pytest.raises(RecipeError, match=rf"losses .*list of 2: .*'{place}'$"):
             override(values, f"losses.{place}.weight=3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["!!bool maybe", '!!int ""', '!!float ""', "!!timestamp x", "[" * 100_000])
 def test_an_override_that_yaml_cannot_make_is_refused(value: str) -> None:
     with pytest.raises(RecipeError, match=r"training\.steps.*not YAML"):

@@ -12,7 +12,7 @@ def training(**keys):
     return make_recipe({"model": "m", "data": data, "training": {"steps": 10, **keys}}).training
 
 
-def test_by_default_it_is_info_nce_with_flops():
+def test_the_default_loss_is_info_nce_with_flops():
     found = training()
     assert [loss.model_dump() for loss in found.losses] == [
         {"name": "info_nce", "weight": 1.0, "temperature": 1.0, "margin": 0.0, "cosine": False, "queue": None}
@@ -77,7 +77,7 @@ def test_what_was_written_down_is_read_again():
         ({"stepz": 1}, "training.stepz: unknown key; did you mean steps?"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(keys, message):
+def test_settings_of_a_training_that_cannot_be_are_refused_in_one_line(keys, message):
     with pytest.raises(RecipeError) as error:
         training(**keys)
     assert str(error.value).startswith(f"recipe: {message}")

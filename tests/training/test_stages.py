@@ -55,7 +55,7 @@ def test_stages_have_the_papers_defaults() -> None:
         ({"evaluation": {}}, "evaluation.datasets: this key is missing"),
     ],
 )
-def test_stages_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+def test_settings_of_stages_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=f"^recipe: {message}"):
         make_recipe(SMALLEST | changes)
 
@@ -73,6 +73,7 @@ def test_descriptions_are_not_written_down() -> None:
     assert make_recipe(SMALLEST | described).model_dump() == make_recipe(SMALLEST).model_dump()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_recipe_and_variant_is_valid(path: Path) -> None:
     recipe = read_recipe(path)
@@ -220,7 +221,7 @@ def recipe(model: Path, **stages: Any) -> Recipe:
     return make_recipe({"model": str(model), "data": {"examples": ["-"]}, "training": {"steps": 1}, **stages})
 
 
-def test_without_a_stage_the_backbone_is_the_carry_out_stages(backbones: dict[str, Path], tmp_path: Path) -> None:
+def test_without_a_stage_the_model_is_the_backbone(backbones: dict[str, Path], tmp_path: Path) -> None:
     assert carry_out_stages(recipe(backbones["bert"]), tmp_path) == str(backbones["bert"])
 
 

@@ -149,7 +149,7 @@ def test_weights_are_one_for_each_teacher():
         make_recipe(values)
 
 
-def test_a_teacher_that_is_not_there(examples, tmp_path):
+def test_a_missing_teacher_is_named(examples, tmp_path):
     with pytest.raises(ModelError, match="none: no such model folder"):
         load_teachers(examples, ONE, TeacherSettings(models=[str(tmp_path / "none")]), tmp_path)
 
@@ -226,7 +226,7 @@ def test_vectors_and_scores_are_in_the_number_type_of_the_training(
         assert not np.allclose(rounded, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_teacher_without_an_active_term(backbones, toy_model, examples_sparse_teacher, tmp_path):
+def test_a_teacher_without_an_active_term_gives_scores_of_zero(backbones, toy_model, examples_sparse_teacher, tmp_path):
     silent = load(str(backbones["bert"]), device="cpu")
     silent[0].auto_model.get_output_embeddings().bias.data -= 1000
     silent.save_pretrained(str(tmp_path / "silent"))
@@ -235,7 +235,7 @@ def test_a_teacher_without_an_active_term(backbones, toy_model, examples_sparse_
 
 
 def test_another_vocabulary_is_refused(backbones, toy_model, examples_sparse_teacher, tmp_path):
-    with pytest.raises(ModelError, match=r"its \d+ output terms differ from the student.s \d+"):
+    with pytest.raises(ModelError, match=r"\d+ output terms .*student.s \d+"):
         load_sparse_teacher(str(backbones["roberta"]), toy_model, examples_sparse_teacher, tmp_path)
 
 

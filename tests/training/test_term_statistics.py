@@ -132,7 +132,9 @@ def test_the_regularizer_weighs_terms_by_their_wackiness(toy_texts: list[str]) -
     assert regularizers.state_dict()["statistics.query.scores"].tolist() == pytest.approx(scores.tolist())
 
 
-def test_a_side_without_it_keeps_no_scores(toy_model: SparseEncoder, toy_texts: list[str], tmp_path: Path) -> None:
+def test_a_side_without_the_penalty_keeps_no_scores(
+    toy_model: SparseEncoder, toy_texts: list[str], tmp_path: Path
+) -> None:
     off = settings(query={"name": "wackiness_flops", "weight": 0}, document=1)
     assert term_statistics(off, toy_model, examples(toy_texts), tmp_path, seed=0) == {}
     assert WeightedRegularizers(off, 10, {}).state_dict() == {}

@@ -50,6 +50,7 @@ def log(folder: Path) -> list[dict[str, float]]:
     return [line for line in lines if "loss" in line]
 
 
+@pytest.mark.slow
 def test_a_model_learns_and_is_left_whole(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
     output = tmp_path / "model"
     regularizers = {"query": 0.01, "document": 0.02}
@@ -81,7 +82,7 @@ def test_the_card_quotes_no_texts_and_names_no_folders(
     assert not [text for text in [*texts, str(tmp_path), str(backbones["bert"])] if text in card]
 
 
-def test_how_well_it_went_is_said_of_pairs_that_were_not_learned(
+def test_quality_is_measured_on_held_out_pairs(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"query": text, "positive": f"chapter {i} {text}"} for i, text in enumerate(sorted(set(toy_texts))[:96])]
@@ -100,11 +101,11 @@ def test_how_well_it_went_is_said_of_pairs_that_were_not_learned(
 
 
 @pytest.mark.parametrize("log_every", [1, 100])
-def test_what_is_not_finite_never_ends_well(
+def test_a_training_whose_numbers_are_not_finite_fails(
     backbones: dict[str, Path], examples: str, tmp_path: Path, log_every: int
 ) -> None:
     settings = {"learning_rate": 1e30, "guard": "off", "log_every": log_every}
-    with pytest.raises(CollapseError, match=r"not finite: lower learning_rate from 1e\+30 to 1e\+29$"):
+    with pytest.raises(CollapseError, match=r"not finite: .*learning_rate .*1e\+30 .*1e\+29$"):
         train(recipe(backbones["bert"], examples, training=settings), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -137,6 +138,7 @@ def test_of_few_examples_nothing_is_measured(
     assert caplog.records[-1].getMessage() == "no accuracy: 4 examples are held out, and 8 are needed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lookup", [False, True])
 def test_a_model_keeps_the_lengths_and_limits_that_it_had(
     backbones: dict[str, Path], examples: str, tmp_path: Path, lookup: bool
@@ -159,6 +161,7 @@ def test_a_model_keeps_the_lengths_and_limits_that_it_had(
     assert (TextEncoder(model, "query").max_length, TextEncoder(model).max_length) == (10, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
 def test_the_result_can_be_a_mean_with_the_start(
     name: str, backbones: dict[str, Path], examples: str, tmp_path: Path
@@ -237,7 +240,7 @@ def test_examples_that_fill_no_batch_are_refused(backbones: dict[str, Path], tmp
     rows = [{"query": "the same question", "positive": f"answer {i}"} for i in range(16)]
     path = tmp_path / "pairs.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    with pytest.raises(DataError, match=r"data\.examples has too few distinct texts for batch_size 8"):
+    with pytest.raises(DataError, match=r"data\.examples .*batch_size 8"):
         train(recipe(backbones["bert"], str(path)), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -300,6 +303,7 @@ def test_the_best_state_is_kept(
         recipe(backbones["bert"], examples, evaluation=evaluation | {"every": None})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [3, 6])  # before a checkpoint, and between one and a state that was measured
 def test_the_best_state_is_the_same_after_a_kill(
     backbones: dict[str, Path], examples: str, collection: Path, tmp_path: Path, batch: int,
@@ -436,7 +440,7 @@ def test_weights_stay_valid_after_any_step(backbones: dict[str, Path]) -> None:
     np.testing.assert_allclose(weights.detach().numpy(), expected, atol=1e-6)
 
 
-def test_what_learns_apart_from_the_documents(backbones: dict[str, Path]) -> None:
+def test_trainable_query_encoders_learn_apart_from_the_documents(backbones: dict[str, Path]) -> None:
     bert, distilbert = load(backbones["bert"]), load(backbones["distilbert"])
     assert not queries_learn_apart(bert)
     assert not queries_learn_apart(make_inference_free(bert, weights="ones"))
@@ -467,6 +471,7 @@ def test_queries_may_have_an_encoder_of_their_own(
         np.testing.assert_allclose(found, method(texts).to_dense().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_queries_and_pooling(
     backbones: dict[str, Path], examples_query_encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

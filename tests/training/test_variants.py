@@ -82,7 +82,7 @@ def test_a_variant_changes_keys_and_overrides_come_last(write: Write) -> None:
         ({"v": {"published": {"BEIR": "high"}}}, "recipe.yaml:1: variants.v.published.BEIR: Input should be"),
     ],
 )
-def test_a_variant_that_cannot_be_read(write: Write, variants: dict[str, Any], message: str) -> None:
+def test_a_variant_that_cannot_be_read_is_named(write: Write, variants: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         read_recipe(write(seed=0, variants=variants), [], "v")
 
@@ -122,10 +122,11 @@ def test_variants_are_trained_measured_and_passed_over(
     again = train(path, output, variants="all")
     assert trained == ["far", "plain"]
     assert again["far"].measured == pytest.approx(results["far"].measured)
-    with pytest.raises(ArgumentError, match=r"out/plain was made with other settings \(seed\): name another output"):
+    with pytest.raises(ArgumentError, match=r"out/plain .*other settings \(seed\)"):
         train(path, output, variants="all", overrides=["seed=1"])
 
 
+@pytest.mark.slow
 def test_the_wackiness_of_a_variant_is_what_the_verb_measures(write: Write, tmp_path: Path) -> None:
     evaluation = {"datasets": ["beir:one", "beir:two"], "measures": ["nDCG@10"], "wackiness": True}
     measured = train(write(evaluation=evaluation), tmp_path / "out", variants=["plain"])["plain"].measured
@@ -156,6 +157,7 @@ def test_what_is_wrong_is_known_before_anything_is_trained(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "folders", "curves"),
     [
@@ -197,7 +199,7 @@ def test_a_sweep_trains_each_variant_with_each_value(
         ({}, "training.steps=1,x", "training.steps: Input should be a valid integer"),
     ],
 )
-def test_a_sweep_that_cannot_be_made(
+def test_a_sweep_of_unknown_keys_or_values_is_refused(
     write: Write, tmp_path: Path, changes: dict[str, Any], sweep: str, message: str
 ) -> None:
     with pytest.raises(RecipeError, match=message):
@@ -205,7 +207,7 @@ def test_a_sweep_that_cannot_be_made(
     assert not (tmp_path / "out").exists()
 
 
-def test_results_that_something_else_wrote(write: Write, tmp_path: Path) -> None:
+def test_results_of_another_program_are_refused(write: Write, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"plain": {"nDCG": 1}}', encoding="utf-8")
     with pytest.raises(RecipeError, match=r"results\.json: damaged: plain"):
         train(write(), tmp_path, variants=["plain"])
@@ -246,7 +248,7 @@ def test_values_may_be_parts_with_keys_of_their_own() -> None:
         ("seed={1,2", "sweep seed={1,2: not YAML: .*"),
     ],
 )
-def test_what_is_no_sweep(text: str, message: str) -> None:
+def test_values_that_are_no_sweep_are_refused(text: str, message: str) -> None:
     with pytest.raises(RecipeError, match=f"^{message.replace('{', '[{]')}$"):
         read_sweep(text)
 
@@ -323,11 +325,12 @@ def test_a_run_without_shared_terms_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("results", [{}, {"plain": RunResult({"nDCG@10": 0.9, "FLOPS": 1.0})}, {"a": run("a", 1)}])
-def test_nothing_to_draw(results: dict[str, RunResult]) -> None:
+def test_a_figure_without_points_is_refused(results: dict[str, RunResult]) -> None:
     with pytest.raises(ArgumentError, match="nothing to draw"):
         effectiveness_against_flops(results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "begins"), [("figure.png", b"\x89PNG"), ("a/figure.SVG", b"<?xml")])
 def test_the_same_figure_is_the_same_file(
     results: dict[str, RunResult], tmp_path: Path, name: str, begins: bytes
@@ -344,15 +347,15 @@ def test_the_same_figure_is_the_same_file(
         assert {"k1", "k8", "nDCG@10", "mean of 2 datasets"} <= set(re.findall(r">([^<>]+)</text>", files[0].decode()))
 
 
-def test_a_format_that_is_not_drawn() -> None:
-    with pytest.raises(ArgumentError, match=r"out.jpg: the name of a figure must end in .png or .svg"):
+def test_a_figure_of_an_unknown_format_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"out\.jpg: .*\.png or \.svg"):
         check_figure("out.jpg")
 
 
-def test_matplotlib_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_without_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(module: str) -> Any:
         raise ImportError(module)
 
     monkeypatch.setattr("vocable.errors.import_module", refuse)
-    with pytest.raises(MissingExtraError, match=r"matplotlib is not installed: pip install 'vocable\[figures\]'"):
+    with pytest.raises(MissingExtraError, match=r"matplotlib .*pip install 'vocable\[figures\]'"):
         check_figure("out.png")

@@ -93,7 +93,7 @@ def test_the_exam_is_the_same_in_any_order(many: list[Document]) -> None:
     assert {query.text for query in one.dataset.queries} != {query.text for query in apart.dataset.queries}
 
 
-def test_no_more_than_so_many_questions() -> None:
+def test_the_exam_has_at_most_the_asked_number_of_questions() -> None:
     documents = [Document(f"{i}", f"some words of number {i} and {i * i}") for i in range(ONE_IN * MOST_QUESTIONS + 99)]
     exam = make_exam(documents, rarity_of(documents), 0)
     assert len(exam.dataset.queries) == MOST_QUESTIONS
@@ -136,6 +136,7 @@ def test_few_documents_are_refused(count: int, said: str) -> None:
     check_count([Document(f"{i}", "text") for i in range(300)])
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_short_documents_take_seconds() -> None:
     """Many short documents need no model before the plan."""
     rng = random.Random(0)
@@ -183,7 +184,10 @@ def test_the_interval_of_a_change_is_students(rows: list[tuple[float, float]], d
         assert (found.low, found.high) == pytest.approx((differences.mean(),) * 2, abs=1e-4)
 
 
-def test_answers_of_a_model(toy_model: SparseEncoder, page_documents: list[Document]) -> None:
+@pytest.mark.slow
+def test_answers_to_the_exam_are_those_of_an_exact_search(
+    toy_model: SparseEncoder, page_documents: list[Document]
+) -> None:
     exam = make_exam(page_documents, rarity_of(page_documents), 0)
     encoded = encode_dataset(toy_model, exam.dataset)
     lexical = retrieve_lexically(exam.dataset, k=EXAM_DEPTH).ranking
@@ -210,7 +214,7 @@ def asked(tmp_path: Path) -> dict[str, str]:
     return {"queries": str(queries), "judgments": str(judgments)}
 
 
-def test_which_queries_are_judged(asked: dict[str, str]) -> None:
+def test_queries_with_a_relevant_document_are_judged_and_others_learned_from(asked: dict[str, str]) -> None:
     found = read_asked(asked, {"d1", "d2", "d3"})  # type: ignore[arg-type]
     assert [query.id for query in found.judged] == ["1"]
     assert found.judgments == [Qrel("1", "d1", 1), Qrel("1", "d2", 0)]

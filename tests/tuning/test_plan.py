@@ -101,7 +101,7 @@ def test_numbers_alone_say_nothing_of_a_language(tokenizer: PreTrainedTokenizerB
     check_vocabulary("toy", found)
 
 
-def test_a_sample_of_many_documents(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_words_of_many_documents_are_read_from_a_sample(tokenizer: PreTrainedTokenizerBase) -> None:
     documents = [Document(f"{i}", f"the old fox {i}") for i in range(5_000)]
     sample = [documents[row] for row in spread(5_000, VOCABULARY_TEXTS)]
     found = read_words(documents, 0, tokenizer)
@@ -148,7 +148,7 @@ def test_more_minutes_are_never_worse(rate: float, step: float, minutes: float) 
     assert more.steps >= min(plan.steps, FEWEST_STEPS)
 
 
-def test_plain_figures() -> None:
+def test_a_plan_by_hand() -> None:
     speed = TuningSpeed(100.0, 6.0)
     plan = make_plan(reading(5_000), speed, 60)
     # 60 minutes x 0.85 = 3060 s; 0.4 of it would encode 61,200 texts twice; all 5,000 and the control take 126 s.

@@ -72,11 +72,12 @@ def page(lines: int = 12, identifier: str = "p", title: str = "A title of words"
     return Document(identifier, " ".join(LONG.format(number) for number in range(lines)), title, {"n": 1})
 
 
-def test_the_kinds() -> None:
+def test_kinds_of_questions_are_title_keywords_sentence_and_passage() -> None:
     assert get_args(Kind) == QUESTION_KINDS
     assert set(QUESTION_KINDS) == {"title", "keywords", "sentence", "passage"}
 
 
+@pytest.mark.slow
 @given(DOCUMENTS, st.sampled_from(QUESTION_KINDS), st.integers(0, 5))
 def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document, kind: Kind, seed: int) -> None:
     found = question(document, kind, Rarity([document.full]), seed)
@@ -141,7 +142,7 @@ def test_other_seeds_and_ids_give_other_questions() -> None:
         (Document("d", "Again and again and again. " * 20), "sentence"),  # which it still says then
     ],
 )
-def test_documents_that_suit_no_question(document: Document, kind: Kind) -> None:
+def test_documents_that_suit_no_question_have_none(document: Document, kind: Kind) -> None:
     assert [question(document, kind, Rarity([document.full]), seed) for seed in range(8)] == [None] * 8
 
 

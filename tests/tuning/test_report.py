@@ -46,7 +46,7 @@ def found(alone: Change, hybrid: Change, asked: tuple[Change, Change] | None = N
         (UP, Change(90, 0.5, 0.4, -0.2, 0.0), "better"),
     ],
 )
-def test_the_verdict(alone: Change, hybrid: Change, verdict: str) -> None:
+def test_the_verdict_follows_from_the_interval_of_the_change(alone: Change, hybrid: Change, verdict: str) -> None:
     said, reason = judge(found(alone, hybrid))
     assert said == verdict
     assert interval(alone) in reason
@@ -101,7 +101,7 @@ def test_the_next_command_uses_the_better_model(report: TuningReport) -> None:
     assert better.next_commands()[0] == f"vocable index '{report.output}' 'my docs' -o my-index --bm25"
 
 
-def test_what_is_printed(report: TuningReport) -> None:
+def test_the_report_prints_its_figures(report: TuningReport) -> None:
     shown = str(report)
     for figures in (
         "verdict: no difference",

@@ -63,6 +63,7 @@ def verdict_is(monkeypatch: pytest.MonkeyPatch, said: tuple[str, str]) -> None:
     monkeypatch.setattr(module, "judge", lambda changes: said)
 
 
+@pytest.mark.slow
 def test_the_better_model_and_the_recipe_that_makes_it_again(
     model: str, pages: Path, page_documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def test_the_better_model_and_the_recipe_that_makes_it_again(
     assert encode(load(output), ["the old fox"]).nnz > 0
 
 
+@pytest.mark.slow
 def test_without_a_difference_the_model_stays_as_it_was(
     model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +140,8 @@ def test_a_dry_run_writes_nothing(model: str, pages: Path, tmp_path: Path) -> No
     assert not names(tmp_path)
 
 
-def test_every_source(
+@pytest.mark.slow
+def test_a_tuning_reads_every_kind_of_source(
     model: str,
     pages: Path,
     page_documents: list[Document],
@@ -197,7 +200,7 @@ def test_a_collapse_leaves_the_model_and_says_so(
 
 
 @pytest.mark.parametrize("count", [1, 39])
-def test_few_documents(model: str, pages: Path, tmp_path: Path, count: int) -> None:
+def test_a_tuning_of_too_few_documents_is_refused(model: str, pages: Path, tmp_path: Path, count: int) -> None:
     lines = pages.read_text(encoding="utf-8").splitlines()[:count]
     repeated = [json.dumps(json.loads(line) | {"_id": f"copy{row}"}) for row, line in enumerate(lines)]
     (tmp_path / "few.jsonl").write_text("\n".join([*lines, *repeated]), encoding="utf-8")
@@ -230,13 +233,14 @@ def test_another_language_and_texts_that_ask_nothing(model: str, tmp_path: Path,
     assert names(tmp_path) == {"foreign.jsonl", "short.jsonl"}
 
 
-def test_too_few_minutes(model: str, pages: Path, tmp_path: Path) -> None:
+def test_a_tuning_of_too_few_minutes_is_refused(model: str, pages: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"at least \d+ .*not 1e-05"):
         tune(model, pages, tmp_path / "out", device="cpu", minutes=1e-5)
     assert not names(tmp_path)
 
 
-def test_killed_at_three_moments_it_makes_the_same_model(model: str, pages: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_tuning_that_is_killed_at_three_moments_makes_the_same_model(model: str, pages: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     with Fork(tune_small, model, str(pages), str(whole), None, True) as process:
         assert process.communicate()[1] is not None
@@ -264,6 +268,7 @@ def test_killed_at_three_moments_it_makes_the_same_model(model: str, pages: Path
     assert recipes[0] == recipes[1]
 
 
+@pytest.mark.slow
 def test_of_two_tunings_of_one_output_the_second_is_refused(model: str, pages: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     with Fork(tune_small, model, str(pages), str(output), None, True) as first:
@@ -282,6 +287,7 @@ def test_of_two_tunings_of_one_output_the_second_is_refused(model: str, pages: P
     assert names(output) >= FILES
 
 
+@pytest.mark.slow
 def test_a_model_with_a_dense_side_keeps_it(
     model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,7 @@ def stored(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_written_comes_back(stored: Path) -> None:
+def test_scores_come_back_as_they_were_written(stored: Path) -> None:
     scores, inputs, meta = read_scores(stored, vocabulary_fingerprint(TERMS))
     np.testing.assert_array_equal(scores, FOUND.scores)
     np.testing.assert_array_equal(inputs, FOUND.inputs)
@@ -62,7 +62,7 @@ def test_the_file_is_the_ranking(stored: Path) -> None:
     assert rows[1] == {"term": "the", "column": 0, "score": 1, "importance": 0, "inputs": 2, "kind": "stop word"}
 
 
-def test_no_score_at_all(tmp_path: Path) -> None:
+def test_a_measurement_without_scores_is_written_and_read(tmp_path: Path) -> None:
     nothing = Wackiness(np.full(5, np.nan), np.full(5, np.nan), np.zeros(5, np.int64))
     write(tmp_path / "s.parquet", nothing, float("nan"))
     scores, _, meta = read_scores(tmp_path / "s.parquet")
@@ -72,11 +72,11 @@ def test_no_score_at_all(tmp_path: Path) -> None:
 
 
 def test_scores_of_another_vocabulary_are_refused(stored: Path) -> None:
-    with pytest.raises(VectorsError, match="the scores are of a model, which has another vocabulary"):
+    with pytest.raises(VectorsError, match=r"another vocabulary"):
         read_scores(stored, vocabulary_fingerprint(["another"]))
 
 
-def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> None:
+def test_a_file_of_no_scores_is_refused(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"none\.parquet: no such file; vocable measure-wackiness "):
         read_scores(tmp_path / "none.parquet")
     with pytest.raises(VectorsError, match=r"a folder: .*scores\.parquet"):
@@ -87,7 +87,7 @@ def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> N
         with pytest.raises(VectorsError, match="file of scores"):
             read_scores(stored)
     pq.write_table(pa.table({"a": [1]}), stored)
-    with pytest.raises(VectorsError, match="a Parquet file, but not of scores"):
+    with pytest.raises(VectorsError, match=r"Parquet .*not of scores"):
         read_scores(stored)
 
 
@@ -100,16 +100,16 @@ def test_metadata_that_does_not_fit_is_refused(stored: Path) -> None:
         pq.write_table(changed, stored)
 
     rewritten(b'"format": 1', b'"format": 2')
-    with pytest.raises(VectorsError, match="stored in format 2; this version reads format 1"):
+    with pytest.raises(VectorsError, match=r"format 2; .*format 1"):
         read_scores(stored)
     rewritten(b'"idf"', b'"fdi"')
     with pytest.raises(VectorsError, match="metadata: idf"):
         read_scores(stored)
     rewritten(b'"size": 5', b'"size": 3')
-    with pytest.raises(VectorsError, match="a term lies outside the vocabulary of 3"):
+    with pytest.raises(VectorsError, match=r"vocabulary of 3"):
         read_scores(stored)
     rewritten(b'"size": 5', b'"size": 5', ["term", "column"])
-    with pytest.raises(VectorsError, match="expected the columns term, column, score"):
+    with pytest.raises(VectorsError, match=r"columns term, column, score"):
         read_scores(stored)
 
 
@@ -129,7 +129,7 @@ def scores(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("share", "expected"), [(0.1, "c"), (0.25, "c"), (0.26, "ce"), (0.5, "ce"), (0.75, "cea"), (1, "ceab")]
 )
-def test_it_is_the_first_share_of_the_scored_terms(scores: Path, share: float, expected: str) -> None:
+def test_the_wackiest_terms_are_the_first_share_of_the_scored_terms(scores: Path, share: float, expected: str) -> None:
     assert read_wacky_terms(scores, NAMES, share) == set(expected)
 
 
@@ -157,7 +157,7 @@ def test_scores_of_another_vocabulary_or_no_share_are_refused(scores: Path) -> N
     with pytest.raises(VectorsError, match="another vocabulary"):
         read_wacky_terms(scores, NAMES[::-1])
     for share in (0, -0.1, 1.5):
-        with pytest.raises(ArgumentError, match=r"share must be above 0 and at most 1"):
+        with pytest.raises(ArgumentError, match=r"share .*0 and at most 1"):
             read_wacky_terms(scores, NAMES, share)
 
 

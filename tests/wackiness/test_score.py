@@ -128,7 +128,7 @@ def test_inputs_without_expansions_give_no_score() -> None:
     assert np.isnan(empty.scores).all()
 
 
-def test_a_collection_of_one_document() -> None:
+def test_scores_of_a_collection_of_one_document_by_hand() -> None:
     # Its terms are in all documents: log(1/1) is 0, so that nothing is important; the IDF of BM25 leaves something.
     vectors, own, counts = csr_array([[1.0, 1.0, 1.0]]), csr_array([[1.0, 0.0, 0.0]]), csr_array([[1.0, 2.0, 0.0]])
     rows = np.array([[0, -1, -1]], dtype=np.int32)
@@ -207,15 +207,15 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     rows = case.rows(3)
     with pytest.raises(VectorsError, match=r"own terms of shape \(12, 17\)"):
         wackiness(vectors, own[:, :17], rows, counts)
-    with pytest.raises(VectorsError, match="inputs of 18 terms, but a collection of 17"):
+    with pytest.raises(VectorsError, match=r"18 terms, .*17"):
         wackiness(vectors, own, rows, counts[:, :17])
-    with pytest.raises(VectorsError, match=r"for 12 inputs are not of the shape \(11, 3\)"):
+    with pytest.raises(VectorsError, match=r"12 inputs .*\(11, 3\)"):
         wackiness(vectors, own, rows[1:], counts)
-    with pytest.raises(VectorsError, match="the ranking has row 25, there are 25 documents"):
+    with pytest.raises(VectorsError, match=r"row 25, .*25 documents"):
         wackiness(vectors, own, np.full((12, 3), 25), counts)
-    with pytest.raises(ArgumentError, match="the formula of an IDF is bm25 or log"):
+    with pytest.raises(ArgumentError, match=r"IDF .*bm25 or log"):
         wackiness(vectors, own, rows, counts, idf="tf")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="terms must lie between 0 and 17"):
+    with pytest.raises(ArgumentError, match=r"0 and 17"):
         wackiness(vectors, own, rows, counts, special=[18])
     with pytest.raises(ArgumentError, match="no document frequencies"):
         wackiness(vectors, own, np.full((12, 3), -1), csr_array((0, 18), dtype=np.float32))
@@ -251,12 +251,12 @@ def test_area_is_that_of_the_trapezoids(heights: np.ndarray) -> None:
 
 
 @given(SCORES, st.randoms(use_true_random=False))
-def test_the_order_of_the_terms_does_not_matter(scores: np.ndarray, random: object) -> None:
+def test_the_area_does_not_depend_on_the_order_of_the_terms(scores: np.ndarray, random: object) -> None:
     shuffled = np.random.default_rng(0).permutation(scores)
     np.testing.assert_allclose(curve(shuffled, 7), curve(scores, 7), atol=1e-12)
 
 
-def test_one_score_and_one_bin() -> None:
+def test_curves_and_areas_of_one_or_two_scores() -> None:
     assert curve(np.array([np.nan, 1.0]), 5).tolist() == [1.0] * 5
     assert curve(np.array([1.0, 0.0]), 1).tolist() == [0.5]
     assert area(np.array([0.25])) == 0.25
@@ -300,6 +300,6 @@ def test_without_inputs_or_expansions_there_is_no_area() -> None:
         assert np.isnan(areas).tolist() == [True] * 3
 
 
-def test_arguments_out_of_range() -> None:
-    with pytest.raises(ArgumentError, match="bins must be at least 1, not 0"):
+def test_scores_with_arguments_out_of_range_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"bins .*1, not 0"):
         curve(np.array([1.0]), 0)

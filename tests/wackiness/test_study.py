@@ -54,7 +54,7 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
     assert (found.counts != input_terms(toy_model, documents)).nnz == 0
     assert list(found.terms) == terms(toy_model)
     np.testing.assert_array_equal(found.special, special_terms(toy_model))
-    with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=r"\bk .*1, not 0"):
         expansion_data(toy_model, queries, documents, k=0)
 
 

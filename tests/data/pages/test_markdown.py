@@ -73,7 +73,7 @@ def test_words_and_headings_are_those_of_the_html(pieces: list[tuple[str, str]])
     assert [block.level for block in markdown_page(text).blocks if block.level] == [int(one.tag[1]) for one in top]
 
 
-def test_blocks() -> None:
+def test_a_page_of_markdown_has_blocks() -> None:
     text = """# Title #
 
 Text with *emphasis*,

@@ -66,7 +66,7 @@ Other
 """
 
 
-def test_blocks() -> None:
+def test_a_page_of_rest_has_blocks() -> None:
     assert [(block.line, block.level, block.text) for block in rest_page(PAGE).blocks] == [
         (3, 1, "Title"),
         (7, 0, "Author: Me"),
@@ -99,7 +99,7 @@ def test_blocks() -> None:
         ("a `b", "a `b"),
     ],
 )
-def test_inline(text: str, plain: str) -> None:
+def test_inline_marks_of_rest_are_no_text(text: str, plain: str) -> None:
     assert inline(text) == plain
 
 

@@ -79,7 +79,7 @@ def test_any_text_can_be_read(page: str) -> None:
     web_page(page)
 
 
-def test_blocks() -> None:
+def test_a_page_of_html_has_blocks() -> None:
     page = """<!DOCTYPE html><html><head><title>The &amp; page</title><style>p{}</style></head><body>
 <header>Logo</header><nav><ul><li>Home</li></ul></nav>
 <main><h1>Title<a class="headerlink" href="#t">¶</a></h1>

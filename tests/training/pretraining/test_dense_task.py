@@ -13,6 +13,7 @@ from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.pretraining.pretrain import pretrain
 
 
+@pytest.mark.slow
 def test_the_weight_keeps_the_initial_embeddings(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path
 ) -> None:
@@ -29,6 +30,6 @@ def test_the_weight_keeps_the_initial_embeddings(
     assert cosines[5.0] > 0.95 > cosines[0.0]
 
 
-def test_it_goes_with_masks_of_tokens(toy_model: SparseEncoder) -> None:
+def test_the_dense_task_is_refused_with_masks_of_words(toy_model: SparseEncoder) -> None:
     with pytest.raises(ArgumentError, match="dense_weight"):
         pretrain(toy_model, ["a text"], steps=1, dense_weight=1.0, masking="whole-word")

@@ -34,6 +34,7 @@ def examples(toy_texts: list[str]) -> list[Example]:
     return [*found, found[0]._replace(query=TOPICS[1])]
 
 
+@pytest.mark.slow
 def test_windows_have_the_class_of_their_text(
     backbones: dict[str, Path], examples: list[Example], tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def test_shares_are_those_asked_for(rate: float) -> None:
     seed=st.integers(0, 99),
     data=st.data(),
 )
-def test_what_holds_for_every_text(ids: list[int], rate: float, seed: int, data: st.DataObject) -> None:
+def test_masks_change_chosen_ordinary_tokens_alone(ids: list[int], rate: float, seed: int, data: st.DataObject) -> None:
     special = np.array(data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids))))
     before = np.array(ids)
     masked = uniform(before.copy(), special, np.random.default_rng(seed), rate)

@@ -91,6 +91,7 @@ def test_the_classes_are_learned_and_their_layer_is_dropped(
     assert vo.provenance(vo.load(tmp_path / "out"))[-1]["classes"] == 4
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     backbones: dict[str, Path], dense: str, toy_texts: list[str], tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_model_is_no_difference_from_itself(backbones: dict[str, Path], toy_te
     assert float(loss) < 1e-9
 
 
+@pytest.mark.slow
 def test_the_logits_of_a_model_become_its_teacher_s(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], student: Path, corpus: Path, tmp_path: Path
 ) -> None:

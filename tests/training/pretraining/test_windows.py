@@ -140,12 +140,13 @@ def listed(found: Iterator[Any]) -> list[Any]:
     return [(list(map(int, ids)), None if words is None else words.tolist()) for ids, words in found]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize(
     ("kind", "family"),
     [("plain", "unigram"), ("words", "wordpiece"), ("whitespace", "byte-level"), ("spans", "byte-level")],
 )
-def test_they_are_the_same(
+def test_windows_cut_in_worker_processes_equal_windows_cut_in_one(
     kind: str, family: str, tokenizers: dict[str, PreTrainedTokenizerFast], repeated_texts: list[str]
 ) -> None:
     tokenizer = tokenizers[family]
@@ -220,6 +221,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_script_runs_once_and_its_workers_end_when_it_is_killed(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:

@@ -1,0 +1,63 @@
+"""Keys of fields decide every comparison as `matches` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vocable.engines.filter_keys import beyond_64_bits, bound_of, comparison_key, filter_keys, translate
+from vocable.engines.filters import ORDERS, Comparison, Every, Filter, Not, Some, matches
+from vocable.errors import ArgumentError
+
+NAMES = st.sampled_from(["a", "b"])
+TIMES = st.sampled_from(["2021-05-06", "2021-05-06T00:00:01", "2022-01-01T00:00:00+02:00", "no time"])
+SCALARS = st.integers(-3, 3) | st.sampled_from([0.5, 1.0, -2.5]) | st.booleans() | TIMES
+FIELDS = st.dictionaries(NAMES, SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(NAMES, SCALARS))
+PATHS = st.sampled_from(["a", "b", "a.a", "a.b"])
+ORDERED = st.integers(-3, 3) | st.sampled_from([0.5, 1.0]) | st.sampled_from(["2021-05-06", "2022-01-01"])
+COMPARISONS = st.builds(Comparison, PATHS, st.just("="), SCALARS)
+COMPARISONS |= st.builds(Comparison, PATHS, st.sampled_from([*ORDERS]), ORDERED)
+FILTERS = st.recursive(
+    COMPARISONS,
+    lambda part: (
+        st.builds(Not, part)
+        | st.builds(Every, st.lists(part, min_size=2, max_size=3).map(tuple))
+        | st.builds(Some, st.lists(part, min_size=2, max_size=3).map(tuple))
+    ),
+    max_leaves=5,
+)
+
+
+@given(FILTERS, FIELDS)
+def test_keys_decide_a_filter_as_matches_does(filter: Filter, fields: dict[str, Any]) -> None:
+    keys = filter_keys(fields)
+
+    def passes(comparison: Comparison) -> bool:
+        key = comparison_key(comparison)
+        if comparison.operator == "=":
+            return key in keys.equal
+        return key in keys.order and ORDERS[comparison.operator](keys.order[key], bound_of(comparison))
+
+    assert translate(filter, passes, all, any, lambda part: not part) == matches(filter, fields)
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**53), 1e300])
+def test_a_bound_that_float64_rounds_is_refused_by_its_field(value: float) -> None:
+    with pytest.raises(ArgumentError, match=r"filter: year >= .*2\*\*53"):
+        bound_of(Comparison("year", ">=", value))
+
+
+@pytest.mark.parametrize(
+    ("fields", "beyond"),
+    [
+        ({"a": 2**63 - 1, "b": [-(2**63)]}, False),
+        ({"a": {"b": [0, 2**63]}}, True),
+        ({"a": -(2**63) - 1}, True),
+        ({"a": 1e300, "b": "9" * 30}, False),
+    ],
+)
+def test_whole_numbers_beyond_64_bits_are_found_at_any_depth(fields: dict[str, Any], beyond: bool) -> None:
+    assert beyond_64_bits(fields) is beyond

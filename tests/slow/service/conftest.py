@@ -1,0 +1,7 @@
+"""Collections to serve."""
+
+from __future__ import annotations
+
+from tests.service.conftest import exact
+
+__all__ = ["exact"]
