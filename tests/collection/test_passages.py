@@ -15,7 +15,7 @@ from ir_measures import R, nDCG
 from sentence_transformers import SentenceTransformer
 
 from tests.cli.command_line import done, refused
-from tests.collection.test_stored_documents import corpus, same
+from tests.collection.test_writer import corpus, same
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
 from vocable.collection.passages import passages_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.collection.test_stored_documents import corpus
+from tests.collection.test_writer import corpus
 from vocable.collection.verbs import add, index
 from vocable.data import Document
 from vocable.errors import ArgumentError

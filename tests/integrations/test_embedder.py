@@ -214,7 +214,7 @@ def test_qdrant_multiplies_by_the_idf(exact: Exact, client: Any) -> None:
     exact.check(((hit.id, hit.score) for hit in hits), weights=weights)
 
 
-def test_stored_documents_give_queries_their_idf(
+def test_writer_give_queries_their_idf(
     exact: Exact, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     encode(exact.model, str(corpus), output=tmp_path / "vectors", name="toy", dtype="float32")
