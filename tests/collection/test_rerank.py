@@ -17,7 +17,7 @@ from tests.cli.command_line import done, refused
 from vocable.collection import rerank as module
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
-from vocable.collection.rerank import load_cross_encoder, pair_scores, reranked
+from vocable.collection.rerank import load_reranker, pair_scores, reranked
 from vocable.collection.verbs import index
 from vocable.data import Document
 from vocable.errors import ArgumentError, MissingExtraError, ModelError
@@ -115,7 +115,7 @@ def test_without_time_the_first_batch_is_scored(
         assert [name for name, _ in found.hits(number)][4:] == [name for name, _ in before.hits(number)][4:]
     clock = iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0])  # each batch takes a second
     monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
-    scores = pair_scores(load_cross_encoder(cross, "cpu"), "a fox", ["one text"] * 20, 4, limit=2500)
+    scores = pair_scores(load_reranker(cross, "cpu"), "a fox", ["one text"] * 20, 4, limit=2500)
     assert len(scores) == 8  # a third batch would end after 3 seconds
 
 
@@ -167,7 +167,7 @@ def test_a_reranking_without_pytorch_names_the_extra(
     def missing(module: str, extra: str) -> None:
         raise MissingExtraError(f"{module} is not installed: pip install 'vocable[{extra}]'")
 
-    load_cross_encoder.cache_clear()
+    load_reranker.cache_clear()
     monkeypatch.setattr(module, "require_extra", missing)
     with pytest.raises(MissingExtraError, match=r"sentence_transformers.*vocable\[train\]"):
         opened.search(QUERIES, rerank=cross)

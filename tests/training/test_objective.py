@@ -327,27 +327,6 @@ def test_idf_weighs_losses_and_not_penalties(toy_model: SparseEncoder, toy_texts
     assert found["query_regularizer_loss"].item() == pytest.approx(0.5 * (queries.mean(axis=0) ** 2).sum(), rel=1e-4)
 
 
-@pytest.mark.parametrize("micro_batch", [None, 2])
-@pytest.mark.parametrize("power", [None, 0.75])
-def test_documents_learn_from_looked_up_queries_too(
-    toy_model: SparseEncoder, toy_texts: list[str], micro_batch: int | None, power: float | None
-) -> None:
-    columns, (queries, documents) = in_training(toy_model, toy_texts)
-    table = np.random.default_rng(0).random((5, queries.shape[1]))
-    rows = np.array([4, 0, 3, 1])
-    lookup: Any = {"model": "table", "weight": 0.3, "losses": [{"name": "info_nce", "temperature": 2.0}]}
-    settings = TrainingSettings(steps=3, micro_batch=micro_batch, query_idf=power, lookup=lookup)
-    sources = np.zeros(5, dtype=np.int64)
-    data = TrainingData(None, lookup=lambda some: torch.from_numpy(table[some]), sources=sources)
-    found = make_objective(toy_model, settings, data)(columns, torch.from_numpy(rows))
-    expected = 0.0
-    for weight, temperature, side in ((1.0, 1.0, queries), (0.3, 2.0, table[rows])):
-        factors = idf((documents > 0).sum(axis=0), 4) ** (power or 0)
-        scores = side * factors * (side.sum() / (side @ factors).sum()) @ documents.T / temperature
-        expected += weight * (logsumexp(scores, axis=1) - scores.diagonal()).mean()
-    assert found["base_loss"].item() == pytest.approx(expected, rel=1e-4)
-
-
 class StoppedError(Exception):
     """A run that ends in the middle."""
 

@@ -189,9 +189,7 @@ def test_a_source_that_is_not_there_is_known_before_any_work(
     [
         {"teacher": {"models": ["here", "gone"]}, "losses": [{"name": "kl"}]},
         {"dense": {"teacher": "gone"}},
-        {"lookup": {"model": "gone"}},
         {"sparse_teacher": "gone", "losses": [{"name": "alignment"}]},
-        {"mean_with": {"model": "gone"}},
         {"pretrain": {"teacher": "gone", "texts": ["-"], "steps": 1}},
     ],
 )
@@ -202,7 +200,7 @@ def test_a_model_that_is_not_there_is_known_before_any_work(
     places = {"gone": str(tmp_path / "gone"), "here": str(backbones["bert"])}
     text = re.sub('"(gone|here)"', lambda found: json.dumps(places[found[1]]), json.dumps(changes))
     parts = json.loads(text)
-    stages = {key: parts.pop(key) for key in ("mean_with", "pretrain") if key in parts}
+    stages = {key: parts.pop(key) for key in ("pretrain",) if key in parts}
     values = {"model": str(backbones["bert"]), "data": {"examples": ["-"]}, "training": {"steps": 1} | parts, **stages}
     with pytest.raises(ModelError, match="gone: no model in this folder"):
         train(make_recipe(values), tmp_path / "out")
@@ -223,36 +221,6 @@ def recipe(model: Path, **stages: Any) -> Recipe:
 
 def test_without_a_stage_the_model_is_the_backbone(backbones: dict[str, Path], tmp_path: Path) -> None:
     assert carry_out_stages(recipe(backbones["bert"]), tmp_path) == str(backbones["bert"])
-
-
-def test_the_encoder_is_averaged_with_another_and_the_head_kept(
-    backbones: dict[str, Path], texts: str, tmp_path: Path
-) -> None:
-    other, tokenizer = load_checkpoint(backbones["bert"])
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight.add_(torch.randn_like(weight))
-    other.base_model.save_pretrained(tmp_path / "dense")
-    tokenizer.save_pretrained(tmp_path / "dense")
-    mean = {"model": str(tmp_path / "dense"), "share": 0.25}
-    calibrated = {"texts": texts, "activation_rate": 0.1}
-    (tmp_path / "calibrated").mkdir()
-    alone, _ = load_checkpoint(carry_out_stages(recipe(backbones["bert"], mean_with=mean), tmp_path))
-    both = recipe(backbones["bert"], mean_with=mean, calibrate=calibrated)
-    later, _ = load_checkpoint(carry_out_stages(both, tmp_path / "calibrated"))
-    start, _ = load_checkpoint(backbones["bert"])
-    encoder = dict(other.base_model.named_parameters())
-    for name, weight in start.base_model.named_parameters():
-        expected = 0.75 * weight + 0.25 * encoder[name]
-        torch.testing.assert_close(alone.base_model.get_parameter(name), expected)
-        torch.testing.assert_close(later.base_model.get_parameter(name), expected)
-    dense = start.cls.predictions.transform.dense.weight
-    torch.testing.assert_close(alone.cls.predictions.transform.dense.weight, dense, rtol=0, atol=0)
-
-
-def test_an_encoder_of_another_shape_has_no_mean(backbones: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"mean_with: .* has no weight \S+ of shape \("):
-        carry_out_stages(recipe(backbones["bert"], mean_with={"model": str(backbones["distilbert"])}), tmp_path)
 
 
 @pytest.mark.parametrize("target", ["bert", "albert"])

@@ -14,12 +14,11 @@ from vocable.encoding.encode import encode
 from vocable.encoding.load import load
 from vocable.errors import ModelError, RecipeError
 from vocable.indexes.bm25 import BM25Index
-from vocable.torch_models.inference_free import make_inference_free
 from vocable.torch_models.sparse_encoder import save_model
 from vocable.training import teachers as module
 from vocable.training.recipe import TeacherSettings
 from vocable.training.recipe_files import make_recipe
-from vocable.training.teachers import lexical_teacher, load_sparse_teacher, load_teachers, looked_up, own_scores
+from vocable.training.teachers import lexical_teacher, load_sparse_teacher, load_teachers, own_scores
 from vocable.training.train import train
 
 ONE = np.zeros(20, dtype=np.int64)  # all examples are of one source
@@ -268,19 +267,3 @@ def test_topics_need_a_dense_teacher(toy_model, examples_sparse_teacher, tmp_pat
     data = {"examples": [str(tmp_path / "pairs.jsonl")], "topical": True}
     with pytest.raises(RecipeError, match=r"data\.topical needs a dense model among training\.teacher\.models"):
         train(make_recipe({"model": model, "data": data, "training": training}), tmp_path / "out")
-
-
-def test_queries_are_looked_up_in_the_table_of_another_model(backbones, toy_model, tmp_path):
-    model = load(str(backbones["bert"]), device="cpu")
-    made = make_inference_free(model, ["one two", "two"], weights="idf")
-    save_model(made, tmp_path / "table")
-    queries = ["two one two", "", "one"]
-    found = looked_up(str(tmp_path / "table"), toy_model, queries)(np.array([2, 0]))
-    np.testing.assert_array_equal(found, encode(made, ["one", "two one two"], "query").toarray())
-
-
-def test_lookups_need_a_table_of_the_same_terms(backbones, toy_model):
-    with pytest.raises(ModelError, match="encodes queries"):
-        looked_up(str(backbones["bert"]), toy_model, ["one"])
-    with pytest.raises(ModelError, match=r"its \d+ output terms differ"):
-        looked_up(str(backbones["roberta"]), toy_model, ["one"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,13 @@ RERANK_DEPTH, RERANK_BATCH = 100, 32  # of reranking, by default
 TextsOf: TypeAlias = Callable[[int, Sequence[str]], Sequence[str]]  # number of a query, ids of documents -> texts
 
 
+class Reranker(Protocol):
+    """What scores a query together with texts."""
+
+    def predict(self, pairs: list[tuple[str, str]], *, batch_size: int, show_progress_bar: bool) -> Any:
+        """Return the score of each pair of a query and a text, float [p], as `CrossEncoder.predict` does."""
+
+
 check_reranking = goes_with("rerank", "rerank_depth", "rerank_batch_size", "rerank_ms")
 
 
@@ -42,7 +49,7 @@ def rerank_depth(options: RerankOptions) -> int:
 
 
 @lru_cache(maxsize=2)
-def load_cross_encoder(name: str, device: str | None = None) -> CrossEncoder:
+def load_reranker(name: str, device: str | None = None) -> Reranker:
     """Load a cross encoder with one label; the last ones stay loaded.
 
     Raises:
@@ -77,7 +84,7 @@ def reranked(
     The others follow in their order, with scores moved below; `first_scores` has the scores of the given ranking.
     `texts_of` reads the texts of hits. Times are milliseconds, without the loading of the model.
     """
-    model = load_cross_encoder(options.get("rerank") or "", device)
+    model = load_reranker(options.get("rerank") or "", device)
     depth, size, limit = rerank_depth(options), options.get("rerank_batch_size", RERANK_BATCH), options.get("rerank_ms")
     rows, scores, first = ranking.rows.copy(), ranking.scores.copy(), ranking.scores.copy()
     times = np.zeros(len(ranking))
@@ -99,7 +106,7 @@ def _moved_below(found: NDArray[np.float32], others: NDArray[np.float32]) -> lis
 
 
 def pair_scores(
-    model: CrossEncoder, query: str, texts: Sequence[str], batch_size: int, limit: float | None = None
+    model: Reranker, query: str, texts: Sequence[str], batch_size: int, limit: float | None = None
 ) -> NDArray[np.float32]:
     """Return the scores of a query with p texts, as `CrossEncoder.predict` gives them.
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from typing_extensions import Unpack
 
 from vocable.collection.collection import Collection
-from vocable.collection.rerank import check_reranking, load_cross_encoder
+from vocable.collection.rerank import check_reranking, load_reranker
 from vocable.collection.verbs import open_index
 from vocable.core.figures import check_figure, save_figure
 from vocable.core.storage import check_file, replacing
@@ -130,7 +130,7 @@ def evaluate(
         if any(setting.rerank for setting in settings):
             raise ArgumentError("grid: rerank is a setting of `vocable select`")
     if reranker := reranking.get("rerank"):
-        load_cross_encoder(reranker, options.get("device"))  # before the first model encodes
+        load_reranker(reranker, options.get("device"))  # before the first model encodes
     if figure is not None:
         check_figure(Path(figure))
     for file in (per_query, output):

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from typing_extensions import Unpack
 
-from vocable.collection.rerank import check_reranking, load_cross_encoder, rerank_depth
+from vocable.collection.rerank import check_reranking, load_reranker, rerank_depth
 from vocable.core.figures import save_figure
 from vocable.core.fingerprint import settings_of
 from vocable.core.html import RESULTS
@@ -108,7 +108,7 @@ def select(
     reranking = select_options(RerankOptions, options)
     check_reranking(reranking)
     if depth := rerank_depth(reranking):
-        load_cross_encoder(str(reranking.get("rerank")), options.get("device"))  # before the first model encodes
+        load_reranker(str(reranking.get("rerank")), options.get("device"))  # before the first model encodes
         settings = list(dict.fromkeys([*settings, Setting(rerank=depth)]))
     if any(setting.rescore for setting in settings):
         raise ArgumentError("grid: no index rescores by itself: leave rescore out")
@@ -136,7 +136,7 @@ def select(
     others |= {"measures": measures, "grid": list(map(str, settings)), "convention": judged.convention}
     others |= {"dtype": dtype, "max_length": max_length, "device": device, **reranking}
     if reranker := reranking.get("rerank"):
-        others["reranker"] = dense_fingerprint(load_cross_encoder(reranker, device))
+        others["reranker"] = dense_fingerprint(load_reranker(reranker, device))
     arguments["dataset"] = judged.name
     made_from = settings_of(select, arguments, others, without=("max_p95", "max_bytes_per_document"))
     if not finished(output, made_from):

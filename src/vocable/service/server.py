@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple, Unpack
 from annotated_types import Ge, Le
 
 from vocable.collection.collection import Collection
-from vocable.collection.rerank import load_cross_encoder
+from vocable.collection.rerank import load_reranker
 from vocable.collection.verbs import open_index
 from vocable.core.progress import without_progress
 from vocable.core.tables import counted, shortened
@@ -233,7 +233,7 @@ def _opened(settings: WorkerSettings) -> ServedIndex:
         if (second := options.get("compare_with")) is not None:
             opened = opened._replace(second=open_index(second, **model))
         if (reranker := options.get("rerank")) is not None:
-            load_cross_encoder(reranker, options.get("device"))  # now, so that no request waits for it
+            load_reranker(reranker, options.get("device"))  # now, so that no request waits for it
         if (scores := options.get("wacky")) is not None:
             share = options.get("wacky_share") or WACKY_SHARE
             opened = opened._replace(wacky=read_wacky_terms(scores, opened.collection.models.terms, share))

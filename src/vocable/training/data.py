@@ -36,7 +36,6 @@ from vocable.training.teachers import (
     load_dense_teacher,
     load_sparse_teacher,
     load_teachers,
-    looked_up,
     own_scores,
 )
 
@@ -258,7 +257,6 @@ class TrainingData(NamedTuple):
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
     dense_teacher: Teacher | None = None
-    lookup: Teacher | None = None
     sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
     held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
     folder: Path = Path()  # holds files that a resumed run uses again
@@ -311,12 +309,11 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         learned_densely = load_dense_teacher(settings.dense.teacher, texts, longest, folder, settings.dtype)
     if settings.dense is not None and learned_densely is None:
         raise RecipeError("training.dense needs a dense teacher: name one in training.dense.teacher")
-    lookup = None if settings.lookup is None else looked_up(settings.lookup.model, model, texts["query"])
     plan = _plan(recipe, examples, folder)
     if plan is not None:
         examples = DatasetDict({"examples": plan.with_negatives()})
     return TrainingData(
-        examples, teacher, sparse_teacher, learned_densely, lookup, sources, held_out, folder, recipe.seed, plan
+        examples, teacher, sparse_teacher, learned_densely, sources, held_out, folder, recipe.seed, plan
     )
 
 

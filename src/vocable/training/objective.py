@@ -278,8 +278,6 @@ class Objective(nn.Module):
         self.step = 0
         self._queue: Queue | None = None
         self._losses = WeightedLosses(settings.losses, settings.max_terms, data.teacher, data.sparse_teacher)
-        self._lookup_losses = WeightedLosses(settings.lookup_losses, settings.max_terms, data.teacher)
-        self._lookup = data.lookup
         self.monitor = Monitor(settings.monitored_loss)
         self._settings = settings
 
@@ -315,8 +313,6 @@ class Objective(nn.Module):
         losses = self._losses(queries, documents, rows, self._queue, factors)
         if dense is not None:
             losses["dense"] = self._dense_loss(*dense, rows)
-        if self._settings.lookup is not None:
-            losses["lookup"] = self._settings.lookup.weight * self._lookup_loss(documents, rows)
         self.monitor.see(queries, documents, losses, self.regularizers.weights(self.step))
         regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
         return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}
@@ -329,18 +325,9 @@ class Objective(nn.Module):
         taught, b = self._dense_teacher(rows.cpu().numpy()).to(queries), len(queries)
         return dense_loss(queries, documents, taught[:b], taught[b:], self._settings.dense)
 
-    def _lookup_loss(self, documents: Tensor, rows: Tensor | None) -> Tensor:
-        """Return the sum of the losses of looked-up queries, of the examples `rows` [b], with documents [n, v]."""
-        assert self._lookup is not None
-        assert rows is not None
-        queries, factors = self._lookup(rows.cpu().numpy()).to(documents), None
-        if self.query_idf is not None:
-            factors = self.query_idf(queries, documents, rows, learn=False)
-        return torch.stack(list(self._lookup_losses(queries, documents, rows, None, factors).values())).sum()
-
     def get_config_dict(self) -> dict[str, object]:  # for the model card
-        others = {key for key in ("dense", "lookup") if getattr(self._settings, key) is not None}
-        return self._settings.model_dump(include={"losses", "regularizers"} | others)
+        dense = {"dense"} if self._settings.dense is not None else set[str]()
+        return self._settings.model_dump(include={"losses", "regularizers"} | dense)
 
 
 class CachedObjective(CachedLossMixin, Objective):

@@ -121,14 +121,6 @@ def _option(name: str, **default: Any) -> Any:
     return Field(**default, description=about, **limits)
 
 
-class LookupSettings(Settings):
-    """Losses of looked-up queries, in addition to the encoded queries, so that the same documents serve both kinds."""
-
-    model: str = Field(description="model with the same terms whose query weights are looked up")
-    weight: float = Field(default=1.0, gt=0, description="weight of the losses of the looked-up queries")
-    losses: list[AnyLoss] | None = Field(default=None, min_length=1, description="null: the losses of training.losses")
-
-
 class MiningSettings(Settings):
     """Negatives that the model itself mines, again and again (ANCE), instead of the examples' own negatives."""
 
@@ -220,7 +212,6 @@ class TrainingSettings(OptimizerSettings):
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
     dense: DenseSettings | None = None
-    lookup: LookupSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="for the loss alignment: a model with the same terms")
     query_idf: float | None = Field(
         default=None, gt=0, description="multiply query weights by their source's IDF to this power, as a search does"
@@ -248,30 +239,21 @@ class TrainingSettings(OptimizerSettings):
             raise ValueError("query_idf and the loss alignment exclude each other")
         if self.dense is not None and self.queue is not None:
             raise ValueError("dense and the queue of info_nce exclude each other")
-        if self.lookup is not None and self.queue is not None:
-            raise ValueError("lookup and the queue of info_nce exclude each other")
-        if self.lookup is not None and any(loss.needs == "teacher_vectors" for loss in self.lookup_losses):
-            raise ValueError("lookup and the loss alignment exclude each other")
         needs = {part.needs for part in self.regularizers.active.values() if isinstance(part, OneSide)}
-        taught = self.needs_scores or self.sparse_teacher or self.dense or self.lookup
+        taught = self.needs_scores or self.sparse_teacher or self.dense
         if self.mine is not None and (taught or "idf" in needs):
-            raise ValueError("mine excludes teachers, scores, lookup and idf_flops, which know the examples beforehand")
+            raise ValueError("mine excludes teachers, scores and idf_flops, which know the examples beforehand")
         return self
-
-    @property
-    def lookup_losses(self) -> list[AnyLoss]:
-        """The losses of looked-up queries; empty without such queries."""
-        return [] if self.lookup is None else self.lookup.losses or self.losses
 
     @property
     def needs_scores(self) -> bool:
         """True if a loss needs the scores of `teacher` or of the examples."""
-        return any(loss.needs == "teacher_scores" for loss in (*self.losses, *self.lookup_losses))
+        return any(loss.needs == "teacher_scores" for loss in self.losses)
 
     @property
     def needs_rows(self) -> bool:
         """True if the objective needs to know which examples are in a batch."""
-        return bool(self.needs_scores or self.sparse_teacher or self.dense or self.lookup or self.query_idf)
+        return bool(self.needs_scores or self.sparse_teacher or self.dense or self.query_idf)
 
     @property
     def queue(self) -> QueueSettings | None:
@@ -339,13 +321,6 @@ class Variant(Settings):
     source: str = Field(default="", description="source of the figures")
 
 
-class MeanWith(Settings):
-    """Another encoder of the same shape, whose weights are averaged with the backbone's weights before all stages."""
-
-    model: str = Field(description="encoder, with or without a head: folder, Hub id or package:NAME/FOLDER")
-    share: float = Field(default=0.5, gt=0, lt=1, description="share of its weights in the mean")
-
-
 class Backbone(Settings):
     """The first keys of a recipe. `about`, `needs` and `variants` describe it and are not saved with the model."""
 
@@ -354,7 +329,6 @@ class Backbone(Settings):
     variants: dict[Name, Variant] = Field(default={}, exclude=True)
     model: str = Field(description="built-in name, folder, Hub id, or package:NAME/FOLDER")
     head: Literal["own", "new"] = Field(default="own", description="new: give an encoder without a head a new one")
-    mean_with: MeanWith | None = Field(default=None, description="an encoder to average the backbone's weights with")
     pooling: PoolingName = "max"
     activation: Literal["relu", "log1p_relu"] | None = Field(default=None, description="the model's own by default")
     special_terms: bool = Field(default=False, description="let special and unused tokens, such as [CLS], be terms")
@@ -412,11 +386,10 @@ class Recipe(Adapted, Backbone):
         return [(stage, settings) for stage in stages() if (settings := getattr(self, stage.name))]
 
     def other_models(self) -> list[str]:
-        """Return the other models that the run loads: teachers, tables of query weights, encoders of a mean."""
+        """Return the other models that the run loads: teachers."""
         training = self.training
         names = [*(training.teacher.models if training.teacher is not None else ()), training.sparse_teacher]
         names += [part.teacher for part in (training.dense, self.pretrain) if part is not None]
-        names += [part.model for part in (self.mean_with, training.lookup) if part is not None]
         return [name for name in names if name is not None]
 
     def check_needs(self) -> None:

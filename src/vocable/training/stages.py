@@ -8,21 +8,17 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import torch
-from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers import SparseEncoder
 
 from vocable import data
 from vocable.adapt.stages import Inputs, Stage
 from vocable.encoding.hub import check_model
-from vocable.errors import RecipeError
-from vocable.torch_models.fuse import splade_modules
-from vocable.torch_models.opening import open_model
 from vocable.torch_models.provenance import provenance as provenance  # public here: every stage describes its steps
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training import distributed
 from vocable.training.prepared import PreparedExamples, is_prepared
 from vocable.training.pretraining.pretrain import pretrain
-from vocable.training.recipe import MeanWith, Recipe
+from vocable.training.recipe import Recipe
 
 QUERIES = 2000  # queries of each source of examples that a stage may read
 # Folders of a run: the model before pre-training, the model after all stages, and the data.
@@ -37,7 +33,7 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     finished folder is used again, and pre-training resumes from its checkpoints. All processes call this together.
     """
     planned = recipe.planned()
-    if recipe.head == "own" and recipe.mean_with is None and not planned:
+    if recipe.head == "own" and not planned:
         return recipe.model
     output, start = work / ADAPTED, work / START
     if distributed.from_first(output.exists()):
@@ -57,8 +53,6 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
             options: dict[str, Any] = {"pooling": recipe.pooling, "activation": recipe.activation}
             options |= {"special_terms": recipe.special_terms, "new_head": recipe.head == "new"}
             model = load_sparse_encoder(recipe.model, **options)
-            if recipe.mean_with is not None:
-                _average_encoder(model, recipe.mean_with)
             adapt(model, planned[:middle], folder)
 
     # All processes pre-train together; only the first process carries out the other stages.
@@ -71,25 +65,6 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
         model = pretrain(load_sparse_encoder(start), texts, work=work / PRETRAIN, seed=recipe.seed, **keys)
         distributed.by_first(lambda: adapt(model, planned[middle + 1 :], output))
     return str(output)
-
-
-@torch.no_grad()
-def _average_encoder(model: SparseEncoder, other: MeanWith) -> None:
-    """Replace the encoder's weights by their mean with the weights of another encoder; the head keeps its weights.
-
-    A fine-tuned encoder loses abilities of its start. The average of the two weights still has the abilities of both,
-    and recovers fully after a few steps (Wortsman et al. 2022, arXiv:2203.05482).
-
-    Raises:
-        RecipeError: a weight of the encoder has no counterpart of the same shape.
-    """
-    encoder = splade_modules(model)[-1][0].auto_model.base_model
-    dense = open_model(other.model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
-    weights = dict(dense[0].auto_model.base_model.named_parameters())
-    for name, weight in encoder.named_parameters():
-        if name not in weights or weights[name].shape != weight.shape:
-            raise RecipeError(f"mean_with: {other.model} has no weight {name} of shape {tuple(weight.shape)}")
-        weight.lerp_(weights[name].to(weight), other.share)
 
 
 def check_sources(recipe: Recipe, work: Path) -> None:

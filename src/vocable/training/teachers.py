@@ -270,22 +270,6 @@ def load_sparse_teacher(
     return lambda rows: torch.from_numpy(np.concatenate([matrix[of[rows]].toarray() for matrix, of in columns]))
 
 
-def looked_up(name: str, student: SparseEncoder, queries: Sequence[str]) -> Teacher:
-    """Load a lookup model; as a teacher it returns the vectors [b, v] of `queries` and of no other text.
-
-    Raises `ModelError` if the model encodes queries, or if its output terms are not the student's.
-    """
-    model = load(name)
-    check_terms(f"lookup model {name}", model, terms(student), "its query weights are for documents of the same terms")
-    encoder = TextEncoder(model, "query")
-    if not encoder.looked_up:
-        raise ModelError(
-            f"lookup model {name} encodes queries: make-inference-free makes a model whose queries are looked up"
-        )
-    vectors = encoder.encode(list(queries))
-    return lambda rows: torch.from_numpy(vectors[rows].toarray())
-
-
 def check_terms(title: str, teacher: SparseEncoder, names: Sequence[str], reason: str) -> None:
     """Raise `ModelError` if the teacher's output terms are not the student's, `names`."""
     teacher_terms = terms(teacher)
