@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def load_reranker(name: str, device: str | None = None) -> Reranker:
     model: CrossEncoder = torch.open_model(name, library.CrossEncoder, device)
     if model.num_labels != 1:
         raise ModelError(f"{name}: a cross encoder with {model.num_labels} labels gives a hit no single score")
-    return model
+    return cast(Reranker, model)
 
 
 def reranked(
