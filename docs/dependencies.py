@@ -40,7 +40,8 @@ REASONS = {
 ABOUT = """# Dependencies
 
 The base installation searches, serves and measures with the built-in and exported models, without PyTorch.
-Packages of the extra `train` are listed in `errors.TRAIN`. Made by `python docs/dependencies.py`, MB on Linux with Python 3.11:
+Packages of the extra `train` are listed in `errors.TRAIN`. Made by
+`python docs/dependencies.py`, MB on Linux with Python 3.11:
 """
 
 
