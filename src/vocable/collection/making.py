@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vocable.collection.collection import Collection
+from vocable.collection.settings import STATE, CollectionSettings
 from vocable.core.storage import ANOTHER, differing, finish, finished, resumable
 from vocable.core.tables import masked
 from vocable.data import Document
 from vocable.encoding.protocol import EncodedTexts, EncodingModel
-from vocable.encoding.stream import StreamProgress
 from vocable.engines.base import Store
 from vocable.engines.protocols import STORE, Space
 from vocable.engines.server import patiently
@@ -36,7 +36,7 @@ class Making:
 
     engine: type[Store]
     output: str | PathLike[str]
-    settings: dict[str, Any]
+    settings: CollectionSettings
     model: EncodingModel | None
     dense_model: SentenceTransformer | None
     dimensions: int | None  # of the dense vectors that the model of the sparse ones gives in the same pass
@@ -48,8 +48,8 @@ class Making:
         if not self.engine.about.in_folder:
             return self._fill(address, self._begun(address), parts)
         folder = Path(address)
-        if not (there := finished(folder, self.settings)):
-            with resumable(folder, self.settings) as work:
+        if not (there := finished(folder, self._made_from)):
+            with resumable(folder, self._made_from) as work:
                 inner = work / "store"
                 if not (inner / STORE).is_file():
                     shutil.rmtree(inner, ignore_errors=True)
@@ -88,7 +88,9 @@ class Making:
         logger.info("%s: %r, the one before, is removed", masked(fspath(self.output)), store.name)
 
     def _fill(self, address: str, begun: bool, parts: Parts) -> Collection:
-        store = self.engine.open(address) if begun else self.engine.create(address, self._spaces(), self._fresh())
+        store = (
+            self.engine.open(address) if begun else self.engine.create(address, self._spaces(), asdict(self.settings))
+        )
         collection = Collection(fspath(self.output), store, device=self.device)
         if self.model is not None:
             collection.models.loaded = self.model
@@ -114,16 +116,18 @@ class Making:
         return bool(store.settings["progress"]["parts"]) or len(store) > 0
 
     def _spaces(self) -> dict[Space, int]:
-        spaces: dict[Space, int] = {"sparse": self.settings["meta"]["size"]}
-        if self.settings["bm25"] and not self.engine.about.weighs_words:
+        spaces: dict[Space, int] = {"sparse": self.settings.meta.size}
+        if self.settings.bm25 and not self.engine.about.weighs_words:
             spaces["bm25"] = 0  # words are numbered as they come
-        if self.settings["dense"] is not None:
+        if self.settings.dense is not None:
             of_model = None if self.dense_model is None else self.dense_model.get_embedding_dimension()
             spaces["dense"] = of_model or self.dimensions or 0
         return spaces
 
-    def _fresh(self) -> dict[str, object]:
-        return self.settings | {"progress": asdict(StreamProgress()), "whole": False, "fields": []}
+    @property
+    def _made_from(self) -> dict[str, object]:
+        """The settings to compare when the making is repeated."""
+        return {name: value for name, value in asdict(self.settings).items() if name not in STATE}
 
     def _begun(self, address: str) -> bool:
         """Return whether the same call has begun or made the store; `ArgumentError` if another call has."""
@@ -141,4 +145,5 @@ class Making:
         except VectorsError:
             return None
         store.close()
-        return sorted(differing({name: store.settings.get(name) for name in self.settings}, self.settings))
+        made_from = self._made_from
+        return sorted(differing({name: store.settings.get(name) for name in made_from}, made_from))

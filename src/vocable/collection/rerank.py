@@ -34,7 +34,7 @@ TextsOf: TypeAlias = Callable[[int, Sequence[str]], Sequence[str]]  # number of 
 
 
 class Reranker(Protocol):
-    """What scores a query together with texts."""
+    """A model that scores a query together with texts."""
 
     def predict(self, pairs: list[tuple[str, str]], *, batch_size: int, show_progress_bar: bool) -> Any:
         """Return the score of each pair of a query and a text, float [p], as `CrossEncoder.predict` does."""

@@ -18,6 +18,10 @@ from vocable.options import DType, LongDocuments
 SPAN_FIELD = "place in the text"  # field of each stored passage: start, end, number of passages
 
 
+# Settings that follow the documents, in contrast to those that a making begins with.
+STATE = frozenset({"progress", "whole", "mean_length", "statistics", "fields"})
+
+
 @dataclass(frozen=True)
 class Limits:
     """The options with which the documents of a collection are encoded."""

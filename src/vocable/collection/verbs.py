@@ -10,12 +10,12 @@ from dataclasses import asdict
 from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import NamedTuple, Unpack
 
 from vocable.collection.collection import Collection
 from vocable.collection.making import Making, Parts
 from vocable.collection.records import Changed
-from vocable.collection.settings import Limits
+from vocable.collection.settings import CollectionSettings, Limits
 from vocable.core.fingerprint import fingerprint
 from vocable.core.storage import path_name
 from vocable.core.tables import counted
@@ -26,19 +26,24 @@ from vocable.encoding.dense_models import dense_fingerprint, load_dense
 from vocable.encoding.hub import check_length
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, is_model, model_name
-from vocable.encoding.protocol import EncodedTexts
+from vocable.encoding.protocol import EncodedTexts, EncodingModel
 from vocable.encoding.pruning import prune
 from vocable.encoding.stream import in_parts
 from vocable.encoding.text_encoder import TextEncoder, describe
-from vocable.encoding.vectors import Sources, StoredRows, StoredVectors, holds_vectors, places_of, read_shards
+from vocable.encoding.vectors import (
+    Sources,
+    StoredRows,
+    StoredVectors,
+    VectorsMeta,
+    holds_vectors,
+    places_of,
+    read_shards,
+)
 from vocable.engines.base import Store
 from vocable.engines.protocols import engine_of
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.language.languages import ENGLISH, language_of
-from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
-
-if TYPE_CHECKING:
-    pass
+from vocable.options import CountOrZero, Encoding, IndexOptions, Runtime, checked, select
 
 logger = logging.getLogger(__name__)
 
@@ -133,54 +138,81 @@ def build(
         raise ArgumentError(f"replace is for servers: {instead}")
     if dense is not None and no_dense:
         raise ArgumentError("dense and no_dense exclude each other")
-    settings: dict[str, object] = {
-        "engine": engine.about.engine,
-        "engine_options": engine.parse_options(engine_options),
-    }
-    size, loaded, dimensions = engine.about.part, None, None
     if not is_model(model) and holds_vectors(model):
-        for option in ("max_length", "long_documents"):
-            if getattr(limits, option) != getattr(Limits(), option):
-                raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
-        shards, places = read_shards(model), places_of(model)
-        stored = next(shards)
-        if stored.meta.role != "document":
-            raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
-        settings |= {"model": stored.meta.model, "meta": asdict(stored.meta)}
-        settings["vectors"] = fingerprint(*places)
-        dimensions = stored.dimensions
-        parts = _with_vectors(documents, chain([stored], shards), limits, source, size)
+        corpus = _stored_corpus(model, documents, limits, source, engine.about.part)
     elif is_model(model) or isinstance(model, str | PathLike):
-        check_length(model, limits.max_length)
-        if is_model(model):  # `device` is for the dense model alone
-            loaded = load_encoder(model, runtime=runtime)
-        else:
-            loaded = load_encoder(fspath(model), device, runtime, limits.dtype)
-        name = model_name(model) if name is None else name
-        window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
-        meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), name)
-        settings |= {"model": name, "meta": asdict(meta)}
-        dimensions = loaded.dimensions
-        parts = ((some, None) for some in in_parts(documents, size, limits.long_documents))
+        corpus = _corpus_to_encode(model, documents, limits, name, engine.about.part, device, runtime)
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    dimensions = corpus.dimensions
     if dense is not None or no_dense or "dense" not in engine.about.spaces:
         dimensions = None
     dense_model = None if dense is None else load_dense(dense, device)
-    settings |= {
-        "source": source,
-        "base_url": base_url,
-        "inputs": fingerprint(source),
-        "bm25": bm25,
-        "title_weight": title_weight,
-        "dense": settings["model"] if dimensions else dense,
-        "dense_fingerprint": None if dense_model is None else dense_fingerprint(dense_model),
-        "limits": asdict(limits),
-    }
-    if language is not None and (spoken := language_of(language).name) != ENGLISH:
-        settings["language"] = spoken
-    making = Making(engine, output, settings, loaded, dense_model, dimensions, device)
-    return making.replace(address, parts) if replace else making.make(address, parts)
+    settings = CollectionSettings(
+        engine=engine.about.engine,
+        engine_options=engine.parse_options(engine_options),
+        model=corpus.model,
+        meta=corpus.meta,
+        vectors=corpus.vectors,
+        source=source,
+        base_url=base_url,
+        inputs=fingerprint(source),
+        bm25=bm25,
+        title_weight=title_weight,
+        language=ENGLISH if language is None else language_of(language).name,
+        dense=corpus.model if dimensions else dense,
+        dense_fingerprint=None if dense_model is None else dense_fingerprint(dense_model),
+        limits=limits,
+        fields=[],
+    )
+    making = Making(engine, output, settings, corpus.loaded, dense_model, dimensions, device)
+    return making.replace(address, corpus.parts) if replace else making.make(address, corpus.parts)
+
+
+class _Corpus(NamedTuple):
+    """Documents with their vectors, or to be encoded by a loaded model."""
+
+    model: str
+    meta: VectorsMeta
+    parts: Parts
+    dimensions: int | None  # of the dense vectors of the same pass
+    loaded: EncodingModel | None = None
+    vectors: str = ""  # fingerprint of stored vectors
+
+
+def _stored_corpus(vectors: Sources, documents: Iterable[Document], limits: Limits, source: str, size: int) -> _Corpus:
+    """Return the corpus of stored vectors, in parts of at most `size` documents."""
+    for option in ("max_length", "long_documents"):
+        if getattr(limits, option) != getattr(Limits(), option):
+            raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
+    shards, places = read_shards(vectors), places_of(vectors)
+    stored = next(shards)
+    if stored.meta.role != "document":
+        raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
+    parts = _with_vectors(documents, chain([stored], shards), limits, source, size)
+    return _Corpus(stored.meta.model, stored.meta, parts, stored.dimensions, vectors=fingerprint(*places))
+
+
+def _corpus_to_encode(
+    model: Model | str | PathLike[str],
+    documents: Iterable[Document],
+    limits: Limits,
+    name: str | None,
+    size: int,
+    device: str | None,
+    runtime: Runtime | None,
+) -> _Corpus:
+    """Return the corpus that a model encodes, in parts of at most `size` documents."""
+    check_length(model, limits.max_length)
+    if is_model(model):  # `device` is for the dense model alone
+        loaded = load_encoder(model, runtime=runtime)
+    else:
+        loaded = load_encoder(fspath(model), device, runtime, limits.dtype)
+    window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
+    called = model_name(model) if name is None else name
+    meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), called)
+    parts = ((part, None) for part in in_parts(documents, size, limits.long_documents))
+    return _Corpus(called, meta, parts, loaded.dimensions, loaded)
 
 
 def open_index(
