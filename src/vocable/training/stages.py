@@ -12,6 +12,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable import data
 from vocable.adapt.stages import Inputs, Stage
+from vocable.core.steps import made_once
 from vocable.encoding.hub import check_model
 from vocable.torch_models.provenance import provenance as provenance  # public here: every stage describes its steps
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
@@ -49,14 +50,13 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
         save_model(model, folder)
 
     def adapt_backbone(folder: Path) -> None:
-        if not folder.exists():
-            options: dict[str, Any] = {"pooling": recipe.pooling, "activation": recipe.activation}
-            options |= {"special_terms": recipe.special_terms, "new_head": recipe.head == "new"}
-            model = load_sparse_encoder(recipe.model, **options)
-            adapt(model, planned[:middle], folder)
+        options: dict[str, Any] = {"pooling": recipe.pooling, "activation": recipe.activation}
+        options |= {"special_terms": recipe.special_terms, "new_head": recipe.head == "new"}
+        adapt(load_sparse_encoder(recipe.model, **options), planned[:middle], folder)
 
     # All processes pre-train together; only the first process carries out the other stages.
-    distributed.by_first(partial(adapt_backbone, output if middle == len(planned) else start))
+    backbone = output if middle == len(planned) else start
+    distributed.by_first(partial(made_once, backbone, partial(adapt_backbone, backbone)))
     if middle < len(planned):
         settings = planned[middle][1]
         keys = settings.model_dump(exclude={"texts"})

@@ -28,6 +28,7 @@ from transformers import AutoConfig
 
 from vocable.core.arrays import load_arrays, save_arrays
 from vocable.core.progress import progress
+from vocable.core.steps import made_once
 from vocable.data import Document
 from vocable.encoding.graph import GraphModel
 from vocable.encoding.hub import locate
@@ -139,8 +140,7 @@ def load_dense_teacher(name: str, examples: Dataset, max_length: int, folder: Pa
     """Load a dense model as a teacher that returns its vectors [(2 + c) b, d]; the folder keeps them."""
     texts, rows = distinct_texts(examples, examples.column_names)
     finished = folder / "dense-teacher-texts.npy"
-    if not finished.exists():
-        embed(texts, dense_teacher(name, max_length), finished, dtype)
+    made_once(finished, partial(_embed_by, name, max_length, texts, finished, dtype))
     return Embeddings(np.load(finished, mmap_mode="r"), rows).of_batch
 
 
@@ -169,8 +169,7 @@ def load_teachers(
             teachers.append(sparse_scores(name, settings.max_length, examples, sources, kept, dtype))
             continue
         finished = folder / f"teacher-{number}-texts.npy"
-        if not finished.exists():
-            embed(texts, dense_teacher(name, settings.max_length), finished, dtype)
+        made_once(finished, partial(_embed_by, name, settings.max_length, texts, finished, dtype))
         embeddings.append(Embeddings(np.load(finished, mmap_mode="r"), rows))
         teachers.append(embeddings[-1].cosines)
     if settings.lexical:
@@ -178,6 +177,10 @@ def load_teachers(
     if len(teachers) == 1:
         return teachers[0], embeddings
     return lambda rows: ensemble([teacher(rows) for teacher in teachers], settings.weights), embeddings
+
+
+def _embed_by(name: str, max_length: int, texts: Sequence[str], finished: Path, dtype: DType) -> None:
+    embed(texts, dense_teacher(name, max_length), finished, dtype)
 
 
 def _is_sparse(name: str) -> bool:
@@ -287,20 +290,9 @@ def _encoded(
     sides: dict[Role, list[str]] = {"query": examples.column_names[:1], "document": examples.column_names[1:]}
     for role, columns in sides.items():
         texts, places = distinct_texts(examples, columns)
-        finished = folder / role
-        if not finished.exists():
-            limit = TextEncoder(teacher, role).max_length
-            read = min(max_length, limit) if max_length and limit else limit
-            kind: DType = "auto" if isinstance(teacher, GraphModel) else dtype  # an exported model has a fixed type
-            encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=kind), folder / "parts"
-            documents = (Document(str(row), text) for row, text in enumerate(texts))
-            title = f"sparse teacher: {role}"
-            encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
-            vectors = read_vectors(parts)
-            weights = vectors.matrix
-            arrays = {"values": weights.data, "terms": weights.indices, "offsets": weights.indptr}
-            save_arrays(finished, TEACHER_VECTORS, arrays, {"fingerprint": vectors.meta.fingerprint})
-            shutil.rmtree(parts)
+        finished = made_once(
+            folder / role, partial(_encode_side, teacher, name, role, texts, folder, dtype, max_length)
+        )
         arrays, header = load_arrays(finished, TEACHER_VECTORS, verify=False)
         stored: Any = header["fingerprint"]
         now = encoding_model(teacher).fingerprint(number_type(stored))
@@ -309,3 +301,27 @@ def _encoded(
         matrix = csr_array((arrays["values"], arrays["terms"], arrays["offsets"]), shape=shape)
         matrices += [(matrix, column) for column in places.T]
     return matrices
+
+
+def _encode_side(
+    teacher: SparseEncoder,
+    name: str,
+    role: Role,
+    texts: Sequence[str],
+    folder: Path,
+    dtype: DType,
+    max_length: int | None,
+) -> None:
+    """Write the vectors of texts in one role into a folder of arrays, `folder / role`."""
+    limit = TextEncoder(teacher, role).max_length
+    read = min(max_length, limit) if max_length and limit else limit
+    kind: DType = "auto" if isinstance(teacher, GraphModel) else dtype  # an exported model has a fixed type
+    encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=kind), folder / "parts"
+    documents = (Document(str(row), text) for row, text in enumerate(texts))
+    title = f"sparse teacher: {role}"
+    encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
+    vectors = read_vectors(parts)
+    weights = vectors.matrix
+    arrays = {"values": weights.data, "terms": weights.indices, "offsets": weights.indptr}
+    save_arrays(folder / role, TEACHER_VECTORS, arrays, {"fingerprint": vectors.meta.fingerprint})
+    shutil.rmtree(parts)

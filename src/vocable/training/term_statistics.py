@@ -17,7 +17,7 @@ from datasets import DatasetDict, concatenate_datasets
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 
-from vocable.core.storage import replacing
+from vocable.core.steps import array_once
 from vocable.encoding.idf import document_frequencies, idf
 from vocable.encoding.protocol import Role
 from vocable.encoding.terms import input_terms, terms
@@ -157,13 +157,12 @@ def _idf(model: SparseEncoder, examples: DatasetDict, path: Path) -> Tensor:
     transformer: Any = route(model, "document")[0]
     if output_vocabulary(transformer.auto_model) is not None:
         raise ModelError("idf_flops counts the tokens of documents, but this model's output terms are not its tokens")
+    columns = [(source, column) for source in examples.values() for column in source.column_names]
+    texts = (text for source, column in columns if column not in ("query", "label") for text in source[column])
+    size = len(terms(model))
     with distributed.first_alone():
-        if not path.exists():
-            columns = [(source, column) for source in examples.values() for column in source.column_names]
-            texts = (text for source, column in columns if column not in ("query", "label") for text in source[column])
-            with replacing(path) as file:
-                np.save(file, idf(*document_frequencies(texts, transformer.tokenizer, size=len(terms(model)))))
-    return torch.from_numpy(np.load(path))
+        values = array_once(path, lambda: idf(*document_frequencies(texts, transformer.tokenizer, size=size)))
+    return torch.from_numpy(values)
 
 
 class WeightedRegularizers(nn.Module):

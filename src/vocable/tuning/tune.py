@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil
 from pathlib import Path
 from time import perf_counter
@@ -27,8 +27,9 @@ from typing_extensions import Unpack
 from vocable import __version__
 from vocable.core.fingerprint import settings_of
 from vocable.core.progress import track
+from vocable.core.steps import made_once, record_once
 from vocable.core.storage import RECIPE as TRAINING_SETTINGS
-from vocable.core.storage import finish, finished, read_record, replacing, resumable, write_record
+from vocable.core.storage import finish, finished, read_record, replacing, resumable
 from vocable.data import Document, Example, Qrel, Query, pydocs, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.graph import refuse_exported
@@ -133,9 +134,7 @@ def tune(
         return _plan(name, start, documents, repeated, minutes, sources)
     with resumable(output, settings) as work:
         began = perf_counter()
-        if not (work / PLAN_FILE).exists():
-            write_record(work / PLAN_FILE, _plan(name, start, documents, repeated, minutes, sources))
-        plan = read_record(work / PLAN_FILE, Plan)
+        plan = record_once(work / PLAN_FILE, Plan, lambda: _plan(name, start, documents, repeated, minutes, sources))
         for label, figure in plan.lines():
             logger.info("plan: %s: %s", label, figure)
         documents = [documents[row] for row in spread(len(documents), plan.collection)]
@@ -205,26 +204,27 @@ class Tuning:
 
     def train(self, sources: TuningSources) -> SparseEncoder | None:
         """Train the model; return None if the training collapsed."""
-        if not (self.work / RECIPE_FILE).exists():
-            examples = self._examples(sources.get("generator"))
-            with replacing(self.work / EXAMPLES_FILE) as file:
-                file.writelines(example.line for example in examples)
-            steps = min(self.plan.steps, int(FULL_BATCHES * len(examples)) // QUESTIONS_PER_STEP)
-            if steps < 1:
-                raise DataError(
-                    f"the documents give {len(examples):,} questions, and a step needs {QUESTIONS_PER_STEP}"
-                )
-            names = [_from_anywhere(name) for name in (self.name, *sources.get("teacher", ()))]
-            dimensions, dtype = TextEncoder(self.start).dimensions, _stored_type(self.start)
-            values = recipe(names[0], self._scale(examples), steps, names[1:], self.seed, dtype, dimensions)
-            with replacing(self.work / RECIPE_FILE) as file:
-                file.write(yaml.safe_dump({**values, "data_folder": "."}, sort_keys=False).encode())
+        made_once(self.work / RECIPE_FILE, partial(self._write_recipe, sources))
         try:
             train(make_recipe(self.recipe | {"data_folder": str(self.work)}), self.work / TRAINED)
         except CollapseError as error:
             logger.warning("%s", error)
             return None
         return load_sparse_encoder(self.work / TRAINED, device=self.device)
+
+    def _write_recipe(self, sources: TuningSources) -> None:
+        """Write the examples and the recipe of the training."""
+        examples = self._examples(sources.get("generator"))
+        with replacing(self.work / EXAMPLES_FILE) as file:
+            file.writelines(example.line for example in examples)
+        steps = min(self.plan.steps, int(FULL_BATCHES * len(examples)) // QUESTIONS_PER_STEP)
+        if steps < 1:
+            raise DataError(f"the documents give {len(examples):,} questions, and a step needs {QUESTIONS_PER_STEP}")
+        names = [_from_anywhere(name) for name in (self.name, *sources.get("teacher", ()))]
+        dimensions, dtype = TextEncoder(self.start).dimensions, _stored_type(self.start)
+        values = recipe(names[0], self._scale(examples), steps, names[1:], self.seed, dtype, dimensions)
+        with replacing(self.work / RECIPE_FILE) as file:
+            file.write(yaml.safe_dump({**values, "data_folder": "."}, sort_keys=False).encode())
 
     @cached_property
     def recipe(self) -> dict[str, Any]:

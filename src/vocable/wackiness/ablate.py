@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +26,8 @@ from typing_extensions import Unpack
 from vocable.core.fingerprint import settings_of
 from vocable.core.html import RESULTS
 from vocable.core.progress import track
-from vocable.core.storage import finish, finished, read_record, resumable, write_record
+from vocable.core.steps import made_once, record_once
+from vocable.core.storage import finish, finished, read_record, resumable
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.hub import check_length
 from vocable.encoding.load import load_model
@@ -191,14 +192,11 @@ def remove_wackiest(
         removed = np.intersect1d(wackiest[:threshold], ablation.expansion_terms)
         if number:
             removed = ablation.control(removed, control, np.random.default_rng([seed, threshold, number]))
-        file = folder and folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
-        if file and file.exists():
-            searches.append(read_record(file, AblatedSearch))
-        else:
+        if folder is None:
             searches.append(ablation.without(removed))
-            if file:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_record(file, searches[-1])
+        else:
+            file = folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
+            searches.append(record_once(file, AblatedSearch, lambda terms=removed: ablation.without(terms)))
         if number == draws:
             wacky, *random = searches[-draws - 1 :]
             points.append(ThresholdResult.of(threshold, wacky, random, full, seed))
@@ -292,8 +290,7 @@ def ablate(
                 else:
                     keep = work / "vectors" / str(number)
                     encoded = encode_dataset(encoder, dataset, keep=keep, name=name, dtype=dtype, max_length=max_length)
-                if not file.exists():
-                    score_dataset(file, encoder, name, encoded, role, index)
+                made_once(file, partial(score_dataset, file, encoder, name, encoded, role, index))
                 input_counts = input_terms(encoder, _texts(dataset, role))
                 ablation = Ablation(encoded, input_counts, measures, role=role, index=index)
                 random: dict[str, Any] = {"draws": draws, "seed": seed, "control": control}

@@ -21,11 +21,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.random import Generator
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from vocable.core.storage import replacing
+from vocable.core.steps import array_once, made_once
 from vocable.errors import DataError
 from vocable.evaluation.clusters import cluster
 from vocable.options import DType
@@ -152,21 +153,19 @@ def classify_windows(
             f"{classes:,} classes of {len(rows):,} windows: add texts, take more steps, or ask for fewer classes"
         )
     made_of = blake2b(f"{settings.teacher} {seed}".encode() + rows.tobytes(), digest_size=8).hexdigest()
-    finished = windows.folder / f"classes-{classes}-{made_of}.npy"
     embedded = windows.folder / f"embeddings-{made_of}.npy"
-    if not finished.exists():
-        if not embedded.exists():
 
-            def decode(batch: Sequence[int]) -> list[str]:
-                ids = [windows[int(row)].tolist() for row in batch]
-                texts: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
-                return texts
+    def decode(batch: Sequence[int]) -> list[str]:
+        ids = [windows[int(row)].tolist() for row in batch]
+        texts: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return texts
 
-            embed(rows.tolist(), teacher, embedded, settings.dtype, decode)
+    def labels() -> NDArray[np.int64]:
+        made_once(embedded, lambda: embed(rows.tolist(), teacher, embedded, settings.dtype, decode))
         labels = np.full(len(windows), -1, dtype=np.int64)
         labels[rows] = cluster(np.load(embedded).astype(np.float32), classes, seed)
         if (different := len(np.unique(labels[rows]))) < classes:
             raise DataError(f"{classes:,} classes of texts that make {different:,}: ask for fewer, or add other texts")
-        with replacing(finished) as file:
-            np.save(file, labels)
-    windows.classes = np.load(finished)
+        return labels
+
+    windows.classes = array_once(windows.folder / f"classes-{classes}-{made_of}.npy", labels)
