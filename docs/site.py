@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from typing_extensions import Doc, is_typeddict
 
 import vocable
-from vocable import options
+from vocable import options, training_options
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -53,7 +53,7 @@ def reference(group: str, packages: tuple[str, ...]) -> str:
 def records() -> str:
     """Return the page of the records of options that several verbs take as keywords."""
     lines = ["# Options\n", "Verbs that take `**options: Unpack[Record]` take the keywords of that record.\n"]
-    for name, record in vars(options).items():
+    for name, record in {**vars(options), **vars(training_options)}.items():
         if is_typeddict(record):
             lines += [f"## {name}\n", f"{record.__doc__}\n", "| option | type | |", "|:--|:--|:--|"]
             for field, hint in get_type_hints(record, include_extras=True).items():

@@ -22,7 +22,7 @@ TREES = {
 }
 # A room imports from the levels below it and from itself.
 SEARCH = [
-    {"errors", "options", "core"},
+    {"errors", "options", "training_options", "core"},
     {"data"},
     {"encoding"},
     {"language"},

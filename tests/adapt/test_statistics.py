@@ -18,8 +18,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from tests.by_parts import load_checkpoint
 from vocable.adapt.statistics import anisotropy, halves, measure_start, row_norms
 from vocable.encoding.load import load
+from vocable.encoding.pooling import POOLINGS, Activation
 from vocable.errors import ArgumentError, ModelError
-from vocable.torch_models.pooling import POOLINGS, Activation
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_layout import TRAINING
 from vocable.errors import TRAIN
 
 EVALUATION = {
@@ -129,6 +130,8 @@ def test_search_imports_what_it_needs(base: Path) -> None:
     assert ends == [0]
     assert "onnxruntime" in modules
     assert not (HEAVY | UNSEARCHED) & modules
+    rooms = {module.split(".")[1] for module in modules if module.startswith("vocable.")}
+    assert not rooms & {name for names in TRAINING for name in names}
 
 
 @pytest.mark.slow

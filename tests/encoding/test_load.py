@@ -15,10 +15,10 @@ from transformers.utils import logging
 
 from vocable.encoding.hub import check_length
 from vocable.encoding.load import load
+from vocable.encoding.pooling import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 from vocable.torch_models.fuse import splade_modules
 from vocable.torch_models.opening import load_target
-from vocable.torch_models.pooling import POOLINGS
 
 
 def is_fused(model: SparseEncoder) -> bool:

@@ -20,12 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMaskedLM
 
 from vocable.encoding.load import load
+from vocable.encoding.pooling import Activation
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError
 from vocable.torch_models import cpu, head
 from vocable.torch_models.cpu import filled, product, rounded, use_few_shapes
 from vocable.torch_models.fuse import fuse
-from vocable.torch_models.pooling import Activation
 
 
 class Products(TorchDispatchMode):

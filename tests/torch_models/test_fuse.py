@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMaskedLM, BertForMaskedLM
 
 from vocable.encoding.load import load
+from vocable.encoding.pooling import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 from vocable.torch_models import head
 from vocable.torch_models.fuse import fuse, pack, plain_decoder, splade_modules, unfuse, without_logits
-from vocable.torch_models.pooling import POOLINGS
 from vocable.training.callbacks import set_dropout
 
 Features = dict[str, Any]

@@ -24,10 +24,10 @@ pytest.importorskip("triton", reason="Triton is not installed: it exists for Lin
 
 from transformers import PreTrainedConfig
 
+from vocable.encoding.pooling import blocks
 from vocable.errors import ArgumentError
 from vocable.torch_models import fuse, head, triton, triton_kernels
 from vocable.torch_models.head import max_logits, sparse_head
-from vocable.torch_models.pooling import blocks
 
 DEVICE = "cpu" if triton_kernels.INTERPRETED.value else "cuda"
 GATHERED, MULTIPLIED = 2.0, -1.0  # no share of the logits is above the one, every share is above the other

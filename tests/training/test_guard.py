@@ -20,8 +20,8 @@ from vocable.adapt.statistics import Start, measure_start, probe_texts
 from vocable.cli import main
 from vocable.core.tables import short
 from vocable.encoding.load import load
+from vocable.encoding.pooling import Activation
 from vocable.errors import ArgumentError, CollapseError
-from vocable.torch_models.pooling import Activation
 from vocable.training.guard import Collapse, CollapseKind, advise
 from vocable.training.objective import BatchStatistics, Monitor
 from vocable.training.recipe import Recipe

@@ -23,13 +23,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.adapt.stages import Inputs, Repair, Stage, register
 from vocable.adapt.statistics import RATE, token_states
 from vocable.data.texts import iter_texts
+from vocable.encoding.pooling import rows_to_pool
 from vocable.errors import ArgumentError, ModelError
 from vocable.objectives import Settings
 from vocable.options import Count, checked
 from vocable.torch_models.fuse import copy_with, fuse, parts, without_logits
 from vocable.torch_models.head import max_logits
 from vocable.torch_models.output_vocabulary import output_layer
-from vocable.torch_models.pooling import rows_to_pool
 from vocable.torch_models.provenance import Step, describes, record
 from vocable.torch_models.special_terms import has_bias
 

@@ -24,6 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.data import read_texts
 from vocable.data.texts import as_texts
+from vocable.encoding.pooling import POOLINGS, REDUCTIONS, activate, pooling_of, rows_to_pool
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import spread
 from vocable.language.coverage import MOST_TOKENS_PER_WORD
@@ -31,7 +32,6 @@ from vocable.language.words import spaced_pieces
 from vocable.options import Activation, checked
 from vocable.torch_models.fuse import pack, without_logits
 from vocable.torch_models.head import TERM_BLOCK
-from vocable.torch_models.pooling import POOLINGS, REDUCTIONS, activate, pooling_of, rows_to_pool
 
 
 @dataclass(frozen=True)

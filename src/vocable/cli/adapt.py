@@ -17,7 +17,8 @@ import vocable as vo
 from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import Loading, Model, Output, Seed, SkipBad, Texts, texts_of
 from vocable.errors import ArgumentError, DataError
-from vocable.options import Count, Device, PretrainOptions, select
+from vocable.options import Count, Device, select
+from vocable.training_options import PretrainOptions
 
 ProbeTexts = Annotated[str, typer.Option(metavar="SOURCE", help="Probe texts, best from your own corpus.")]
 

@@ -13,7 +13,8 @@ from typing_extensions import Doc, Unpack
 import vocable as vo
 from vocable.cli.command import Outcome, command
 from vocable.cli.options import Measures, Model, Output, SkipBad, Texts, Vectors, keywords, texts_of
-from vocable.options import Count, CountOrZero, Device, ExpansionStudy, WackinessOptions
+from vocable.options import Count, CountOrZero, Device
+from vocable.training_options import ExpansionStudy, WackinessOptions
 
 MaxTerms = Annotated[
     Sequence[Count | None], typer.Option(metavar="K,K...", help="Terms kept per text, or all; each is measured.")

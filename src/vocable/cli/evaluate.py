@@ -12,8 +12,8 @@ from typing_extensions import Doc, Unpack
 import vocable as vo
 from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import Measures, Model, Output, Results, SkipBad, Vectors, keywords, texts_of
+from vocable.encoding.pooling import PoolingName
 from vocable.options import Count, CountOrZero, Device, EvaluationOptions, IdfPower, SelectionOptions, Share
-from vocable.torch_models.pooling import PoolingName
 
 
 @command("Search", markdown=True)

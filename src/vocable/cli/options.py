@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 from typing_extensions import Doc, TypedDict
 
+from vocable.encoding.pooling import PoolingName
 from vocable.errors import ArgumentError
 from vocable.options import Count, CountOrZero, Device, Share
-from vocable.torch_models.pooling import PoolingName
 
 if TYPE_CHECKING:
     from vocable.encoding.protocol import EncodingModel

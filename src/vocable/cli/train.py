@@ -13,8 +13,8 @@ from typing_extensions import Doc, Unpack
 import vocable as vo
 from vocable.cli.command import Outcome, command, quoted
 from vocable.cli.options import Corpus, Lines, Loading, Model, Output, Seed, SkipBad, keywords
-from vocable.options import Device, NegativeOptions, TestsetOptions, select
-from vocable.tuning.sources import TuningSources
+from vocable.options import Device, TestsetOptions, select
+from vocable.training_options import NegativeOptions, TuningSources
 
 Examples = Annotated[str, typer.Argument(help="Source of queries, positives, and negatives, if any.")]
 

@@ -55,7 +55,7 @@ def load(
         name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with looked-up queries), a folder, a
             Hub id, or `package:NAME/FOLDER`: a saved `SparseEncoder`, a plain masked-language-model checkpoint, which
             gets max pooling, or an exported model.
-        pooling: replaces the model's own: a name in `vocable.torch_models.pooling.POOLINGS` (docs/head.md).
+        pooling: replaces the model's own: a name in `vocable.encoding.pooling.POOLINGS` (docs/head.md).
         activation: replaces the model's own: relu is log(1 + ReLU(x)), log1p_relu is log(1 + log(1 + ReLU(x))).
         new_head: give an encoder a new masked-language-model head, which replaces an existing one. Its transform is the
             identity, its decoder is tied to the input embeddings, its bias is zero.

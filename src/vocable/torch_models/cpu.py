@@ -26,8 +26,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from vocable.encoding.pooling import blocks, reduce_texts, runs
 from vocable.options import DType
-from vocable.torch_models.pooling import blocks, reduce_texts, runs
 
 logger = logging.getLogger(__name__)
 

@@ -57,6 +57,7 @@ from vocable.encoding.graph_settings import BOTH_ROLES, GRAPH_SETTINGS, GraphFor
 from vocable.encoding.hub import CARD
 from vocable.encoding.models import model_digest, model_name
 from vocable.encoding.own_terms import TERMS_FILE, write_terms
+from vocable.encoding.pooling import activate
 from vocable.encoding.protocol import EncodingModel, Role
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
@@ -69,7 +70,6 @@ from vocable.torch_models.export_weights import weights_on_disk
 from vocable.torch_models.fuse import splade_modules, without_logits
 from vocable.torch_models.layouts import is_decoder
 from vocable.torch_models.output_vocabulary import output_vocabulary
-from vocable.torch_models.pooling import activate
 from vocable.torch_models.quantize import quantize
 from vocable.torch_models.special_terms import keeps_special_terms
 from vocable.torch_models.torch_model import TorchModel

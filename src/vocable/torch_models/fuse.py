@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoding.graph import refuse_exported
+from vocable.encoding.pooling import POOLINGS, rows_to_pool
 from vocable.errors import ModelError
 from vocable.options import Activation
 from vocable.torch_models.dense import DENSE, dense_dimensions, keep_last_hidden, mean_embeddings, take_last_hidden
 from vocable.torch_models.head import sparse_head
 from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
-from vocable.torch_models.pooling import POOLINGS, rows_to_pool
 from vocable.torch_models.special_terms import keeps_special_terms, silence, special_columns, special_tokens
 
 JOINED = "joined"  # attribute of a pooling module whose result also has the dense vectors

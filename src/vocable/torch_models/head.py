@@ -21,9 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.options import Activation
-from vocable.torch_models.cpu import filled, product, screened_logits
-from vocable.torch_models.pooling import (
+from vocable.encoding.pooling import (
     activate,
     blocks,
     check_offsets,
@@ -31,6 +29,8 @@ from vocable.torch_models.pooling import (
     runs,
     slope_at_output,
 )
+from vocable.options import Activation
+from vocable.torch_models.cpu import filled, product, screened_logits
 
 logger = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from vocable.core.storage import replacing_folder
 from vocable.encoding.graph import refuse_exported
 from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP, TRUSTING, first_line, locate, trusting
 from vocable.encoding.own_terms import TERMS_FILE
+from vocable.encoding.pooling import pooling_of
 from vocable.errors import ModelError
 from vocable.options import Activation, checked
 from vocable.torch_models.checks import check_finite, check_settings, check_sizes
@@ -37,7 +38,6 @@ from vocable.torch_models.fuse import every_pooling_allowed, fuse, splade_module
 from vocable.torch_models.layouts import check_kind, is_decoder, reading_decoders
 from vocable.torch_models.opening import NEW_HEAD, SAVED_AS, open_model
 from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer, output_vocabulary
-from vocable.torch_models.pooling import pooling_of
 from vocable.torch_models.special_terms import KEPT
 from vocable.torch_models.token_weights import ONLY_ENCODES, weighs_tokens
 

@@ -20,8 +20,8 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vocable.encoding.pooling import activate, blocks, slope_at_output
 from vocable.options import Activation
-from vocable.torch_models.pooling import activate, blocks, slope_at_output
 from vocable.torch_models.triton_kernels import credit_kernel, gather_kernel, max_kernel, sum_kernel
 
 CHUNK_TOKENS = 1024  # least tokens of a program's texts, so that few tiles are half empty

@@ -28,10 +28,10 @@ from vocable.adapt.stages import stage
 from vocable.adapt.statistics import RATE, RULES, Start, measure_start, probe_texts, row_norms
 from vocable.core.storage import read_record, write_record
 from vocable.core.tables import short
+from vocable.encoding.pooling import POOLINGS
 from vocable.errors import CollapseError, DataError, ModelError
 from vocable.torch_models.fuse import parts, splade_modules
 from vocable.torch_models.output_vocabulary import output_layer
-from vocable.torch_models.pooling import POOLINGS
 from vocable.torch_models.special_terms import has_bias
 from vocable.training import distributed
 from vocable.training.callbacks import last_checkpoint

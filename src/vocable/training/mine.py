@@ -35,8 +35,9 @@ from vocable.encoding.model_fingerprint import digest
 from vocable.encoding.models import is_model, model_digest
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
-from vocable.options import CountOrZero, NegativeOptions, checked
+from vocable.options import CountOrZero, checked
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
+from vocable.training_options import NegativeOptions
 
 CHUNK = 256  # examples processed together; an interruption loses at most a chunk
 LINES, DONE = "lines.jsonl", "progress.json"

@@ -27,14 +27,15 @@ from typing_extensions import Doc
 
 from vocable.adapt.stages import Stage, register, stages
 from vocable.core.fingerprint import DERIVED
+from vocable.encoding.pooling import PoolingName
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings
 from vocable.objectives.dense import DenseSettings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import OneSide, Regularizers
-from vocable.options import DType, Masking, PretrainOptions, values_of
-from vocable.torch_models.pooling import PoolingName
+from vocable.options import DType, values_of
+from vocable.training_options import Masking, PretrainOptions
 
 
 class HardNegatives(Settings):

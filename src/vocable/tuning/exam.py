@@ -27,9 +27,9 @@ from vocable.evaluation.significance import mean_interval
 from vocable.indexes.fusion import aligned, fused
 from vocable.indexes.ranking import Ranking
 from vocable.language.words import words
+from vocable.training_options import TuningSources
 from vocable.tuning.questions import QUESTION_KINDS, Kind, Question, Rarity, question
 from vocable.tuning.settings import FEWEST_DOCUMENTS, MOST_QUESTIONS, ONE_IN, SHARED_PASSAGES
-from vocable.tuning.sources import TuningSources
 
 logger = logging.getLogger(__name__)
 

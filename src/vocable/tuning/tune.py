@@ -47,6 +47,7 @@ from vocable.torch_models.fuse import splade_modules
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.recipe_files import load_yaml, make_recipe
 from vocable.training.train import train
+from vocable.training_options import TuningSources
 from vocable.tuning.exam import (
     EXAM_DEPTH,
     EXAM_MEASURE,
@@ -72,7 +73,6 @@ from vocable.tuning.questions import Rarity
 from vocable.tuning.recipe import EXAMPLES_FILE, Scale, measure_scale, recipe
 from vocable.tuning.report import REPORT, TuningReport, changes, judge, write_report
 from vocable.tuning.settings import DOCUMENT_LENGTH, QUERY_LENGTH, QUESTIONS_PER_STEP
-from vocable.tuning.sources import TuningSources
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)

@@ -43,7 +43,8 @@ from vocable.evaluation.retrieval import Encoded, encode_dataset
 from vocable.evaluation.significance import paired_t_test
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_shards import Exact
-from vocable.options import Count, CountOrZero, ExpansionStudy, checked
+from vocable.options import Count, CountOrZero, checked
+from vocable.training_options import ExpansionStudy
 from vocable.wackiness.ablation_report import (
     AblatedSearch,
     AblationReport,

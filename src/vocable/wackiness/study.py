@@ -34,7 +34,8 @@ from vocable.encoding.vectors import read_vectors
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.expanders import expander_class, open_expander
 from vocable.indexes.exact_shards import Exact
-from vocable.options import Count, CountOrZero, WackinessOptions, checked
+from vocable.options import Count, CountOrZero, checked
+from vocable.training_options import WackinessOptions
 from vocable.wackiness.expansions import (
     ExpansionData,
     expansion_data,

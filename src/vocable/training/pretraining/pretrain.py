@@ -31,7 +31,7 @@ from vocable.data.texts import iter_texts
 from vocable.encoding.terms import terms
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.objectives import first_mistake
-from vocable.options import Count, PretrainOptions, checked
+from vocable.options import Count, checked
 from vocable.torch_models.asymmetric import positions
 from vocable.torch_models.cpu import float32_attention, use_few_shapes
 from vocable.torch_models.fuse import copy_with, parts, splade_modules, without_logits
@@ -61,6 +61,7 @@ from vocable.training.pretraining.windows import (
 )
 from vocable.training.recipe import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
+from vocable.training_options import PretrainOptions
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from vocable.errors import ArgumentError, DataError
+from vocable.training_options import TuningSources
 from vocable.tuning.exam import read_asked
-from vocable.tuning.sources import TuningSources
 from vocable.tuning.tune import tune
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.torch_models.pooling import reduce_texts, runs
+from vocable.encoding.pooling import reduce_texts, runs
 
 
 @pytest.mark.parametrize("reduce", [torch.amax, torch.sum])
