@@ -90,7 +90,7 @@ class Answers(Sequence[Answer]):
         return explain_vectors(self.vectors[[number]], vector, self.collection.models.terms, *tokens, self.wacky)
 
     def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, start: int) -> Snippet:
-        """Return the snippet of a text that begins at `start`, with the `words` or the explained terms marked."""
+        """Return the snippet of a text from `start` of its document on, with `words` or explained terms marked."""
         if why is None:
             return snippet(text, word_marks(text, words), before=start, title_marks=word_marks(title, words))
         model = self.collection.models.loaded

@@ -61,7 +61,7 @@ class Making:
 
     @patiently()
     def replace(self, address: str, parts: Parts) -> Collection:
-        """Fill a new store on a server, give it the name that an address has, and remove the previous store."""
+        """Fill a new store on a server, give it the name in an address, and remove the previous store."""
         engine: Any = self.engine
         number = engine.generation(address)
         if not (was_there := self._differing(address) == []):
