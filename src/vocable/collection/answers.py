@@ -39,8 +39,8 @@ from vocable.options import Count, SearchOptions, checked, select
 class Answers(Sequence[Answer]):
     """The answers to q `queries`: their `ranking` [q, k], and the function that returns their sparse vectors [q, v].
 
-    Documents are read, and scores explained if they are to be `explained`, when an answer is looked at. The query of a
-    search `like` a document has its id.
+    Looking at an answer reads its documents and, if `explained`, explains their scores. In a search `like` a document,
+    the query has the document's id.
     """
 
     collection: Collection
@@ -60,23 +60,23 @@ class Answers(Sequence[Answer]):
         return len(self.queries)
 
     def __iter__(self) -> Iterator[Answer]:
-        return (self[number] for number in range(len(self)))  # a sequence's own would take an IndexError for the end
+        return (self[number] for number in range(len(self)))  # the default would take an IndexError for the end
 
     def __getitem__(self, number: Any) -> Any:  # an answer; for a slice, a list of answers
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
         ranked = self.ranking.hits(number)
-        found = self.collection.documents([identifier for identifier, _ in ranked])
-        there = [(document, score) for document, (_, score) in zip(found, ranked, strict=True) if document is not None]
-        shown = self.collection.units.shown([document for document, _ in there], lambda: self.vectors[[number]])
-        stored = self.collection.vectors([one.id for one in shown]) if self.explained else None
+        pairs = zip(self.collection.documents([identifier for identifier, _ in ranked]), ranked, strict=True)
+        scored = [(document, score) for document, (_, score) in pairs if document is not None]
+        units = self.collection.units.shown([document for document, _ in scored], lambda: self.vectors[[number]])
+        stored = self.collection.vectors([unit.id for unit in units]) if self.explained else None
         query = self.queries[number]
         words = frozenset[str]() if self.like else frozenset(stemmed([query.text])[0])
         hits, firsts = [], self._first_scores(number)
-        for place, ((document, score), one) in enumerate(zip(there, shown, strict=True)):
-            best = None if one is document else passage(one)
-            why = None if stored is None else self._explained(number, one, stored[[place]])
-            part = self._snippet(document.title, one.text, words, why, 0 if best is None else best.start)
+        for place, ((document, score), unit) in enumerate(zip(scored, units, strict=True)):
+            best = None if unit is document else passage(unit)
+            why = None if stored is None else self._explained(number, unit, stored[[place]])
+            part = self._snippet(document.title, unit.text, words, why, 0 if best is None else best.start)
             parts = score_parts(self.collection, self.ranking, number, document, query.text) if self.explained else None
             rank, first = self.ranking.offset + place + 1, firsts.get(document.id)
             hits.append(Hit(rank, score, document, why, best, part, first, parts))
@@ -89,14 +89,13 @@ class Answers(Sequence[Answer]):
         tokens = text_terms(model, text), text_terms(model, shown.full)
         return explain_vectors(self.vectors[[number]], vector, self.collection.models.terms, *tokens, self.wacky)
 
-    def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, before: int) -> Snippet:
-        """Return the snippet of a text, with the `words` marked, or the terms of its explanation."""
+    def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, start: int) -> Snippet:
+        """Return the snippet of a text from `start` of its document on, with `words` or explained terms marked."""
         if why is None:
-            return snippet(text, word_marks(text, words), before=before, title_marks=word_marks(title, words))
-        marks, title_marks = (
-            why.marks(term_places(self.collection.models.loaded, one[:MARKED_CHARACTERS])) for one in (text, title)
-        )
-        return snippet(text, marks, why.shares, before=before, title_marks=title_marks)
+            return snippet(text, word_marks(text, words), before=start, title_marks=word_marks(title, words))
+        model = self.collection.models.loaded
+        marks, title_marks = (why.marks(term_places(model, shown[:MARKED_CHARACTERS])) for shown in (text, title))
+        return snippet(text, marks, why.shares, before=start, title_marks=title_marks)
 
     def _first_scores(self, number: int) -> dict[str, float]:
         """Return the scores before a reranking by document."""
@@ -130,7 +129,7 @@ def score_parts(
         language = collection.settings.language
         stems, typed = set(stemmed([document.full], language)[0]), [query[a:b] for a, b in word_spans(query)]
         pairs = zip(typed, stemmed(typed, language), strict=True)
-        words = tuple(dict.fromkeys(word for word, own in pairs if stems.intersection(own)))
+        words = tuple(dict.fromkeys(word for word, word_stems in pairs if stems.intersection(word_stems)))
     return ScoreParts({kind: scores.get(document.id, 0.0) for kind, scores in hits.items()}, words)
 
 

@@ -49,16 +49,16 @@ class EngineCheck(Tabular):
     documents: int
     queries: int
     k: int
-    seconds: float  # to write all documents
-    bytes: int | None  # by the engine's own account
+    seconds: float  # time to write all documents
+    bytes: int | None  # size that the engine reports
     milliseconds: float  # median of the queries
     p95: float  # milliseconds
     p99: float
     score_error: float  # largest
-    allowed_error: float  # by the declared precision
-    rank_agreement: float  # share of ranks with the document of exact search, or one of the same score
+    allowed_error: float  # bound of the declared precision
+    rank_agreement: float  # share of ranks with exact search's document, or a document of the same score
     recall: float  # share of exact search's hits that are found; others with the same score also count
-    lost_terms: int  # of the written vectors
+    lost_terms: int  # terms of the vectors that the engine did not store
     wrong_filters: int  # filtered searches with wrong documents
 
     @property
@@ -73,10 +73,10 @@ class EngineCheck(Tabular):
 
     def table(self) -> Table:
         """Return a table with a row for each figure."""
-        found = "exact" if self.exact else "approximate"
+        exactness = "exact" if self.exact else "approximate"
         rows = [
             ["documents, queries, k", f"{self.documents:,}, {self.queries:,}, {self.k}"],
-            ["declared", f"{found}, {self.precision}"],
+            ["declared", f"{exactness}, {self.precision}"],
             ["seconds to write", f"{self.seconds:.2f}"],
             ["bytes", NONE if self.bytes is None else f"{self.bytes:,}"],
             ["milliseconds a query, p50", f"{self.milliseconds:.2f}"],
@@ -109,10 +109,10 @@ def check_engine(
 ) -> EngineCheck | Recount:
     """Compare an engine with exact search on a sample, which is written to a place and then removed.
 
-    Of an index that is there, count all vectors and compare with the frequencies that its searches use.
+    If the place has an index, count all its vectors, and compare the counts with the frequencies that searches use.
 
     Args:
-        place: an empty place, as for `vocable.index`: qdrant+http://localhost:6333/check; or that of an index.
+        place: an empty place, as for `vocable.index`: qdrant+http://localhost:6333/check; or the place of an index.
         model: model that encodes the sample: from `vocable.load`, or its name.
         corpus: source of the documents.
         topics: source of the queries.
@@ -136,14 +136,14 @@ def check_engine(
     except VectorsError:  # there is no index
         pass
     loaded = load_encoder(model, None if is_model(model) else device)
-    sample = [_with_fields(row, one) for row, one in enumerate(islice(read_corpus(corpus), documents))]
+    sample = [_with_fields(row, document) for row, document in enumerate(islice(read_corpus(corpus), documents))]
     texts = [query.text for query in islice(read_queries(topics), queries)]
     if not sample or not texts:
         raise ArgumentError("a check needs documents and queries: the corpus or the topics have none")
     vectors = TextEncoder(loaded, "document").encode([document.full for document in sample])
     encoded = TextEncoder(loaded, "query").encode(texts)
-    [found] = compare_with_exact(engine, address, str(place), sample, vectors, encoded, [k])
-    return found
+    [check] = compare_with_exact(engine, address, str(place), sample, vectors, encoded, [k])
+    return check
 
 
 def compare_with_exact(
@@ -183,8 +183,8 @@ def compare_with_exact(
     allowed = PRECISIONS[about.precision] + SLACK
     kept = int(csr_array(stored).astype(bool).multiply(vectors.astype(bool)).nnz)
     checks = []
-    for k, (found, times) in zip(depths, searched, strict=True):
-        error, agreement, recall = _compared(exact.search(queries, k), found, exact, queries, allowed)
+    for k, (answers, times) in zip(depths, searched, strict=True):
+        error, agreement, recall = _compared(exact.search(queries, k), answers, exact, queries, allowed)
         check = EngineCheck(
             place=masked(place),
             engine=about.engine,
@@ -212,12 +212,12 @@ def compare_with_exact(
 def _searched(store: Any, queries: csr_array, k: int) -> tuple[list[list[tuple[str, float]]], list[float]]:
     """Return the hits of each query, searched alone, and its seconds."""
     store.search(queries[[0]], k)  # not timed: the first call compiles or loads
-    found, times = [], []
+    answers, times = [], []
     for row in range(queries.shape[0]):
         started = time.perf_counter()
-        found.append(store.search(queries[[row]], k).hits(0))
+        answers.append(store.search(queries[[row]], k).hits(0))
         times.append(time.perf_counter() - started)
-    return found, times
+    return answers, times
 
 
 def _with_fields(row: int, document: Document) -> Document:
@@ -245,7 +245,11 @@ def _wrong_filters(store: Store, documents: Sequence[Document], vectors: csr_arr
 
 
 def _compared(
-    wanted: Ranking, found: Sequence[Sequence[tuple[str, float]]], exact: ExactIndex, queries: csr_array, allowed: float
+    wanted: Ranking,
+    answers: Sequence[Sequence[tuple[str, float]]],
+    exact: ExactIndex,
+    queries: csr_array,
+    allowed: float,
 ) -> tuple[float, float, float]:
     """Return the largest relative error of a score, the rank agreement, and the recall.
 
@@ -253,7 +257,7 @@ def _compared(
     """
     rows = {identifier: row for row, identifier in enumerate(exact.ids or ())}
     error, placed, recalled, total = 0.0, 0, 0, 0
-    for query, hits in enumerate(found):
+    for query, hits in enumerate(answers):
         best = wanted.hits(query)
         products = exact.get([rows[name] for name, _ in hits]) @ queries[[query]].T
         truth = products.toarray()[:, 0] if hits else np.empty(0)

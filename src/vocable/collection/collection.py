@@ -40,15 +40,15 @@ from vocable.options import Count, Pruning, SearchOptions, checked
 class Collection:
     """Documents in a store with their sparse vectors and, if the collection has them, words and dense vectors."""
 
-    built: EncodedCorpus | None = None  # counts of the making, just after it
-    was_there = False  # the making found it whole
+    built: EncodedCorpus | None = None  # counts of the build, just after it
+    was_there = False  # the build found it complete
 
     def __init__(
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
     ) -> None:
-        """Open the collection that a store holds; `VectorsError` if its settings are not those of a collection."""
+        """Open the collection that a store holds; `VectorsError` if the store has other settings."""
         self.place, self.store = masked(place), store
-        self.settings = check_settings(store.settings, self.place)  # as they were at the opening
+        self.settings = check_settings(store.settings, self.place)  # the settings at the opening
         self.spaces = self.settings.spaces
         self.counts = DocumentCounts(self.place, store, self.settings)
         self._compose(None, device, allow_changed_model)
@@ -66,7 +66,7 @@ class Collection:
     def with_model(
         self, name: str | None = None, *, device: str | None = None, allow_changed_model: bool = False
     ) -> Self:
-        """Return the same collection, whose model is loaded again: another one of a `name`, or on another device."""
+        """Return the same collection with its model loaded again: another model by `name`, or on another device."""
         other, models = copy(self), self.models
         other._compose(name or models.name, device or models.device, allow_changed_model or models.allow_changed)
         return other
@@ -91,7 +91,7 @@ class Collection:
         return {"output": self.place, **({"texts": len(self)} if self.built is None else self.built.to_json())}
 
     def close(self) -> None:
-        """Close the store and the files beside it."""
+        """Close the store and the file of statistics."""
         if self.counts.statistics is not None:
             self.counts.statistics.close()
         self.store.close()
@@ -169,10 +169,10 @@ class Collection:
     ) -> Ranking:
         """Return the ranking of the verb `vocable.search`.
 
-        `vectors` are the sparse vectors of the queries [q, v], and `dense` the dense ones [q, d] of the same pass; by
-        default the collection's model encodes them. The spaces with `weights` are fused; with `hybrid` alone, all
-        spaces of queries with weight 1. With `like`, that document is no hit, and its stored vectors are the query:
-        BM25 has no part.
+        `vectors` are the sparse vectors [q, v] of the queries, and `dense` their dense vectors [q, d] of the same pass;
+        by default the collection's model encodes the queries. The spaces with `weights` are fused; `hybrid` without
+        weights fuses all spaces of queries with weight 1. With `like`, the stored vectors of that document are the
+        query, the document is no hit, and BM25 takes no part.
         """
         texts = as_texts(queries, "queries")
         return self.run(self.plan(k, **options), texts, None if vectors is None else EncodedTexts(vectors, dense))

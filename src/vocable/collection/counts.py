@@ -25,14 +25,14 @@ from vocable.engines.base import Store
 from vocable.engines.protocols import Lexicon
 from vocable.errors import ArgumentError
 
-STATISTICS_FILE = "statistics.sqlite"  # in the folder of a collection that changes
+STATISTICS_FILE = "statistics.sqlite"  # file in the folder of a collection that changes
 
 
 class DocumentCounts:
     """The counts of the documents in a store, which follow every change."""
 
-    statistics: Statistics | None = None  # of a folder that changes
-    hashed_words: HashedWords | None = None  # of BM25 on a server
+    statistics: Statistics | None = None  # counts of a folder that changes
+    hashed_words: HashedWords | None = None  # words of BM25 on a server
     _terms: tuple[object, TermCounts] | None = None  # the last counts, with the version of the documents
 
     def __init__(self, place: str, store: Store, settings: CollectionSettings) -> None:
@@ -48,7 +48,7 @@ class DocumentCounts:
             if self.statistics.recover:
                 self._recount(self.statistics)
             elif settings.whole and self.statistics.drifted > DRIFT:
-                self.settle(DRIFT)  # a kill came between a change and this
+                self.settle(DRIFT)  # a kill came between a change and its settling
         if settings.bm25 and not store.about.in_folder:
             self.hashed_words = HashedWords(store, language, settings.mean_length)
 
@@ -61,7 +61,7 @@ class DocumentCounts:
 
     @property
     def terms(self) -> TermCounts:
-        """Exact counts of the documents of a local collection as they are now; of passages, if it has them."""
+        """Exact counts of a local collection's documents, or of its passages, as they are now."""
         version = self._store.version()
         if self._terms is None or self._terms[0] != version:
             if self.statistics is not None:
@@ -81,7 +81,7 @@ class DocumentCounts:
 
     @contextmanager
     def changing(self, added: Sequence[Document], vectors: csr_array, replaced: Sequence[Document]) -> Iterator[Any]:
-        """Count a change of the documents in the block; yields the vectors of `added` for BM25, None without.
+        """Count the change that the block makes; yields the vectors of `added` for BM25, None without BM25.
 
         `vectors` [m, v] are the sparse vectors of the added documents.
         """
@@ -112,7 +112,7 @@ class DocumentCounts:
 
     def _recount(self, statistics: Statistics) -> None:
         """Count all documents again, after an interrupted change."""
-        with self._store.changing():  # of what is known of them
+        with self._store.changing():  # the counts change
             statistics.clear()
             for documents in self._parts():
                 vectors = csr_array(self._store.vectors([document.id for document in documents]))

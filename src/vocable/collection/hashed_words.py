@@ -33,8 +33,8 @@ from vocable.indexes.bm25_weights import count_words, inverse_document_frequency
 from vocable.language.words import stemmed
 
 logger = logging.getLogger(__name__)
-LENGTH_DIGITS = 32  # binary ones of a length in words
-NUMBERS = 1_000_000_000 - LENGTH_DIGITS  # of words; PostgreSQL has at most 1e9 columns
+LENGTH_DIGITS = 32  # binary digits of a length in words
+NUMBERS = 1_000_000_000 - LENGTH_DIGITS  # numbers of words; PostgreSQL has at most 1e9 columns
 
 
 @lru_cache(maxsize=1 << 17)
@@ -59,7 +59,7 @@ class HashedWords:
     @contextmanager
     def changing(self, added: Sequence[str]) -> Iterator[csr_array | None]:
         """Give the documents another version at the end of the block; yields the vectors of the added texts."""
-        if self._store.settings["whole"]:  # of a collection that may have taken the name
+        if self._store.settings["whole"]:  # another collection may have taken the name
             self.mean = self._store.settings_now()["mean_length"]
         weights = self.weights(added) if added else None
         with self._store.changing():
@@ -71,7 +71,7 @@ class HashedWords:
         Without a mean length so far, the mean length of these texts is taken into use.
         """
         words = stemmed(texts, self._language)
-        lengths = np.array([len(some) for some in words], dtype=np.int64)
+        lengths = np.array([len(stems) for stems in words], dtype=np.int64)
         if self.mean is None and lengths.any():
             self.mean = float(lengths.mean())
         counts = _counted(words)
@@ -82,7 +82,7 @@ class HashedWords:
     def weigh_all(
         self, parts: Iterable[Sequence[Document]], texts_of: Callable[[Sequence[Document]], Sequence[str]]
     ) -> None:
-        """Make all vectors with the mean length of all documents, which was not known when the first were written.
+        """Make all vectors anew with the mean length of all documents, unknown when the first vectors were written.
 
         A killed call begins again when repeated.
         """
@@ -97,7 +97,7 @@ class HashedWords:
         self._store.configure(self._store.settings | {"mean_length": mean})
 
     def warn_of_drift(self) -> None:
-        """Log that the mean length of the documents has left the length that their weights were made with."""
+        """Log a warning if the mean length of the documents differs much from the length that their weights use."""
         now = self.mean_now()
         if self.mean and abs(now / self.mean - 1) > DRIFT:
             lengths = f"BM25's weights are for documents of {self.mean:.0f} words on average, now they have {now:.0f}"
@@ -123,7 +123,7 @@ class HashedWords:
 def _counted(texts: Sequence[Sequence[str]]) -> csr_array:
     """Return the counts [n, columns] of the words in n lists of words."""
     counts = count_words(texts, {word: number_of(word) for word in chain.from_iterable(texts)}, UNBOUNDED)
-    counts.sum_duplicates()  # of two words with one number
+    counts.sum_duplicates()  # two words may have one number
     return counts
 
 

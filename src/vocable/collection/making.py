@@ -1,4 +1,4 @@
-"""The making of a collection at a place: resumed, opened if it is there, or in place of the one before."""
+"""Create a collection: resume an interrupted build, open a finished one, or replace an existing one."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # of a corpus, with their vectors if stored
+Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # documents, with vectors if stored
 
 
 @dataclass
 class Making:
-    """The making of a collection: engine, place, settings to compare when it is repeated, and loaded models."""
+    """The build of a collection: engine, place, settings to compare when it is repeated, and loaded models."""
 
     engine: type[Store]
     output: str | PathLike[str]
     settings: CollectionSettings
     model: EncodingModel | None
     dense_model: SentenceTransformer | None
-    dimensions: int | None  # of the dense vectors that the model of the sparse ones gives in the same pass
+    dimensions: int | None  # size of the dense vectors that the sparse model gives in the same pass
     device: str | None
 
     @patiently()
@@ -48,7 +48,7 @@ class Making:
         if not self.engine.about.in_folder:
             return self._fill(address, self._begun(address), parts)
         folder = Path(address)
-        if not (there := finished(folder, self._made_from)):
+        if not (was_there := finished(folder, self._made_from)):
             with resumable(folder, self._made_from) as work:
                 inner = work / "store"
                 if not (inner / STORE).is_file():
@@ -56,32 +56,32 @@ class Making:
                 self._fill(str(inner), inner.exists(), parts).close()
                 finish(work, folder, inner)
         collection = self._fill(address, True, parts)
-        collection.was_there = there
+        collection.was_there = was_there
         return collection
 
     @patiently()
     def replace(self, address: str, parts: Parts) -> Collection:
-        """Fill a store beside the one at an address on a server, let it take the name, and remove the one before."""
+        """Fill a new store on a server, give it the name in an address, and remove the previous store."""
         engine: Any = self.engine
         number = engine.generation(address)
-        if not (there := self._differing(address) == []):
-            beside = engine.numbered(address, number + 1)
-            if other := self._differing(beside):  # which may be running
-                begun = f"{masked(beside)}: a replacement with other settings ({', '.join(other)}) has begun"
+        if not (was_there := self._differing(address) == []):
+            replacement = engine.numbered(address, number + 1)
+            if other := self._differing(replacement):  # its command may be running
+                begun = f"{masked(replacement)}: a replacement with other settings ({', '.join(other)}) has begun"
                 raise ArgumentError(f"{begun}: repeat its command, or, if none is running, remove this {engine.kind}")
-            self._fill(beside, self._begun(beside), parts).close()
-            with closing(engine.open(beside)) as store:
+            self._fill(replacement, self._begun(replacement), parts).close()
+            with closing(engine.open(replacement)) as store:
                 store.take_name(address)
             logger.info("%s: searches find the new %s %r", masked(fspath(self.output)), engine.kind, store.name)
             number += 1
-        if number > 1 and self._differing(before := engine.numbered(address, number - 1)) is not None:
-            self._remove(before)
+        if number > 1 and self._differing(previous := engine.numbered(address, number - 1)) is not None:
+            self._remove(previous)
         collection = self._fill(address, True, parts)
-        collection.was_there = there
+        collection.was_there = was_there
         return collection
 
     def _remove(self, address: str) -> None:
-        """Remove the store before this one."""
+        """Delete the previous generation of the store."""
         with closing(self.engine.open(address)) as opened:
             store: Any = opened
             store.drop()
@@ -103,7 +103,7 @@ class Making:
             except BaseException as error:
                 if store.folder is None:  # a folder is closed when it is let go
                     if isinstance(error, ArgumentError | DataError) and not begun and not self._written(store):
-                        store.drop()  # made by this call, and nothing was written: the input is wrong
+                        store.drop()  # this call made it and wrote nothing: the input is wrong
                     store.close()
                 elif isinstance(error, VocableError) and not store.settings["progress"]["parts"]:
                     store.close()
@@ -126,7 +126,7 @@ class Making:
 
     @property
     def _made_from(self) -> dict[str, object]:
-        """The settings to compare when the making is repeated."""
+        """The settings to compare when the build is repeated."""
         return {name: value for name, value in asdict(self.settings).items() if name not in STATE}
 
     def _begun(self, address: str) -> bool:
@@ -137,7 +137,7 @@ class Making:
         return other is not None
 
     def _differing(self, address: str) -> list[str] | None:
-        """Return the settings of a store that are not those of this call; None if there is no store."""
+        """Return the names of a store's settings that differ from this call's; None if there is no store."""
         try:
             store = self.engine.open(address)
         except UnavailableError:

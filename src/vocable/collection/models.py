@@ -1,4 +1,4 @@
-"""The models of a collection, loaded on first use: of its sparse vectors, and of its dense vectors.
+"""The models of a collection's sparse and dense vectors, loaded on first use.
 
 Letters: q queries, d dimensions of dense vectors.
 """
@@ -33,7 +33,7 @@ INDEX_AGAIN = "index again, or use allow_changed_model"
 
 
 class CollectionModels:
-    """The models of a collection at a place; `name` is the sparse model's, by default as the collection was made.
+    """The models of a collection at a place; `name` is the sparse model's, by default as stored.
 
     A model that has changed since then is refused unless `allow_changed`. `term_idf` returns the IDF of t terms in the
     documents, float32 [t].
@@ -107,7 +107,7 @@ class CollectionModels:
 
     @cached_property
     def query_spaces(self) -> tuple[Space, ...]:
-        """The spaces in which queries have vectors: without dense vectors if the model looks queries up.
+        """The spaces of the queries' vectors: without the dense space if the model looks queries up.
 
         A warning names the vectors that are left out.
         """

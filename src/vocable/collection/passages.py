@@ -2,8 +2,8 @@
 
 The store has a document for each passage, whose id is "DOCUMENT<tab>NUMBER" (no document of a corpus has a tab in its
 id), and whose fields are the fields of the whole document. The first passage also has the whole text and title in a
-field. It is written after the other passages and deleted after them, so that a document that is there has all its
-passages.
+field. It is written after the other passages and deleted after them, so that a document that exists has all
+its passages.
 
 Letters: m documents, v output vocabulary.
 """

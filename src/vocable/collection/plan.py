@@ -1,4 +1,4 @@
-"""The plan of a search: all that its options say, computed once, for whatever carries it out."""
+"""The plan of a search: all that its options say, computed once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SearchPlan:
     reranking: RerankOptions
     sort: str | None  # field, or -FIELD
     query: QueryEncoding
-    pruning: Pruning  # of the vectors of `like`
+    pruning: Pruning  # pruning of the vectors of `like`
     depth: int
     first: int
     kept: int

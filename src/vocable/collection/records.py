@@ -15,7 +15,7 @@ from vocable.indexes.fusion import ScoreParts
 
 INDENT = 14  # columns of rank and score
 NARROW = 20  # columns of the other lines, at least
-LINES = 2  # of the text
+LINES = 2  # lines of the text
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Passage:
 class Hit(NamedTuple):
     """A document of an answer.
 
-    In a hybrid search `score` is the fused score; `explanation` is always of the model's own score. In a collection
-    that is searched by passages, `passage` is the best one, which is also the one explained. `snippet` is the part of
-    the text, or of the passage, with most of the query's words; if the hit is explained, with the terms that make its
-    score. After a reranking `first_score` is the score before it. Of an explained hit of a hybrid search, `parts` are
-    those of the fused score.
+    In a hybrid search `score` is the fused score; `explanation` always explains the model's own score. In a collection
+    that is searched by passages, `passage` is the best passage, and the explanation is about it. `snippet` is the part
+    of the text, or of the passage, with most of the query's words; if the hit is explained, with the terms that make
+    its score. `first_score` is the score before a reranking. `parts` are the parts of the fused score, if a hit of a
+    hybrid search is explained.
     """
 
     rank: int
@@ -63,8 +63,8 @@ class Hit(NamedTuple):
 
     def _repr_html_(self) -> str:
         text, fields = escape((self.passage or self.document).text), self.document.fields
-        if (found := self.snippet) is not None:
-            marked = notebook.marked((part.text, part.term, part.kind) for part in parts(found.text, found.marks))
+        if (snippet := self.snippet) is not None:
+            marked = notebook.marked((part.text, part.term, part.kind) for part in parts(snippet.text, snippet.marks))
             text = "… " * self._cut[0] + marked + " …" * self._cut[1]
         why = "" if self.explanation is None else self.explanation._repr_html_()
         parts_of = [] if self.parts is None else [f"parts: {self.parts}"]
@@ -78,15 +78,15 @@ class Hit(NamedTuple):
         return self.snippet.start > 0, self.snippet.end < len(self.document.text)
 
     def _text(self, width: int) -> list[str]:
-        """Return the lines of the text: the best of it, or all where lines have any length."""
+        """Return the lines of the text: its best part, or all of it where lines have any length."""
         if self.snippet is None or line_width() == UNLIMITED:
             return [shortened((self.passage or self.document).text, width)]
         text, marks = self.snippet.text, self.snippet.marks
         shares = None if self.explanation is None else self.explanation.shares
         start, end = excerpt(text, marks, shares, length=LINES * width - 8)
         shown = [(one.text, one.term is not None) for one in parts(text, marks, (start, end)) if not one.hidden]
-        before, after = self._cut[0] or start > 0, self._cut[1] or end < len(text)
-        return wrapped([("… " * before, False), *shown, (" …" * after, False)], width, LINES)
+        cut_before, cut_after = self._cut[0] or start > 0, self._cut[1] or end < len(text)
+        return wrapped([("… " * cut_before, False), *shown, (" …" * cut_after, False)], width, LINES)
 
     def __repr__(self) -> str:
         return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
@@ -109,16 +109,17 @@ class Hit(NamedTuple):
         if self.parts is not None:
             lines.append(indent + shortened(f"parts: {self.parts}", width))
         if self.explanation is not None:
-            if abs(self.explanation.score - score) > 1e-3 * score:  # in a hybrid search
+            if abs(self.explanation.score - score) > 1e-3 * score:  # a hybrid search fuses scores
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
             lines += [indent + shortened(line, width) for line in self.explanation.reasons()]
         return "\n".join(lines)
 
 
 class Answer(NamedTuple):
-    """A query and its hits, best first; `suggestion` is the query with words that no document has replaced.
+    """A query and its hits, best first.
 
-    `missing` is the part of the index that was not searched, in words.
+    `suggestion` is the query, with each word that occurs in no document replaced by the nearest known word. `missing`
+    describes the part of the index that was not searched.
     """
 
     query: Query

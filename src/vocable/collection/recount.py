@@ -1,4 +1,4 @@
-"""Count the stored vectors of a collection, and compare with the frequencies by which it is searched.
+"""Count the stored vectors of a collection, and compare them with the frequencies that searches use.
 
 Letters: v output vocabulary.
 """
@@ -27,12 +27,12 @@ class Recount(Tabular):
 
     place: str
     engine: str
-    documents: int  # that have vectors
-    terms: int  # different ones in all sparse vectors
-    words: int | None  # different ones in all vectors of BM25
+    documents: int  # documents that have vectors
+    terms: int  # different terms in all sparse vectors
+    words: int | None  # different words in all vectors of BM25
     wrong: int  # terms and words that a search counts otherwise, and 1 if it counts the documents otherwise
     weighed_length: float | None  # mean length in words that BM25's weights were made with
-    mean_length: float | None  # of the documents as they are now
+    mean_length: float | None  # mean length of the documents as they are now
 
     def to_json(self) -> dict[str, object]:
         """Return the counts as JSON values."""
@@ -82,7 +82,7 @@ def _wrong(collection: Collection, space: Space, counted: Counter[int], document
     )
     wrong, total = 0, documents
     for start in range(0, len(columns), COUNTED):
-        some = columns[start : start + COUNTED]
-        known, total = collection.store.count_terms(some, space)
-        wrong += int((known != [counted[column] for column in some.tolist()]).sum())
+        part = columns[start : start + COUNTED]
+        known, total = collection.store.count_terms(part, space)
+        wrong += int((known != [counted[column] for column in part.tolist()]).sum())
     return wrong + (total != documents)

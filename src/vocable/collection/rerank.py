@@ -28,7 +28,7 @@ from vocable.options import RerankOptions
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
-RERANK_DEPTH, RERANK_BATCH = 100, 32  # of reranking, by default
+RERANK_DEPTH, RERANK_BATCH = 100, 32  # defaults of the options
 
 TextsOf: TypeAlias = Callable[[int, Sequence[str]], Sequence[str]]  # number of a query, ids of documents -> texts
 
@@ -50,7 +50,7 @@ def rerank_depth(options: RerankOptions) -> int:
 
 @lru_cache(maxsize=2)
 def load_reranker(name: str, device: str | None = None) -> Reranker:
-    """Load a cross encoder with one label; the last ones stay loaded.
+    """Load a cross encoder with one label; the last two stay loaded.
 
     Raises:
         ModelError: no such model, it is damaged, or not such a cross encoder.
@@ -81,7 +81,7 @@ def reranked(
 ) -> tuple[Ranking, NDArray[np.float64]]:
     """Return the ranking of q `queries` with its first hits in the order of a cross encoder's scores, and times [q].
 
-    The others follow in their order, with scores moved below; `first_scores` has the scores of the given ranking.
+    The other hits follow in their order, with scores moved below; `first_scores` has the scores of the given ranking.
     `texts_of` reads the texts of hits. Times are milliseconds, without the loading of the model.
     """
     model = load_reranker(options.get("rerank") or "", device)
@@ -91,17 +91,17 @@ def reranked(
     for number, query in enumerate(track(queries, "rerank")):
         started = perf_counter()
         names = [identifier for identifier, _ in ranking.hits(number)]
-        found = pair_scores(model, query, texts_of(number, names[:depth]), size, limit)
-        order = sorted(range(len(found)), key=lambda place: (-found[place], names[place]))
+        read = pair_scores(model, query, texts_of(number, names[:depth]), size, limit)
+        order = sorted(range(len(read)), key=lambda place: (-read[place], names[place]))
         rows[number, : len(order)], first[number, : len(order)] = rows[number, order], first[number, order]
-        scores[number, : len(names)] = [*found[order], *_moved_below(found, scores[number, len(order) : len(names)])]
+        scores[number, : len(names)] = [*read[order], *_moved_below(read, scores[number, len(order) : len(names)])]
         times[number] = 1000 * (perf_counter() - started)
     return replace(ranking, rows=rows, scores=scores, first_scores=first), times
 
 
-def _moved_below(found: NDArray[np.float32], others: NDArray[np.float32]) -> list[np.float32]:
-    """Return the scores of the other hits, moved by one number so that all are below those that were `found`."""
-    below = float(np.nextafter(found.min(), np.float32(-np.inf), dtype=np.float32)) if len(found) else 0.0
+def _moved_below(read: NDArray[np.float32], others: NDArray[np.float32]) -> list[np.float32]:
+    """Return the scores of the other hits, moved by one number so that all are below the scores `read`."""
+    below = float(np.nextafter(read.min(), np.float32(-np.inf), dtype=np.float32)) if len(read) else 0.0
     return falling([below + float(score - others[0]) for score in others])
 
 
@@ -110,20 +110,20 @@ def pair_scores(
 ) -> NDArray[np.float32]:
     """Return the scores of a query with p texts, as `CrossEncoder.predict` gives them.
 
-    After the first batch, one begins only if it would end within `limit` milliseconds by the time of the last one: of
-    the first texts there are scores, of the others none.
+    A batch after the first starts only if, at the speed of the previous batch, it would finish within `limit` ms.
+    Returns scores of the texts scored so far.
     """
     predict = partial(model.predict, batch_size=batch_size, show_progress_bar=False)
     pairs, begun = [(query, text) for text in texts], perf_counter()
-    step = batch_size if limit is not None else max(1, len(pairs))  # all together are sorted by length
-    found, last = [np.empty(0, dtype=np.float32)], 0.0
+    step = batch_size if limit is not None else max(1, len(pairs))  # the model sorts all texts by length
+    batches, last = [np.empty(0, dtype=np.float32)], 0.0
     for start in range(0, len(pairs), step):
-        before = perf_counter()
-        if limit is not None and start and 1000 * (before - begun + last) > limit:
+        batch_begun = perf_counter()
+        if limit is not None and start and 1000 * (batch_begun - begun + last) > limit:
             break
-        found.append(predict(pairs[start : start + step]))
-        last = perf_counter() - before
-    scores = np.concatenate(found, dtype=np.float32)
+        batches.append(predict(pairs[start : start + step]))
+        last = perf_counter() - batch_begun
+    scores = np.concatenate(batches, dtype=np.float32)
     if not np.isfinite(scores).all():
         raise ModelError(f"the cross encoder gives scores that are not finite, for one to query {query[:40]!r}")
     return scores

@@ -1,4 +1,4 @@
-"""The search of a collection: a plan of what its options say, and the one function that carries it out.
+"""The search of a collection: a plan of what its options say, and the function that carries it out.
 
 Letters: q queries, v output vocabulary, d dimensions of dense vectors, k results.
 """
@@ -113,7 +113,7 @@ class CollectionSearch:
         if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):
             logger.warning("%s: %s: the hits are of the rest", self._place, missing)
         if plan.like is not None:
-            rankings = {space: found.without([plan.like]).first(plan.depth) for space, found in rankings.items()}
+            rankings = {space: ranking.without([plan.like]).first(plan.depth) for space, ranking in rankings.items()}
         if len(plan.weights) > 1:
             ranking = fused_with_parts(rankings, plan.weights, plan.fusion, plan.first)
         else:
@@ -129,7 +129,7 @@ class CollectionSearch:
     def weighting(
         self, hybrid: bool, weights: str | Mapping[Space, float] | None, *, like: bool = False
     ) -> dict[Space, float]:
-        """Return the non-zero weights of the spaces that a search fuses; a search `like` a document has its vectors.
+        """Return the non-zero weights of the spaces that a search fuses; a search `like` a document uses its vectors.
 
         Raises `ArgumentError` for a space that the collection does not have.
         """
@@ -157,8 +157,8 @@ class CollectionSearch:
     ) -> dict[Space, Ranking]:
         """Return the k best documents in each of `spaces`, with one list of ids.
 
-        `vectors` are the sparse vectors of the queries [q, v] and `dense` the dense ones [q, d], as far as they are
-        known; `matching` applies to sparse ones only.
+        `vectors` are the sparse vectors [q, v] of the queries and `dense` their dense vectors [q, d], if known.
+        `matching` applies to sparse vectors only.
         """
         if dense is None and "dense" in spaces:
             dense = self._models.dense_queries(queries)
@@ -230,7 +230,7 @@ class CollectionSearch:
     ) -> tuple[Ranking, np.ndarray]:
         """Return a ranking of q `queries` reranked, and the milliseconds of each; `vectors` [q, v] if they are known.
 
-        The text of a hit is the one that is shown: of a document that is searched by passages, the best passage.
+        The cross encoder reads the text that is shown: the best passage of a document that is searched by passages.
         """
 
         def texts_of(number: int, ids: Sequence[str]) -> list[str]:
@@ -267,7 +267,7 @@ class CollectionSearch:
     def check_filter(self, filter: Filter) -> None:
         """Raise `ArgumentError` for a filter on a field that no document has, or an engine without filters.
 
-        On a server, where several writers may add fields at once, the former is a warning.
+        On a server, where several writers may add fields at once, an unknown field is a warning.
         """
         if not self._store.about.filters:
             raise ArgumentError(f"filter: the {self._store.about.engine} engine has no filters")

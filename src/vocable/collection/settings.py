@@ -18,13 +18,13 @@ from vocable.options import DType, LongDocuments
 SPAN_FIELD = "place in the text"  # field of each stored passage: start, end, number of passages
 
 
-# Settings that follow the documents, in contrast to those that a making begins with.
+# Settings that follow the documents; a build begins with all other settings.
 STATE = frozenset({"progress", "whole", "mean_length", "statistics", "fields"})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The options with which the documents of a collection are encoded."""
+    """The options that encode the documents of a collection."""
 
     max_terms: Annotated[int, Field(ge=1)] | None = None
     min_weight: Annotated[float, Field(ge=0)] = 0.0
@@ -41,26 +41,26 @@ class CollectionSettings:
     engine: str
     model: str
     source: str
-    meta: VectorsMeta  # with the fingerprint of the model that made it
+    meta: VectorsMeta  # record of the vectors, with the fingerprint of their model
     limits: Limits
     bm25: bool
-    language: str = field(default=ENGLISH, kw_only=True)  # of the words
+    language: str = field(default=ENGLISH, kw_only=True)  # language of the words
     dense: str | None  # model of the dense vectors
-    dense_fingerprint: Parts | None  # None if it is the model of the sparse ones, which gives both in one pass
+    dense_fingerprint: Parts | None  # None if the sparse model gives both vectors in one pass
     inputs: str  # fingerprint of the corpus
     vectors: str = ""  # fingerprint of the stored vectors that it was made of
     engine_options: dict[str, object] = field(default_factory=dict)
     title_weight: int = 1  # how often a title's words count for BM25
     base_url: str | None = None  # web address of a corpus that is a folder
-    progress: StreamProgress = field(default_factory=StreamProgress)  # of the making
-    whole: bool = False  # the making is complete
-    mean_length: float | None = None  # in words, that BM25's weights on a server were made with
+    progress: StreamProgress = field(default_factory=StreamProgress)  # progress of the build
+    whole: bool = False  # the build is complete
+    mean_length: float | None = None  # length in words that BM25's weights on a server use
     statistics: int | None = None  # identity of the file of statistics
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The spaces in which documents have vectors."""
+        """The spaces of the documents' vectors."""
         return ("sparse", *["bm25"] * self.bm25, *["dense"] * (self.dense is not None))
 
 

@@ -1,6 +1,6 @@
-"""Hits in the order of a field of their documents, in place of their scores.
+"""Sort hits by a field of their documents instead of their scores.
 
-A search finds by resemblance, so that almost every document matches a little: sorted are the best hits alone.
+A search finds by resemblance, so that almost every document matches a little: only the best hits are sorted.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def sorted_by(ranking: Ranking, field: str, fields_of: FieldsOf) -> Ranking:
     """Return the ranking in the order of a field, or of `-field` in the reverse order; equals keep their order.
 
     Numbers come before dates (ISO 8601), dates before other texts; hits without such a value are last in both orders.
-    Of a list the value counts that comes first.
+    A list counts as its first value in the order.
     """
     reverse, name = field.startswith("-"), field.removeprefix("-")
     rows, scores = ranking.rows.copy(), ranking.scores.copy()
     first = None if ranking.first_scores is None else ranking.first_scores.copy()
     for number in range(len(ranking)):
         fields = fields_of([identifier for identifier, _ in ranking.hits(number)])
-        keys = [_key(one, name, reverse) for one in fields]
+        keys = [_key(document_fields, name, reverse) for document_fields in fields]
         known = [place for place, key in enumerate(keys) if key is not None]
         order = sorted(known, key=lambda place: keys[place] or (0, 0.0, ""), reverse=reverse)  # stable either way
         order += [place for place, key in enumerate(keys) if key is None]

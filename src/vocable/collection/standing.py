@@ -44,10 +44,11 @@ DEEPEST = 10_000  # hits in which a document is looked for: a server returns no 
 class Standing:
     """The standing of the document `id` in a search for `k` hits.
 
-    `rank` and `score` are None if it is not among the first `searched` hits; `last_score` is that of hit k, if there
-    are so many. `passes` is True or False if a filter is set: False if it leaves the document out, and the ranks are
-    those of a search without it. `explanation` is of the model's own score, `lacking` are terms of the query that the
-    document lacks, and `unasked` terms of the document that the query lacks. `parts` are those of a fused score.
+    `rank` and `score` are None if the document is not among the first `searched` hits. `last_score` is the score of hit
+    k, None if there are fewer hits. `passes` says whether the document passes the filter, None without a filter; if it
+    does not, the ranks come from a search without the filter. `explanation` explains the model's own score. `lacking`
+    are terms of the query that the document lacks, and `unasked` terms of the document that the query lacks. `parts`
+    are the parts of a fused score.
     """
 
     id: str
@@ -71,15 +72,15 @@ class Standing:
     def __str__(self) -> str:
         name = " ".join(dict.fromkeys(one for one in (self.id, self.title) if one))
         lines = [f"{name}: {self._place()}"]
-        own = self.explanation
+        explanation = self.explanation
         if self.parts is not None:
             lines.append(f"parts: {self.parts}")
-        if own.matches and (self.score is None or abs(own.score - self.score) > 1e-3 * self.score):
-            lines.append(f"the model's own score is {own.score:.4g}")
-        lines += [f"shared: {reason}" for reason in own.reasons() if own.matches]
+        if explanation.matches and (self.score is None or abs(explanation.score - self.score) > 1e-3 * self.score):
+            lines.append(f"the model's own score is {explanation.score:.4g}")
+        lines += [f"shared: {reason}" for reason in explanation.reasons() if explanation.matches]
         for what, terms in (("the query's, not in it", self.lacking), ("its heaviest, not asked for", self.unasked)):
             if terms.active:
-                shown = [f"{'' if one.in_text else '+'}{one.term} {one.weight:.2f}" for one in terms.terms[:8]]
+                shown = [f"{'' if term.in_text else '+'}{term.term} {term.weight:.2f}" for term in terms.terms[:8]]
                 more = f", and {terms.active - len(shown)} more" if terms.active > len(shown) else ""
                 lines.append(f"{what}: {', '.join(shown)}{more}")
         return "\n".join(fill(visible(line), text_width(), subsequent_indent="  ") for line in lines)
@@ -114,7 +115,7 @@ def explain(
         document: a text or a record; of an index, the id of a document.
         wacky: terms whose expansions are marked, as `vocable.encoding.term_scores.read_wacky_terms` reads them.
         k: results of the search in an index, 10 by default.
-        options: settings of that search (`vocable.options.StandingOptions`); without a document, those of the query
+        options: settings of that search (`vocable.options.StandingOptions`); without a document, settings of the query
             (`vocable.options.QueryEncoding`).
 
     Raises:
@@ -149,21 +150,22 @@ def _standing(
         collection.searcher.check_filter(parsed := parse_filter(filter))
         passes = matches(parsed, document.fields)
     if passes is False:
-        options = cast(StandingOptions, {one: value for one, value in options.items() if one != "filter"})
+        options = cast(StandingOptions, {option: value for option, value in options.items() if option != "filter"})
     encoded, hits = (
         collection.models.queries(**select(QueryEncoding, options)).encode_both([query]),
         list[tuple[str, float]](),
     )
     vector = encoded.sparse
     depth = min(max(k, MIN_DEPTH), DEEPEST)
-    while len(hits) < depth and not any(one == name for one, _ in hits):
+    while len(hits) < depth and not any(identifier == name for identifier, _ in hits):
         ranking = collection.run(collection.plan(depth, **select(SearchOptions, options)), [query], encoded)
-        before, hits = len(hits), ranking.hits(0)
-        depth = min(10 * depth, DEEPEST) if len(hits) == depth > before else 0
-    rank = next((place for place, (one, _) in enumerate(hits, start=1) if one == name), None)
+        previous, hits = len(hits), ranking.hits(0)
+        depth = min(10 * depth, DEEPEST) if len(hits) == depth > previous else 0
+    rank = next((place for place, (hit, _) in enumerate(hits, start=1) if hit == name), None)
     [shown] = collection.units.shown([document], lambda: vector)
     stored, names = collection.vectors([shown.id]), collection.models.terms
-    own, theirs = text_terms(collection.models.loaded, query), text_terms(collection.models.loaded, shown.full)
+    model = collection.models.loaded
+    query_terms, document_terms = text_terms(model, query), text_terms(model, shown.full)
     return Standing(
         id=name,
         title=document.title,
@@ -173,9 +175,9 @@ def _standing(
         score=None if rank is None else hits[rank - 1][1],
         last_score=hits[k - 1][1] if len(hits) >= k else None,
         passes=passes,
-        explanation=explain_vectors(vector, stored, names, own, theirs, wacky),
-        lacking=expand_vector(_alone(vector, stored), names, own, LISTED, wacky),
-        unasked=expand_vector(_alone(stored, vector), names, theirs, LISTED, wacky),
+        explanation=explain_vectors(vector, stored, names, query_terms, document_terms, wacky),
+        lacking=expand_vector(_alone(vector, stored), names, query_terms, LISTED, wacky),
+        unasked=expand_vector(_alone(stored, vector), names, document_terms, LISTED, wacky),
         parts=None if rank is None else score_parts(collection, ranking, 0, document, query),
     )
 

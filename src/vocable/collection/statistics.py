@@ -28,13 +28,13 @@ from vocable.errors import ArgumentError, DataError, NoSpaceError, VectorsError
 from vocable.indexes.bm25_weights import count_words, inverse_document_frequency, term_frequency_weights
 from vocable.language.words import stemmed
 
-DRIFT = 0.1  # the share by which the mean length may differ from the one in use
+DRIFT = 0.1  # share that the mean length may differ from the length in use
 DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # an error: other tables
 SIDE_FILES = ("", "-wal", "-shm", "-journal")  # endings of the files that SQLite writes
 FIGURES = (
     "documents",
     "entries",  # sum of the document frequencies of terms
-    "words",  # of all documents, repeats counted
+    "words",  # words of all documents, repeats counted
     "postings",  # sum of the document frequencies of words
     "mean",  # length in use
     "pending",  # 1 while the documents change
@@ -49,7 +49,7 @@ class Content(NamedTuple):
 
 
 class TermCounts(NamedTuple):
-    """Counts of n documents: those with each term, int64 [v], all, and the IDF of each term, float32 [v].
+    """Counts of n documents: documents with each term, int64 [v], n, and the IDF of each term, float32 [v].
 
     Without documents, the IDF is None.
     """
@@ -74,7 +74,7 @@ class Statistics:
     def __init__(self, path: Path, documents: int, identity: int | None, *, size: int, language: str | None) -> None:
         """Open the statistics of a collection of a number of `documents`, or begin new ones.
 
-        `size` is v; `language` is that of the words, None if they are not counted for BM25.
+        `size` is v; `language` is the language of the words, None if they are not counted for BM25.
 
         Raises:
             VectorsError: the file cannot be read or written, or is a link.
@@ -147,7 +147,7 @@ class Statistics:
 
     @property
     def drifted(self) -> float:
-        """The share by which the mean length of the documents differs from the one in use."""
+        """The difference of the documents' mean length from the length in use, as a share of the latter."""
         mean = self["words"] / max(1, self["documents"])
         return abs(mean / self["mean"] - 1) if self["mean"] else float(mean > 0)
 
@@ -186,7 +186,7 @@ class Statistics:
         return np.bincount(content.vectors.indices, minlength=self._size)
 
     def _change_words(self, added: Sequence[str], removed: Sequence[str]) -> csr_array:
-        """Count the words of texts, and return the vectors of the added ones."""
+        """Count the words of texts, and return the vectors of the added texts."""
         new, gone = self._stemmed(added), self._stemmed(removed)
         df = Counter(chain.from_iterable(map(set, new)))
         df.subtract(Counter(chain.from_iterable(map(set, gone))))
@@ -225,7 +225,7 @@ class Statistics:
 
     def query_vectors(self, texts: Sequence[str], *, stems: bool = False) -> csr_array:
         """Return the vectors of q texts, or `stems`, as queries [q, columns], without words that no document has."""
-        words = [[one] for one in texts] if stems else self._stemmed(texts)
+        words = [[text] for text in texts] if stems else self._stemmed(texts)
         known = {word: (number, df) for word, number, df in self._known(chain.from_iterable(words)) if df > 0}
         counts = count_words(words, {word: number for word, (number, _) in known.items()}, UNBOUNDED)
         df = dict(known.values())
@@ -236,9 +236,9 @@ class Statistics:
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of these lengths that begin with one of `initials`, with their document frequencies."""
         query = "SELECT word, df FROM words WHERE word >= ? AND word < ? AND df > 0 AND length(word) BETWEEN ? AND ?"
-        ranges = [(one, f"{one}\U0010ffff", shortest, longest) for one in dict.fromkeys(initials)]
+        ranges = [(initial, f"{initial}\U0010ffff", shortest, longest) for initial in dict.fromkeys(initials)]
         with self._failing():
-            return [row for some in ranges for row in self._db.execute(query, some)]
+            return [row for bounds in ranges for row in self._db.execute(query, bounds)]
 
     def close(self) -> None:
         """Close the file."""
@@ -251,17 +251,17 @@ class Statistics:
     def _weights(self, words: Sequence[Sequence[str]]) -> csr_array:
         numbers = {word: number for word, number, _ in self._known(chain.from_iterable(words))}
         counts = count_words(words, numbers, UNBOUNDED)
-        lengths = np.array([len(some) for some in words], dtype=np.float64)
+        lengths = np.array([len(stems) for stems in words], dtype=np.float64)
         weights = term_frequency_weights(counts, lengths, self["mean"] or 1.0)
         return csr_array((weights.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
 
     def _known(self, words: Iterable[str]) -> Iterator[tuple[str, int, int]]:
         distinct = sorted(set(words))
-        for some in (distinct[start : start + 500] for start in range(0, len(distinct), 500)):
-            marks = ",".join("?" * len(some))
+        for part in (distinct[start : start + 500] for start in range(0, len(distinct), 500)):
+            marks = ",".join("?" * len(part))
             with self._failing():
-                found = self._db.execute(f"SELECT word, number, df FROM words WHERE word IN ({marks})", some).fetchall()
-            yield from found
+                rows = self._db.execute(f"SELECT word, number, df FROM words WHERE word IN ({marks})", part).fetchall()
+            yield from rows
 
     def _set(self, **figures: float) -> None:
         values = [(value, name) for name, value in figures.items()]

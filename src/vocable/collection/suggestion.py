@@ -14,10 +14,10 @@ from vocable.language.words import stemmed, unspaced, word_spans, words
 
 
 def suggestion(collection: Collection, text: str) -> str | None:
-    """Return a query with each word that no document has replaced by the nearest of the collection; None without.
+    """Return a query with each word that no document has replaced by the nearest known word; None without such words.
 
-    Only the words of BM25 are known, so a collection without it, or on a server, suggests nothing. A word that is
-    a term of the model is right, if the model is loaded already: no model is loaded for this.
+    Only BM25 knows words, so a collection without BM25, or on a server, suggests nothing. A word that is a term of the
+    model is right, if the model is loaded already; this function never loads a model.
     """
     places = [(start, end) for start, end in word_spans(text) if edits_of(text[start:end])]
     places = [(start, end) for start, end in places if not unspaced(text[start:end])]
@@ -37,9 +37,9 @@ def suggestion(collection: Collection, text: str) -> str | None:
 
 
 def _nearest(collection: Collection, word: str) -> str | None:
-    """Return the word, in lower case, that is nearest to an unknown one in the documents of the likely stems.
+    """Return the word, in lower case, that is nearest to an unknown word in the documents of the likely stems.
 
-    Stems are no words to read, and an index has no other: words are taken from the text of documents.
+    An index has only stems, which are not for readers: the words come from the texts of documents.
     """
     language = collection.settings.language
     [[stem]], [typed] = stemmed([word], language), words(word)

@@ -1,4 +1,4 @@
-"""The units in which a collection stores its documents: whole documents, or passages (`passages.py`).
+"""The units that a collection stores: whole documents, or passages (`passages.py`).
 
 Letters: m documents, v output vocabulary.
 """
@@ -23,7 +23,7 @@ class UnitChange(NamedTuple):
 
 
 class Units(Protocol):
-    """The documents of a store, and the units that it holds of them; `whole` if a unit is a document."""
+    """The documents of a store, and the units that it holds; `whole` if a unit is a document."""
 
     whole: bool
 
@@ -37,7 +37,7 @@ class Units(Protocol):
         """Return the number of documents."""
 
     def changes(self, documents: Sequence[Document], replaced: Sequence[Document]) -> Iterator[UnitChange]:
-        """Iterate over the changes that write documents and delete the others of `replaced`, in their order."""
+        """Iterate, in order, over the changes that write documents and delete the rest of `replaced`."""
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
         """Return the unit to display of each hit, with the id of its vectors; `query` returns the query [1, v]."""
@@ -69,7 +69,7 @@ class WholeDocuments:
         return len(self._store)
 
     def changes(self, documents: Sequence[Document], replaced: Sequence[Document]) -> Iterator[UnitChange]:
-        """Iterate over the one change that writes documents and deletes the others of `replaced`."""
+        """Yield a single change, which writes documents and deletes the rest of `replaced`."""
         yield UnitChange(documents, replaced)
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:

@@ -76,8 +76,8 @@ def index(
         no_dense: leave out the dense vectors of `model`.
         engine_options: options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).
         base_url: web address of a corpus that is a folder: each document gets the field `url`, also in `add`.
-        replace: on a server, make the collection beside the one that is there, which is searched meanwhile, and swap
-            them when it is whole.
+        replace: on a server, build a new collection while the existing collection is searched, and swap them when the
+            new collection is complete.
         skip_bad: number of bad lines of the corpus to skip.
         options: encoding of the documents, their words for BM25, and the weight of their titles
             (`vocable.options.IndexOptions`, docs/search.md), also for `add`.
@@ -87,7 +87,7 @@ def index(
         DataError: the corpus cannot be read.
         ModelError: the model does not exist.
         UnavailableError: a server stays busy or out of reach; the same call resumes.
-        VectorsError: stored vectors are damaged, or not those of the corpus.
+        VectorsError: stored vectors are damaged, or belong to another corpus.
     """
     bad, source = BadLines(skip_bad), path_name(corpus, "corpus")
     documents = read_corpus(source, bad=bad)
@@ -175,7 +175,7 @@ class _Corpus(NamedTuple):
     model: str
     meta: VectorsMeta
     parts: Parts
-    dimensions: int | None  # of the dense vectors of the same pass
+    dimensions: int | None  # size of the dense vectors of the same pass
     loaded: EncodingModel | None = None
     vectors: str = ""  # fingerprint of stored vectors
 
@@ -224,7 +224,7 @@ def open_index(
 ) -> Collection:
     """Open a collection that `index` made.
 
-    `engine_options` are those of a search, as partial=true of a server that answers from a part of its shards
+    `engine_options` are options of a search, as partial=true of a server that answers from a part of its shards
     (docs/engines.md). `allow_changed_model` permits a model that has changed since; `device` is the model's,
     as in `load`.
 
@@ -254,9 +254,9 @@ def add(
 ) -> Changed:
     """Add the documents of a corpus to a collection; a document with a known id replaces the old one.
 
-    They are encoded as the others were. An unchanged document is skipped, so that an interrupted call can be repeated,
-    and a corpus that has grown can be added whole. A warning tells of documents of a folder whose files have changed
-    and no longer have them.
+    The collection's settings encode them. An unchanged document is skipped, so that an interrupted call can be
+    repeated, and a corpus that has grown can be added whole. A warning counts documents of a folder that its changed
+    files no longer have.
 
     Args:
         index: its place, or the result of `vocable.open_index`.
@@ -266,7 +266,7 @@ def add(
         skip_bad: number of bad lines of the corpus to skip.
 
     Raises:
-        ArgumentError: the collection cannot change, or `replace` with `skip_bad`, of which it would delete documents.
+        ArgumentError: the collection cannot change, or `replace` would delete documents that `skip_bad` skips.
         DataError: the corpus cannot be read, or with `replace` has no documents.
         VectorsError: there is no collection, it is damaged or in use, or its model has changed.
     """
@@ -284,7 +284,7 @@ def add(
 
 
 def _replaced(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
-    """Add documents, and delete all others."""
+    """Add documents, and delete all other documents."""
     seen = dict[str, object]()
     changed = opened.writer.add_stream(_noted(documents, seen))
     if not seen:
@@ -294,15 +294,15 @@ def _replaced(opened: Collection, documents: Iterable[Document], source: str) ->
 
 
 def _with_sections(opened: Collection, documents: Iterable[Document], folder: str) -> Changed:
-    """Add the documents of a folder, and tell of others in a local collection that its files no longer have."""
+    """Add the documents of a folder, and warn of documents that its files no longer have."""
     seen = dict[str, object]()
     changed = opened.writer.add_stream(_noted(documents, seen))
     files = {*seen.values()}
     if opened.store.about.in_folder:
         names = [name for name in opened.writer.others(seen) if any(name[:end] in files for end in _file_ends(name))]
-        found = [one for one in opened.documents(names) if one is not None and one.fields.get("file") in files]
-        if found:
-            gone = f"{counted(len(found), 'document')}, as {found[0].id!r}, no longer in the files of {folder}"
+        stored = filter(None, opened.documents(names))
+        if stale := [document for document in stored if document.fields.get("file") in files]:
+            gone = f"{counted(len(stale), 'document')}, as {stale[0].id!r}, no longer in the files of {folder}"
             logger.warning("%s: %s: add --replace deletes all that the corpus does not have", opened.place, gone)
     return changed
 
@@ -315,12 +315,12 @@ def _noted(documents: Iterable[Document], seen: dict[str, object]) -> Iterator[D
 
 
 def _file_ends(identifier: str) -> list[int]:
-    """Return the positions at which the name of the file may end in the id of a section."""
+    """Return the positions where the file's name may end in the id of a section."""
     return [*(at for at, character in enumerate(identifier) if character in "#~"), len(identifier)]
 
 
 def _with_urls(documents: Iterable[Document], source: str, base_url: str) -> Iterator[Document]:
-    from vocable.data.folder import with_urls  # with parsers of the formats, which a search does not need
+    from vocable.data.folder import with_urls  # imports parsers, which a search does not need
 
     return with_urls(documents, source, base_url)
 
@@ -343,7 +343,7 @@ def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Chang
 
 @contextmanager
 def _opened(index: str | PathLike[str] | Collection, device: str | None = None) -> Iterator[Collection]:
-    """Return a collection; one that is named is closed after the block."""
+    """Return a collection; a collection opened here is closed after the block."""
     if isinstance(index, Collection):
         yield index
         return
@@ -367,11 +367,11 @@ def _with_vectors(
 ) -> Parts:
     """Iterate over documents in parts, with their stored vectors, which may be in another order."""
     rows = StoredRows(shards)
-    for some in in_parts(documents, size, "truncate"):
-        names = [document.id for document in some]
-        if (found := rows.take(names)) is None:
+    for part in in_parts(documents, size, "truncate"):
+        names = [document.id for document in part]
+        if (vectors := rows.take(names)) is None:
             raise VectorsError(f"{source}: the document {rows.missing(names)!r} has no vector")
-        pruned = prune(found.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
-        yield some, EncodedTexts(pruned, found.dense)
+        pruned = prune(vectors.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
+        yield part, EncodedTexts(pruned, vectors.dense)
     if rows.rest():
         raise VectorsError(f"{source} has {rows.taken} documents, but there are vectors of {rows.read}")

@@ -106,7 +106,7 @@ class CollectionWriter:
     def add_stream(self, documents: Iterable[Document]) -> Changed:
         """Add documents of a reader as `add` does, in parts and unchecked.
 
-        An error names the number of documents that were written before.
+        An error names the number of documents that are already written.
         """
         self.check_changes()
         added = replaced = unchanged = 0
@@ -197,7 +197,7 @@ class CollectionWriter:
     def _encoded(
         self, documents: Sequence[Document], counts: StreamProgress, advance: Callable[[int], object]
     ) -> EncodedTexts:
-        """Return the vectors of documents, and count what was lost of their texts."""
+        """Return the vectors of documents, and count texts with losses in `counts`."""
         if not documents:
             return EncodedTexts(csr_array((0, self._settings.meta.size), dtype=np.float32))
         encoder = self._models.documents
@@ -211,7 +211,7 @@ class CollectionWriter:
     def _write(self, change: UnitChange, sparse: csr_array, dense: np.ndarray | None = None) -> None:
         """Write the added units of a change with all their vectors, and delete the other removed units.
 
-        `dense` are the dense vectors [m, d] of the collection's own model, from the pass that made the `sparse` ones.
+        `dense` are the dense vectors [m, d] of the collection's model, from the pass that made the `sparse` vectors.
         """
         documents = change.added
         self._know_fields(documents)
@@ -235,7 +235,7 @@ class CollectionWriter:
             return
         names = names_of((document.fields for document in documents), frozenset(known))
         if names != frozenset(known):
-            now = self._store.settings_now()  # with names of other writers
+            now = self._store.settings_now()  # other writers may have added names
             merged = None if names is None or now["fields"] is None else sorted(names.union(now["fields"]))
             self._store.configure({**now, "fields": merged})
 

@@ -164,14 +164,14 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         rows = await service.embed(texts, prompt)
         vectors = normalized([row.dense[:kept] for row in rows if row.dense is not None]).astype("<f4")
         base64 = request.encoding_format == "base64"
-        data = [b64encode(one.tobytes()).decode() if base64 else one.tolist() for one in vectors]
+        data = [b64encode(vector.tobytes()).decode() if base64 else vector.tolist() for vector in vectors]
         tokens = await service.tokens(texts, prompt)
-        found = schemas.EmbeddingsResponse(
-            data=[schemas.Embedding(index=number, embedding=one) for number, one in enumerate(data)],
+        answer = schemas.EmbeddingsResponse(
+            data=[schemas.Embedding(index=number, embedding=value) for number, value in enumerate(data)],
             model=service.collection.models.name,
             usage=schemas.Usage(prompt_tokens=tokens, total_tokens=tokens),
         )
-        return JSONResponse(found.model_dump())
+        return JSONResponse(answer.model_dump())
 
 
 def _add_views(app: FastAPI, service: Service) -> None:
@@ -191,8 +191,8 @@ def _add_documents(app: FastAPI, service: Service) -> None:
     @app.get("/documents", responses=refusals(), response_model=list[schemas.WrittenDocument | None])
     async def get_documents(id: Annotated[schemas.Ids, Query()]) -> Response:
         """Read documents, null for an unknown id."""
-        found = await service.get(id)
-        return JSONResponse([one and one._asdict() | {"fields": dict(one.fields)} for one in found])
+        documents = await service.get(id)
+        return JSONResponse([stored and stored._asdict() | {"fields": dict(stored.fields)} for stored in documents])
 
     @app.post("/documents", responses=refusals(405, 409), response_model=Changed)
     async def add_documents(request: schemas.DocumentsRequest) -> Response:
@@ -214,7 +214,7 @@ def _add_documents(app: FastAPI, service: Service) -> None:
     async def change(request: schemas.DocumentsRequest, *, replace: bool) -> JSONResponse:
         if not service.can_change:
             return refusal(405, UNCHANGING, {"Allow": "GET"})
-        documents: list[Document] = [one.document() for one in request.documents]
+        documents: list[Document] = [body.document() for body in request.documents]
         return JSONResponse((await service.add(documents, replace=replace)).to_json())
 
 

@@ -56,7 +56,7 @@ class Batcher:
     async def run(self, work: Work, items: Sequence[object], *shared: object, wait: float = 0.0) -> list[Any]:
         """Return the results of `work(batch, *shared)` for the items, which may be done in several batches.
 
-        An item waits up to `wait` seconds for others of the same work, also while another batch is done. Raises
+        An item waits up to `wait` seconds for other items of the same work, also during another batch. Raises
         `OverloadedError` and accepts no item if they do not all fit into the queue. An item that is
         cancelled before its batch begins is skipped.
         """
@@ -85,10 +85,11 @@ class Batcher:
     def _run(self) -> None:
         while batch := self._next():
             (work, shared, _), taken = batch
-            active = [one for one in taken if not one.future.cancelled()]
-            results = _results(work, [one.item for one in active], shared) if active else []
-            for loop in {one.loop for one in active}:
-                pairs = [(one.future, result) for one, result in zip(active, results, strict=True) if one.loop is loop]
+            active = [waiting for waiting in taken if not waiting.future.cancelled()]
+            results = _results(work, [waiting.item for waiting in active], shared) if active else []
+            answered = list(zip(active, results, strict=True))
+            for loop in {waiting.loop for waiting in active}:
+                pairs = [(waiting.future, result) for waiting, result in answered if waiting.loop is loop]
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(self._deliver, work, pairs)
 
@@ -135,6 +136,6 @@ def as_exception(error: BaseException) -> Exception:
     """Return an error as an `Exception`: a panic of a library in Rust is only a `BaseException`."""
     if isinstance(error, Exception):
         return error
-    found = RuntimeError(f"{type(error).__name__}: {error}")
-    found.__cause__ = error
-    return found
+    raised = RuntimeError(f"{type(error).__name__}: {error}")
+    raised.__cause__ = error
+    return raised

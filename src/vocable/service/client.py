@@ -44,7 +44,7 @@ class Client:
     """A connection to a service; a refused or unanswered request raises `ServiceError`."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 30.0, retries: int = 5) -> None:
-        """`retries` is how often a request is repeated that the service refuses because it is busy (status 429).
+        """`retries` limits how often a request is repeated if the service is busy (status 429).
 
         Raises `ArgumentError` for a wrong address; no error has its password.
         """
@@ -67,12 +67,12 @@ class Client:
     ) -> list[Hit]:
         """Return the hits of a text, of its `vector` as `embed` returns it, or of the option `like`.
 
-        They are `reranked` if the service does that.
+        `reranked` says whether the service reranks them; by default it does so if it has a cross encoder.
         """
         text = None if query is None else as_text(query, "query")
-        values = None if vector is None else [one.model_dump() for one in vector]
+        values = None if vector is None else [value.model_dump() for value in vector]
         body = {"query": text, "vector": values, "k": k, "explain": explain, "rerank": reranked, **options}
-        return [found.hit() for found in self.answer(body).hits]
+        return [document.hit() for document in self.answer(body).hits]
 
     def answer(self, body: Mapping[str, object]) -> SearchAnswer:
         """Return the answer to a request of /search."""
@@ -92,8 +92,8 @@ class Client:
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
-        found = DOCUMENTS.validate_json(self._request("GET", "/documents", ids=ids))
-        return [None if one is None else one.document() for one in found]
+        bodies = DOCUMENTS.validate_json(self._request("GET", "/documents", ids=ids))
+        return [None if body is None else body.document() for body in bodies]
 
     def add(self, documents: Sequence[Mapping[str, object]], *, replace: bool = False) -> Changed:
         """Add documents with the keys id, text, title and fields; a known id is an error unless `replace`."""
@@ -146,8 +146,8 @@ def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Itera
             if not query.text:  # a blank line of stdin
                 yield Answer(query, ())
                 continue
-            found = client.answer({"query": None if settings.get("like") else query.text, **settings})
-            yield Answer(query, tuple(one.hit() for one in found.hits), found.suggestion, found.missing)
+            answer = client.answer({"query": None if settings.get("like") else query.text, **settings})
+            yield Answer(query, tuple(document.hit() for document in answer.hits), answer.suggestion, answer.missing)
 
 
 def _reason(answer: Any) -> str:

@@ -44,7 +44,7 @@ class DocumentRequest(JSONBody):
 
 
 class ServiceTool(NamedTuple):
-    """A tool: its description, in which {index} is the index, its request and its function."""
+    """A tool: its description, where {index} stands for the index, its request and its function."""
 
     description: str
     request: type[JSONBody]
@@ -54,7 +54,9 @@ class ServiceTool(NamedTuple):
 async def _search(service: Service, request: SearchRequest) -> dict[str, object]:
     answer = await service.search(request)
     more = {"suggestion": answer.suggestion, "missing": answer.missing}
-    return {"hits": [_found(hit) for hit in answer.hits]} | {name: one for name, one in more.items() if one is not None}
+    return {"hits": [_found(hit) for hit in answer.hits]} | {
+        name: note for name, note in more.items() if note is not None
+    }
 
 
 def _found(hit: Hit) -> dict[str, object]:
@@ -69,10 +71,10 @@ async def _explain(service: Service, request: ExplainRequest) -> object:
 
 
 async def _get_document(service: Service, request: DocumentRequest) -> dict[str, object]:
-    [found] = await service.get([request.id])
-    if found is None:
+    [document] = await service.get([request.id])
+    if document is None:
         raise NotFoundError(f"there is no document {request.id!r}")
-    return found._asdict() | {"fields": dict(found.fields)}
+    return document._asdict() | {"fields": dict(document.fields)}
 
 
 TOOLS = {
@@ -106,7 +108,7 @@ def _schema(request: type[JSONBody]) -> dict[str, Any]:
 async def _about(service: Service) -> str:
     """Describe the index: its name without its place, its size, the fields for filters.
 
-    A field that is no identifier stays out: whoever writes documents could speak to the agent by such names.
+    Only identifiers are named: with other names of fields, a writer of documents could speak to the agent.
     """
     name = PurePath(service.collection.place.partition("?")[0]).name
     fields = sorted(name for name in service.collection.searcher.known_fields or () if IDENTIFIER.fullmatch(name))
@@ -186,7 +188,7 @@ class ToolEndpoint:
 
 
 def serve_stdio(service: Service) -> None:
-    """Answer one client on stdin and stdout until it closes them; what else is printed goes to stderr."""
+    """Answer one client on stdin and stdout until it closes them; all other output goes to stderr."""
     server, stdio = tool_server(service), require_extra("mcp.server.stdio", "mcp")
 
     def end() -> None:

@@ -36,27 +36,27 @@ class Metrics:
         )
 
         disable_created_metrics()
-        own = CollectorRegistry()
-        self.requests = Counter("vocable_requests", "Answered requests.", ["endpoint", "status"], registry=own)
+        registry = CollectorRegistry()
+        self.requests = Counter("vocable_requests", "Answered requests.", ["endpoint", "status"], registry=registry)
         self.request_seconds = Histogram(
             "vocable_request_seconds",
             "From the last byte of a request to the last byte of the answer.",
             ["endpoint"],
             buckets=SECONDS,
-            registry=own,
+            registry=registry,
         )
         self.batch_texts = Histogram(
-            "vocable_batch_texts", "Texts that were encoded together.", buckets=SIZES, registry=own
+            "vocable_batch_texts", "Texts that were encoded together.", buckets=SIZES, registry=registry
         )
-        self.cache_hits = Counter("vocable_cache_hits", "Queries whose vector was in the cache.", registry=own)
-        self.cache_misses = Counter("vocable_cache_misses", "Queries that were encoded.", registry=own)
+        self.cache_hits = Counter("vocable_cache_hits", "Queries whose vector was in the cache.", registry=registry)
+        self.cache_misses = Counter("vocable_cache_misses", "Queries that were encoded.", registry=registry)
         self.in_progress = Gauge(
-            "vocable_requests_in_progress", "Requests in progress.", multiprocess_mode="sum", registry=own
+            "vocable_requests_in_progress", "Requests in progress.", multiprocess_mode="sum", registry=registry
         )
         self.queue_depth = Gauge(
-            "vocable_queue_depth", "Waiting texts, searches and changes.", multiprocess_mode="sum", registry=own
+            "vocable_queue_depth", "Waiting texts, searches and changes.", multiprocess_mode="sum", registry=registry
         )
-        self._registry, self._write = own, generate_latest
+        self._registry, self._write = registry, generate_latest
         if folder is not None:
             self._registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(self._registry, folder)

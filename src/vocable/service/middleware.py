@@ -34,7 +34,7 @@ logger = logging.getLogger("vocable.service.log")
 OPEN = ("/health", "/ready")  # answered without a token, and when the service is busy
 SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 PORT = re.compile(r":[0-9]*$")
-NOSNIFF = (b"x-content-type-options", b"nosniff")  # of every answer, so that no browser takes JSON for a page
+NOSNIFF = (b"x-content-type-options", b"nosniff")  # sent with every answer: no browser takes JSON for a page
 RETRY_AFTER = {"Retry-After": "1"}  # seconds
 KINDS = {  # names of errors in text-embeddings-inference
     **dict.fromkeys((424, 500, 507), "Backend"),
@@ -52,7 +52,7 @@ def refusal(status: int, message: str, headers: dict[str, str] | None = None) ->
 
 
 class ServiceMiddleware:
-    """An ASGI application in front of `app`, of which HEAD asks what GET would answer."""
+    """An ASGI application in front of `app`; it answers HEAD with the headers of GET."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ServiceMiddleware:
         return refusal(405, f"{scope['path']} is for {allowed}", {"Allow": allowed})
 
     def _is_known(self, host: str) -> bool:
-        """Return whether a Host header has one of the names or an IP address, which no other site has as its name."""
+        """Return whether a Host header has an allowed name or an IP address, which no other site has as its name."""
         name = PORT.sub("", host).lower().removesuffix(".")
         try:
             return name == "localhost" or name in self._hosts or bool(ip_address(name.strip("[]")))
@@ -200,7 +200,7 @@ class ServiceMiddleware:
 
 
 def _is_of_another_site(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether the headers are of a browser's request for a page of another site or port."""
+    """Return whether a browser sent the request from a page of another site or port."""
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site is not None:  # browsers send it over HTTPS and to this machine; else the origin alone
         return site not in (b"same-origin", b"none")
@@ -208,7 +208,7 @@ def _is_of_another_site(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def _methods(routes: Sequence[BaseRoute], scope: Message) -> Iterator[str]:
-    """Yield the methods of the routes, also mounted ones, that match the path of a request."""
+    """Yield the methods of the routes, mounted routes included, that match the path of a request."""
     for route in routes:
         match, inner = route.matches(scope)
         if match is not Match.NONE and isinstance(route, Mount):

@@ -49,7 +49,7 @@ def with_options(record: Any) -> Callable[[type[T]], type[T]]:
     """Decorate a request to have the options of a record as further keys, which may be null; its own keys stay."""
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
-        description = next(one.documentation for one in get_args(hint) if isinstance(one, Doc))
+        description = next(part.documentation for part in get_args(hint) if isinstance(part, Doc))
         fields[name] = hint | None, Field(default=None, description=description)
 
     def extended(request: type[T]) -> type[T]:
@@ -202,9 +202,9 @@ class WrittenDocument(JSONBody):
 
 
 class FoundDocument(WrittenDocument):
-    """A document that was found; in a hybrid search the score is fused, and the explanation is of the model's own."""
+    """A hit; in a hybrid search its score is fused, and the explanation explains the model's own score."""
 
-    model_config = ConfigDict(strict=False)  # of an answer, whose records have tuples
+    model_config = ConfigDict(strict=False)  # the records of an answer have tuples
 
     rank: int
     score: float

@@ -71,8 +71,8 @@ class ServedIndex(NamedTuple):
 
     def close(self) -> None:
         """Close the collections."""
-        for one in self.collections:
-            one.close()
+        for collection in self.collections:
+            collection.close()
 
 
 @checked
@@ -121,12 +121,12 @@ def serve(
         app: Any = partial(application, replace(settings, metrics=folder))
         if workers == 1:
             app = application(settings, opened)
-        elif any(one.store.about.changes for one in opened.collections):
+        elif any(collection.store.about.changes for collection in opened.collections):
             opened.close()
-            one = "an index that changes is held by one process"
-            raise ArgumentError(f"workers: {one}: leave `workers` at 1, or index to exact:FOLDER")
+            reason = "an index that changes is held by one process"
+            raise ArgumentError(f"workers: {reason}: leave `workers` at 1, or index to exact:FOLDER")
         else:
-            _ = [one.models.loaded for one in opened.collections]  # a model that cannot be loaded is reported once
+            _ = [collection.models.loaded for collection in opened.collections]  # reports an unloadable model once
         del opened
         url = "http://{}:{}".format(f"[{host}]" if ":" in host else host, listening.getsockname()[1])
         if token is None and not _is_local(host):
@@ -192,13 +192,13 @@ def _log_to_stderr(form: logging.Formatter) -> None:
 
 
 def _end_after(process: int) -> None:
-    """Stop this process when another has ended."""
+    """Stop this process when another process has ended."""
     wait([process])
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _run(app: Any, listening: socket.socket, workers: int, timeout: int) -> None:
-    """Answer until a signal; with several workers `app` makes the application of each."""
+    """Answer until a signal; with several workers, `app` makes the application of each worker."""
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
@@ -267,7 +267,7 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise ArgumentError(f"host {host}, port {port}: {error.strerror or error}") from error
-    except UnicodeError as error:  # of a label that DNS cannot have
+    except UnicodeError as error:  # the name has a label that DNS cannot have
         raise ArgumentError(f"host {shortened(host, MAX_HOST)} is no name of a host: {error}") from error
 
 

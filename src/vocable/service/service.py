@@ -62,9 +62,9 @@ class Row(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """Settings of an encoding: the prompt by name, and the side on which long texts are truncated.
+    """Settings of an encoding: the prompt by name, and the side that is cut from long texts.
 
-    With `truncate` None, long texts are refused.
+    If `truncate` is None, long texts are refused.
     """
 
     name: str | None = None
@@ -74,8 +74,8 @@ class Prompt(NamedTuple):
 class Service:
     """The functions behind the endpoints; one thread does all work on model and collection.
 
-    What is cached of a query depends on the model alone: its weights are multiplied by the IDF of the collection in the
-    batch that searches with them, so that every search follows all changes of the documents.
+    The cache holds what depends on the model alone. The batch that searches multiplies a query's weights by the IDF of
+    the collection, so that every search follows all changes of the documents.
     """
 
     def __init__(
@@ -121,16 +121,16 @@ class Service:
         wait = self.limits["batch_wait"] / 1000
         if prompt.name != "query":
             return await self._run(self._encode, texts, prompt, wait=wait)
-        found = {text: self._cached.get((text, prompt)) for text in texts}
-        missing = [text for text, row in found.items() if row is None]
-        self._metrics.cache_hits.inc(len(found) - len(missing))
+        cached = {text: self._cached.get((text, prompt)) for text in texts}
+        missing = [text for text, row in cached.items() if row is None]
+        self._metrics.cache_hits.inc(len(cached) - len(missing))
         self._metrics.cache_misses.inc(len(missing))
         if missing:
             rows = await self._run(self._encode, missing, prompt, wait=wait)
-            found.update(zip(missing, rows, strict=True))
-        for text in found:
-            self._cache((text, prompt), found[text])
-        return [row for text in texts if (row := found[text]) is not None]
+            cached.update(zip(missing, rows, strict=True))
+        for text in cached:
+            self._cache((text, prompt), cached[text])
+        return [row for text in texts if (row := cached[text]) is not None]
 
     async def tokens(self, texts: Sequence[str], prompt: Prompt) -> int:
         """Return the number of tokens of texts that the model reads."""
@@ -162,37 +162,37 @@ class Service:
         else:
             [row] = await self._embedded([query], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
-        found: list[Answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
-        return found[0]
+        answers: list[Answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
+        return answers[0]
 
     async def _like(self, request: SearchRequest, options: SearchOptions) -> Answer:
         if request.query is not None or request.vector is not None:
             raise ArgumentError("`like` stands in place of query and vector")
-        found: list[Answer] = await self._run(self._likened, [(request, options)])
-        return found[0]
+        answers: list[Answer] = await self._run(self._likened, [(request, options)])
+        return answers[0]
 
     def _reranking(self, request: SearchRequest) -> RerankOptions:
-        """Return the options of a request's reranking, whose numbers are at most those of the service."""
-        found: dict[str, Any] = {
+        """Return the options of a request's reranking; the service's numbers are their limits."""
+        options: dict[str, Any] = {
             "rerank": None,
             "rerank_depth": RERANK_DEPTH,
             "rerank_batch_size": RERANK_BATCH,
             **self.rerank,
         }
-        if request.rerank and not found["rerank"]:
+        if request.rerank and not options["rerank"]:
             raise ArgumentError("rerank: the service has no cross encoder: serve with --rerank MODEL")
         limits = ("rerank_depth", "rerank_batch_size", "rerank_ms")
         for name in limits:
-            asked, most = getattr(request, name), found.get(name)
+            asked, most = getattr(request, name), options.get(name)
             if None not in (asked, most) and asked > most:
                 raise ArgumentError(f"{name} must be at most {most:g}, not {asked:g}")
-            found[name] = most if asked is None else asked
+            options[name] = most if asked is None else asked
         if request.rerank is False or request.query is None:
-            found["rerank"] = None
-        if not found["rerank"]:
+            options["rerank"] = None
+        if not options["rerank"]:
             check_reranking({name: getattr(request, name) for name in limits})
             return {}
-        return check(RerankOptions, found)
+        return check(RerankOptions, options)
 
     def check_filter(self, text: str | None) -> None:
         """Raise `ArgumentError` for a filter that cannot be read, or is too long or too deep."""
@@ -212,20 +212,20 @@ class Service:
         rows = await self._embedded([request.query], Prompt("query"))
         if request.document is not None:
             rows += await self._embedded([request.document], Prompt("document"))
-        found: list[Explanation | Expansion] = await self._run(self._explain, [(request, rows)])
-        return found[0]
+        explained: list[Explanation | Expansion] = await self._run(self._explain, [(request, rows)])
+        return explained[0]
 
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
         [row] = [None] if request.like is not None else await self._embedded([request.query], Prompt("query"))
-        found: list[View] = await self._run(self._view, [(request, row)])
-        return found[0]
+        views: list[View] = await self._run(self._view, [(request, row)])
+        return views[0]
 
     async def postings(self, term: str) -> TermPostings:
         """Return the postings of a term for the page."""
-        found: list[TermPostings] = await self._run(self._postings, [term])
-        return found[0]
+        counted: list[TermPostings] = await self._run(self._postings, [term])
+        return counted[0]
 
     async def count(self) -> int | None:
         """Return the number of documents; None while a server that answers from a part of them cannot count them."""
@@ -238,7 +238,7 @@ class Service:
         return await self._run(self.collection.documents, ids)
 
     async def add(self, documents: Sequence[Document], *, replace: bool) -> Changed:
-        """Add all documents or none; one with a known id replaces the other, or is an error."""
+        """Add all documents or none; a document with a known id replaces the stored document, or is an error."""
         self.collection.writer.check_changes()
         self._check([document.full for document in documents])
         return await self._change(self._upsert if replace else self._add, documents)
@@ -257,8 +257,8 @@ class Service:
             self._metrics.queue_depth.dec(len(items))
 
     async def _change(self, work: Work, items: Sequence[Any]) -> Changed:
-        found: list[Changed] = await self._run(work, [items])
-        return found[0]
+        changes: list[Changed] = await self._run(work, [items])
+        return changes[0]
 
     def _seen(self, work: Work, count: int) -> None:
         if work == self._encode:
@@ -275,7 +275,7 @@ class Service:
             raise ArgumentError(f"prompt_name must be one of {', '.join(sorted(known))}, not {name!r}")
 
     def _cache(self, key: tuple[str, Prompt], row: Row | None) -> None:
-        """Keep a vector as the one that was used last."""
+        """Keep a vector, marked as the last used."""
         if row is not None and len(key[0]) <= MAX_CACHED:
             self._cached[key] = row
             self._cached.move_to_end(key)
@@ -283,7 +283,7 @@ class Service:
                 self._cached.popitem(last=False)
 
     def _row(self, vector: Sequence[SparseValue]) -> Row:
-        weights = {one.index: one.value for one in vector}
+        weights = {term.index: term.value for term in vector}
         if len(weights) < len(vector):
             raise ArgumentError("vector: an index occurs twice")
         columns = np.array(sorted(weights), dtype=np.int32)
@@ -295,7 +295,7 @@ class Service:
     # The methods below run in the thread of the batcher.
 
     def _encoder(self, prompt: Prompt) -> TextEncoder:
-        """Return the encoder of a prompt; without a name, of documents with the model's default prompt, if any."""
+        """Return the encoder of a prompt; without a name, the encoder of documents with any default prompt."""
         if prompt.name in ("query", "document"):
             return self.queries if prompt.name == "query" else self.documents
         name = prompt.name or self.model.default_prompt
@@ -316,14 +316,14 @@ class Service:
             encoder = self._truncating_left(encoder)
         vectors, dense = encoder.encode_both(taken)
         both = zip(rows_of(vectors), [None] * len(taken) if dense is None else dense, strict=True)
-        rows = iter(Row(columns.copy(), weights.copy(), one) for (columns, weights), one in both)
+        rows = iter(Row(columns.copy(), weights.copy(), dense_row) for (columns, weights), dense_row in both)
         return [refused.get(place) or next(rows) for place in range(len(texts))]
 
     def _lengths(self, texts: list[str], prompt: Prompt) -> list[int]:
         encoder = self._encoder(prompt)
         lengths = encoder.lengths(texts)
-        found: list[int] = np.minimum(lengths, encoder.max_length or lengths).tolist()
-        return found
+        read: list[int] = np.minimum(lengths, encoder.max_length or lengths).tolist()
+        return read
 
     def _truncating_left(self, encoder: TextEncoder) -> TextEncoder:
         if encoder.looked_up:
@@ -343,36 +343,36 @@ class Service:
 
     def _likened(self, items: list[tuple[SearchRequest, SearchOptions]]) -> list[Answer | Exception]:
         def answer(item: tuple[SearchRequest, SearchOptions]) -> Answer:
-            one, options = item
-            answers = search(self.collection, None, one.k, explain=one.explain, wacky=self.wacky, **options)
-            found: Answer = answers[0]
-            return found
+            request, options = item
+            answers = search(self.collection, None, request.k, explain=request.explain, wacky=self.wacky, **options)
+            first: Answer = answers[0]
+            return first
 
-        return [_outcome(answer, one) for one in items]
+        return [_outcome(answer, item) for item in items]
 
     def _explain(self, items: list[tuple[ExplainRequest, list[Row]]]) -> list[Explanation | Expansion]:
         return [self._explained(*item) for item in items]
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         vectors, tokens = self._weighed(rows[:1]), text_terms(self.model, request.query)
-        document, stored, found = request.document, self._matrix(rows[-1:]), None
+        text, stored, document = request.document, self._matrix(rows[-1:]), None
         if request.id is not None:
-            [found] = self.collection.documents([request.id])
-            if found is None:
+            [document] = self.collection.documents([request.id])
+            if document is None:
                 raise NotFoundError(f"there is no document {request.id!r}")
-            [shown] = self.collection.units.shown([found], lambda: vectors)
-            document, stored = shown.full, self.collection.vectors([shown.id])
+            [shown] = self.collection.units.shown([document], lambda: vectors)
+            text, stored = shown.full, self.collection.vectors([shown.id])
         names = self.collection.models.terms
-        if document is None:
+        if text is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
-        why = explain_vectors(vectors, stored, names, tokens, text_terms(self.model, document), self.wacky)
-        if not request.hybrid or found is None:
+        why = explain_vectors(vectors, stored, names, tokens, text_terms(self.model, text), self.wacky)
+        if not request.hybrid or document is None:
             return why
         ranking = self.collection.search(
             [request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows), hybrid=True
         )
-        there = found.id in dict(ranking.hits(0))
-        parts = score_parts(self.collection, ranking, 0, found, request.query) if there else None
+        is_hit = document.id in dict(ranking.hits(0))
+        parts = score_parts(self.collection, ranking, 0, document, request.query) if is_hit else None
         return dataclasses.replace(why, parts=parts)
 
     def _view(self, items: list[tuple[ViewRequest, Row | None]]) -> list[View | Exception]:
@@ -392,9 +392,9 @@ class Service:
 
     def _add(self, items: list[Sequence[Document]]) -> list[Changed | Exception]:
         def add(documents: Sequence[Document]) -> Changed:
-            for there in self.collection.documents([document.id for document in documents]):
-                if there is not None:
-                    raise ThereAlreadyError(f"duplicate id {there.id!r}: PUT replaces the document")
+            for stored in self.collection.documents([document.id for document in documents]):
+                if stored is not None:
+                    raise ThereAlreadyError(f"duplicate id {stored.id!r}: PUT replaces the document")
             return self.collection.add(documents)
 
         return [_outcome(add, documents) for documents in items]
@@ -403,7 +403,7 @@ class Service:
         return [_outcome(self.collection.delete, ids) for ids in items]
 
     def _weighed(self, rows: Sequence[Row], query_idf: float | None = None) -> csr_array:
-        """Return rows of queries as csr_array [b, v], with the IDF of the collection to a power, or the model's own."""
+        """Return rows of queries as csr_array [b, v], times the collection's IDF to a power, by default the model's."""
         power = self._query_idf if query_idf is None else query_idf
         return weighed(self._matrix(rows), self.collection.counts.idf, power)
 
@@ -419,13 +419,13 @@ class Service:
         return csr_array((np.concatenate(weights), np.concatenate(columns), indptr), shape=(len(rows), self.columns))
 
     def _dense(self, rows: Sequence[Row]) -> np.ndarray | None:
-        """Return the dense vectors [b, d] of the rows; None unless the collection has those of its model."""
-        found = [row.dense for row in rows if row.dense is not None]
-        return np.array(found) if self.collection.models.dense_inside and len(found) == len(rows) else None
+        """Return the dense vectors [b, d] of the rows; None unless the collection stores dense vectors of its model."""
+        vectors = [row.dense for row in rows if row.dense is not None]
+        return np.array(vectors) if self.collection.models.dense_inside and len(vectors) == len(rows) else None
 
 
 def _outcome(change: Callable[[Any], T], items: Any) -> T | Exception:
-    """Return the result of a change or a search, or its error: no change is tried twice."""
+    """Return the result of a change or a search, or its error: a change is never tried twice."""
     try:
         return change(items)
     except BaseException as error:

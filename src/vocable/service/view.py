@@ -38,8 +38,8 @@ from vocable.service.schemas import ViewRequest
 T = TypeVar("T")
 HYBRID, RERANKED, UNPRUNED = "hybrid", "reranked", "unpruned"  # rankings besides the rankings of single spaces
 QUERY_TERMS = 200  # listed terms of a query
-MAX_CHARACTERS = 5000  # of a document
-MAX_POSTINGS = 10_000  # whose weights are read
+MAX_CHARACTERS = 5000  # shown characters of a document
+MAX_POSTINGS = 10_000  # postings whose weights are read
 BINS = 24
 SHOWN_DOCUMENTS = 10  # listed documents of a term
 
@@ -55,7 +55,7 @@ class ViewedTerm(ExpansionTerm):
 class ViewedDocument:
     """A document with its ranks and scores by ranking, and its `shared` terms by number and by largest contribution.
 
-    `sparse` is the score of the explanation. `cut` is true if the text is not the whole text, as of a passage.
+    `sparse` is the score of the explanation. `cut` is true if only a part of the text is shown, such as a passage.
     """
 
     id: str
@@ -107,7 +107,7 @@ class TermDocument:
 
 @dataclass(frozen=True)
 class TermPostings:
-    """The number of `documents` with a term, at least that many if `more`, of all `of` documents.
+    """The number of `documents` with a term, a lower bound if `more`, among all `of` documents.
 
     `counts` is a histogram of the `weighed` largest weights, from 0 to `largest`.
     """
@@ -132,8 +132,8 @@ def view(
 ) -> View:
     """Return the view of a query with its `vector` [1, v] and, if it is known, its `dense` vector [1, d].
 
-    If the request prunes the vector, there is the ranking of the whole vector, too. `wacky` is as in `explain`. If the
-    request shows a reranking, the hybrid is reranked or, without one, the sparse ranking.
+    If the request prunes the vector, the view also has the ranking of the whole vector. `wacky` is as in `explain`. A
+    reranking that the request shows begins with the hybrid ranking or, without a hybrid, with the sparse ranking.
     """
     kept = prune(vector, **request.options(Pruning))
     vectors = {"sparse": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
@@ -149,17 +149,17 @@ def view(
         for name, ranking in rankings.items()
     }
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
-    ids = dict.fromkeys(one for name in show for one, (rank, _) in places[name].items() if rank <= request.k)
+    ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
     [asked] = [request.query] if request.like is None else collection.texts([request.like])
     tokens, names = text_terms(collection.models.loaded, asked), collection.models.terms
     documents = []
     for document, shown, stored in _stored(collection, list(ids), kept):
-        own = text_terms(collection.models.loaded, shown.full)
-        explained = explain_vectors(kept, stored, names, tokens, own, wacky)
+        document_terms = text_terms(collection.models.loaded, shown.full)
+        explained = explain_vectors(kept, stored, names, tokens, document_terms, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
         terms_in = partial(term_places, collection.models.loaded)
         marks = explained.marks(terms_in(text))
-        found = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
+        standings = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
         documents.append(
             ViewedDocument(
                 document.id,
@@ -170,15 +170,15 @@ def view(
                 matches=list(explained.matches[:MARKED]),
                 sparse=explained.score,
                 shared=len(explained.matches),
-                ranks={name: rank for name, (rank, _) in found.items()},
-                scores={name: score for name, (_, score) in found.items()},
+                ranks={name: rank for name, (rank, _) in standings.items()},
+                scores={name: score for name, (_, score) in standings.items()},
             )
         )
     expanded = expand_vector(vector, names, tokens, QUERY_TERMS, wacky)
     left = {names[column] for column in kept.indices.tolist()}
-    terms = [ViewedTerm(**asdict(one), kept=one.term in left) for one in expanded.terms]
+    terms = [ViewedTerm(**asdict(term), kept=term.term in left) for term in expanded.terms]
     better = None if request.like is not None else suggestion(collection, request.query)
-    missing = next((one.missing for one in rankings.values() if one.missing), None)
+    missing = next((ranking.missing for ranking in rankings.values() if ranking.missing), None)
     return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, better, missing)
 
 
@@ -195,10 +195,10 @@ def _rankings(
     rankings: dict[str, Ranking] = {}
     costs = {}
     for name, vector in vectors.items():
-        found, seconds = _timed(
+        ranking, seconds = _timed(
             partial(collection.searcher.rank, vector, depth + (request.like is not None), filter=filter)
         )
-        rankings[name] = found if request.like is None else found.without([request.like]).first(depth)
+        rankings[name] = ranking if request.like is None else ranking.without([request.like]).first(depth)
         read = None if index is None else int(index.document_frequency[vector.indices].sum())
         costs[name] = VectorCost(vector.nnz, 1000 * seconds, read)
     others = [space for space in collection.models.query_spaces if space != "sparse"]
@@ -211,13 +211,13 @@ def _rankings(
 
 
 def _timed(search: Callable[[], T]) -> tuple[T, float]:
-    """Return the result of a search, and the seconds of the fastest of three: the machine may be busy."""
+    """Return the result of a search, and the seconds of the fastest of three runs: the machine may be busy."""
     seconds = []
     for _ in range(3):
         started = time.perf_counter()
-        found = search()
+        result = search()
         seconds.append(time.perf_counter() - started)
-    return found, min(seconds)
+    return result, min(seconds)
 
 
 def _stored(
@@ -226,14 +226,14 @@ def _stored(
     """Iterate over the known documents, the texts to show for them (documents or passages), and their vectors."""
     documents = [document for document in collection.documents(ids) if document is not None]
     shown = collection.units.shown(documents, lambda: query)
-    vectors = collection.vectors([one.id for one in shown])
-    return ((document, one, vectors[[row]]) for row, (document, one) in enumerate(zip(documents, shown, strict=True)))
+    vectors = collection.vectors([unit.id for unit in shown])
+    return ((document, unit, vectors[[row]]) for row, (document, unit) in enumerate(zip(documents, shown, strict=True)))
 
 
 def term_postings(collection: Collection, term: str) -> TermPostings | None:
     """Count the documents of a term and their weights; None for an unknown term.
 
-    Weights are read of the `MAX_POSTINGS` heaviest documents; an engine that is not exact may miss some of them.
+    Weights come from the `MAX_POSTINGS` heaviest documents; an approximate engine may miss some of these documents.
     """
     names = collection.models.terms
     if term not in names:
