@@ -25,6 +25,7 @@ from vocable.analysis.logits import analyze_logits, logit_statistics, recoverabi
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
 from vocable.collection.verbs import delete, index
+from vocable.collection.writer import CollectionWriter
 from vocable.data import Document, Example, Query
 from vocable.data.texts import as_queries
 from vocable.encoding.encode import encode
@@ -104,7 +105,7 @@ NAMED: dict[str, tuple[str, Call]] = {
     "search": ("queries", lambda model, texts: search(UNUSED, texts)),
     "neighbours": ("words", lambda model, texts: neighbours(model, model.tokenizer, texts, init="subtoken")),
     "delete": ("ids", lambda model, texts: delete(UNUSED, texts)),
-    "add": ("documents", lambda model, texts: Collection.add(Mock(), texts)),
+    "add": ("documents", lambda model, texts: CollectionWriter.add(Mock(), texts)),
     "expand": ("words", lambda model, texts: expand_vocabulary(model, texts)),
     "expansion_data, documents": ("documents", lambda model, texts: expansion_data(model, [TEXT], texts)),
     "open_expander": ("documents", lambda model, texts: open_expander("bm25+rm3", texts, "query")),

@@ -278,7 +278,7 @@ def work(folder: Path, seed: int, then: bool = True) -> None:
         [pending] = connection.execute("SELECT value FROM figures WHERE name = 'pending'").fetchone()
     collection = open_index(folder / "index")
     assert isinstance(collection, Collection)
-    vars(collection)["document_encoder"] = WordVectors()
+    collection.models.documents = WordVectors()  # type: ignore[assignment]
     there = {one.id: one for one in check(collection, there, begun)}
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
 

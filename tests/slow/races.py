@@ -221,15 +221,17 @@ def check(folder: Path, must: set[str], may: set[str]) -> None:
     vectors = dict(zip(names, np.load(folder.parent / "vectors.npy"), strict=True))
     if index.documents(known) != [Document(identifier, texts[identifier]) for identifier in known]:
         raise DamageError("wrong: other documents")
-    if len(index) != len(ids) or index.statistics["documents"] != len(ids):
-        raise DamageError(f"wrong: {len(ids)} documents, {len(index)} and {index.statistics['documents']} counted")
+    if len(index) != len(ids) or index.counts.statistics["documents"] != len(ids):
+        raise DamageError(
+            f"wrong: {len(ids)} documents, {len(index)} and {index.counts.statistics['documents']} counted"
+        )
     if not known:
         return
     expected = np.array([vectors[identifier] for identifier in known])
     if not np.allclose(index.vectors(known).toarray(), expected, atol=1e-5):
         raise DamageError("wrong: other vectors")
     query = index.vectors(known[:1])
-    found = dict(index.rank(query, len(ids) + 1).hits(0))
+    found = dict(index.searcher.rank(query, len(ids) + 1).hits(0))
     if not np.allclose([found.get(name, 0) for name in known], expected @ query.toarray()[0], atol=1e-4):
         raise DamageError("wrong: another ranking")
 

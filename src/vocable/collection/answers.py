@@ -25,6 +25,7 @@ from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.terms import term_places
+from vocable.encoding.text_encoder import warn_of_unknown
 from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Explanation, explain_vectors, text_terms
@@ -181,8 +182,11 @@ def search(
     def encoded() -> EncodedTexts:
         if like is not None:
             return collection.searcher.encode(plan, texts)
+        encoder = collection.models.queries(**plan.query)
         with progress("search", total=len(texts)) as advance:
-            return collection.searcher.encode(plan, texts, advance)
+            vectors = encoder.encode_both(texts, advance)
+        warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
+        return vectors
 
     # A search by words alone needs no model: it is loaded if an explanation or a passage needs it.
     ranking = collection.run(plan, texts, encoded() if plan.needs_model or like is not None else None)

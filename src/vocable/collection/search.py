@@ -87,14 +87,12 @@ class CollectionSearch:
             needs_model=like is None and self._needs_model(weights),
         )
 
-    def encode(
-        self, plan: SearchPlan, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None
-    ) -> EncodedTexts:
+    def encode(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedTexts:
         """Return the sparse vectors [q, v] of a plan's queries, and any dense vectors [q, d] of the same pass."""
         if plan.like is not None:
             dense = self._units.vectors([plan.like], "dense") if "dense" in plan.weights else None
             return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
-        return self._models.queries(**plan.query).encode_both(texts, advance)
+        return self._models.queries(**plan.query).encode_both(texts)
 
     def run(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
         """Carry out a plan for q queries; `encoded` are their vectors, if they are known."""
