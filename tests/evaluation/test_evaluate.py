@@ -17,6 +17,7 @@ from tests.data.test_topics import SGML
 from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.collection.verbs import build
 from vocable.data import Document, Qrel, Query, ScoredDoc, read_judgments, read_queries, read_run
+from vocable.encoding.models import encoding_model
 from vocable.encoding.stream import encode_stream
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
@@ -151,7 +152,7 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
     dataset, measures = Dataset("toy", documents, queries, judgments), ["nDCG@3", "R@20", "AP"]
     build(toy_model, documents, f"exact:{tmp_path / 'my-index'}", name="toy", bm25=True, dtype="float32")
     collection = vo.open_index(tmp_path / "my-index")
-    vars(collection)["loaded_model"] = toy_model
+    collection.models.loaded = encoding_model(toy_model)
     retrieve(encode_dataset(toy_model, dataset, dtype="float32")).ranking.write_trec(
         tmp_path / "toy.run", [query.id for query in queries]
     )

@@ -12,6 +12,7 @@ import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.collection.verbs import build
 from vocable.data import Document, Qrel, Query
+from vocable.encoding.models import encoding_model
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import tune_weights
@@ -31,7 +32,7 @@ def folder(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> Path:
 
 def opened(folder: Path, model: SparseEncoder) -> vo.search.collection.Collection:
     collection = vo.open_index(folder)
-    vars(collection)["loaded_model"] = model
+    collection.models.loaded = encoding_model(model)
     return collection
 
 

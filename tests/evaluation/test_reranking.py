@@ -13,6 +13,7 @@ from sentence_transformers import CrossEncoder, SparseEncoder
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.collection.verbs import build
+from vocable.encoding.models import encoding_model
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import timed_rows
 from vocable.evaluation.dataset import Dataset
@@ -43,7 +44,7 @@ def test_evaluate_has_a_row_for_each_reranking(
 ) -> None:
     build(toy_model, dataset.documents, f"exact:{tmp_path / 'index'}", name="toy", bm25=True, dtype="float32")
     index = vo.open_index(tmp_path / "index")
-    vars(index)["loaded_model"] = toy_model
+    index.models.loaded = encoding_model(toy_model)
     found = retrieve(encode_dataset(toy_model, dataset, dtype="float32"))
     found.ranking.write_trec(tmp_path / "toy.run", found.query_ids)
     systems = {"model": toy_model, "run": tmp_path / "toy.run"}

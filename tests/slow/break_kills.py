@@ -45,7 +45,13 @@ MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a fun
         "store/parts/part-00000.arrow",
     ),
     "before the texts of its index": ("mine", "vocable.engines.exact", "write_texts", 1, "index.partial"),
-    "in the middle of the second chunk": ("mine", "vocable.training.mine", "Miner._mined", 24, "progress.json"),
+    "in the middle of the second chunk": (
+        "mine",
+        "vocable.training.mine",
+        "Miner._with_negatives",
+        24,
+        "progress.json",
+    ),
     "before the second chunk": ("teacher-scores", "vocable.training.mine", "_scored", 2, "progress.json"),
     "between a model and its checkpoint": (
         "train",
