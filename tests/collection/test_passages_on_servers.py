@@ -23,6 +23,7 @@ from vocable.data import Document
 from vocable.encoding.load import load_encoder
 from vocable.engines.protocols import engine_of
 
+pytestmark = pytest.mark.slow
 MODEL = cache(load_encoder)
 QUERIES = ["the old fox reads", "posting lists at night", "twelve queries (see chapter 7)"]
 N, PART = 20, 8  # documents of the corpus and of a part

@@ -85,7 +85,7 @@ def test_a_folder_whose_seal_was_broken_has_none(sealed: Path) -> None:
 
 def test_files_with_the_size_and_time_of_the_earlier_seal_are_not_read_again(sealed: Path) -> None:
     earlier = check_seal(sealed, "data")
-    seal(sealed, "data", 8, settled=False, before=earlier)
+    seal(sealed, "data", 8, settled=False, previous=earlier)
     rows = sealed / "data" / "rows"
     status = rows.stat()
     rows.write_bytes(bytes(3 * READ_BYTES + 3))

@@ -159,7 +159,7 @@ def test_haystack_fills_qdrant(exact: Exact, backbones: dict[str, Path]) -> None
     pipeline.connect("embedder.sparse_embedding", "retriever.query_sparse_embedding")
     for number, query in enumerate(QUERIES):
         hits = pipeline.run({"embedder": {"text": query}})["retriever"]["documents"]
-        exact.check([(one.settings.meta["row"], one.score) for one in hits], number)
+        exact.check([(one.meta["row"], one.score) for one in hits], number)
 
 
 def test_a_pipeline_of_haystack_is_written_and_read(exact: Exact, backbones: dict[str, Path]) -> None:
@@ -176,7 +176,7 @@ def test_a_pipeline_of_haystack_is_written_and_read(exact: Exact, backbones: dic
     [made] = again.run({"embedder": {"documents": [document]}})["embedder"]["documents"]
     [row] = Embedder(exact.model, dtype="float32", max_terms=9).documents(["A tale\n1999\nthe old fox"])
     assert made.sparse_embedding.to_dict() == row.as_lists()
-    assert (made.id, made.content, made.settings.meta) == (document.id, document.content, document.meta)
+    assert (made.id, made.content, made.meta) == (document.id, document.content, document.meta)
     with pytest.raises(ArgumentError, match="max_term: no such option"):
         HaystackDocumentEmbedder(max_term=9)  # type: ignore[call-arg]
 

@@ -74,7 +74,7 @@ def haystack(retriever: Any) -> list[list[Found]]:
     pipeline = haystack.Pipeline()
     pipeline.add_component("retriever", retriever)
     answers = [pipeline.run({"retriever": {"query": query}})["retriever"]["documents"] for query in QUERIES]
-    return [[(one.id, one.content, one.score, one.settings.meta) for one in some] for some in answers]
+    return [[(one.id, one.content, one.score, one.meta) for one in some] for some in answers]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

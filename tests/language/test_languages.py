@@ -146,11 +146,11 @@ def test_an_index_keeps_its_language(place: str, tmp_path: Path) -> None:
         vocable.index("vocable-mini", corpus, output, bm25=True)
 
 
-def test_an_english_index_is_as_before(tmp_path: Path) -> None:
+def test_an_index_without_a_language_is_english(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"_id": "1", "text": "the cats"}\n')
     vocable.index("vocable-mini", corpus, f"exact:{tmp_path / 'index'}", bm25=True).close()
-    assert "language" not in json.loads((tmp_path / "index" / "store.json").read_text())["settings"]
+    assert json.loads((tmp_path / "index" / "store.json").read_text())["settings"]["language"] == "english"
     with vocable.index("vocable-mini", corpus, f"exact:{tmp_path / 'index'}", bm25=True, language="en") as index:
         assert index.search(["cat"], weights="bm25=1").hits(0)
 
