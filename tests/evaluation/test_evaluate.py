@@ -102,8 +102,8 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
         raise AssertionError(f"{names} was loaded")
 
     for place in (
+        "vocable.evaluation.evaluate.load_encoder",  # first: its module would import the other replacement
         "vocable.encoding.load.load_encoder",
-        "vocable.evaluation.evaluate.load_encoder",
         "vocable.evaluation.evaluate.check_length",
     ):
         monkeypatch.setattr(place, loaded)
