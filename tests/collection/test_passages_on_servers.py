@@ -124,7 +124,7 @@ def test_a_server_finds_passages_as_a_folder_does_through_all_changes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("call", "after"), [("_write", 0), ("_write", 1), ("_delete", 0), ("_delete", 1)])
+@pytest.mark.parametrize(("call", "after"), [("_write", 1), ("_delete", 1)])
 def test_a_change_that_was_cut_short_is_mended_by_its_repetition(
     named: Callable[[str], str], documents: list[Document], monkeypatch: pytest.MonkeyPatch, call: str, after: int
 ) -> None:
