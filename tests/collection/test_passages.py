@@ -329,3 +329,15 @@ def test_a_corpus_that_replaces_all_others(make: Make, documents: list[Document]
     assert add(collection, others, replace=True) == Changed(4, 1, 4, 7, 9)
     found = collection.documents(sorted({name.partition("\t")[0] for name in collection.store.ids()}))
     assert found == sorted([changed, *documents[8:16]], key=lambda document: document.id)
+
+
+@pytest.mark.parametrize("long_documents", ["truncate", "passages"])
+def test_a_document_keeps_fields_with_the_words_of_a_passage_s_fields(
+    backbones: dict[str, Path], tmp_path: Path, long_documents: Any
+) -> None:
+    fields = {"place in the text": [0, 1, 1], "whole document": {"text": "x", "title": "y", "passages": 2}}
+    document = Document("d", "the old fox reads", "My title", fields)
+    how: dict[str, Any] = {"device": "cpu", "dtype": "float32", "long_documents": long_documents}
+    index(str(backbones["bert"]), corpus(tmp_path / "c.jsonl", [document]), tmp_path / "index", **how).close()
+    with open_index(tmp_path / "index") as opened:
+        assert (len(opened), opened.documents(["d"])) == (1, [document])

@@ -1,9 +1,9 @@
 """Passages as the units of a collection: a document scores as its best passage (Dai and Callan 2019).
 
-The store has a document for each passage, whose id is "DOCUMENT<tab>NUMBER" (no document of a corpus has a tab in its
-id), and whose fields are the fields of the whole document. The first passage also has the whole text and title in a
-field. It is written after the other passages and deleted after them, so that a document that exists has all
-its passages.
+The store has a document for each passage. Its id is "DOCUMENT<tab>NUMBER", since no document of a corpus has a tab in
+its id, and its fields are the document's. Fields of passages alone have names that begin with a tab: the place in the
+text, and in the first passage the whole title and text. The first passage is written after the other passages and
+deleted after them, so that a document that exists has all its passages.
 
 Letters: m documents, v output vocabulary.
 """
@@ -28,7 +28,7 @@ from vocable.engines.filters import Comparison
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
 
-WHOLE_FIELD = "whole document"  # field of a first passage: the document's title, text and number of passages
+WHOLE_FIELD = "\twhole document"  # field of a first passage: the document's title, text and number of passages
 IS_FIRST = Comparison(f"{WHOLE_FIELD}.passages", ">=", 1)
 LIKELY = 8  # passages of a document that are looked up at once
 

@@ -15,7 +15,7 @@ from vocable.errors import VectorsError
 from vocable.language.languages import ENGLISH
 from vocable.options import DType, LongDocuments
 
-SPAN_FIELD = "place in the text"  # field of each stored passage: start, end, number of passages
+SPAN_FIELD = "\tplace in the text"  # field of each stored passage: start, end, number of passages
 
 
 # Settings that follow the documents; a build begins with all other settings.
