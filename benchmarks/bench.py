@@ -27,18 +27,18 @@ from machine import busy_share
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 MARKS = re.compile(r"(<!-- made by make bench -->\n).*?(\n<!-- end -->)", re.DOTALL)
+LARGE_BATCH = 12, 256  # texts and tokens of the rows of large vocabularies; benchmarks.json has more
 QUIET, PATIENCE = 0.1, 300.0  # share of the cores that others may take; seconds that are waited for it
 
 
 class Row(NamedTuple):
-    """One figure of ours, and the peer's from the same run, with how many times better ours is to be."""
+    """One figure of vocable, and the peer's from the same run."""
 
     what: str
     unit: str
     ours: float
     peer: str = ""
     theirs: float | None = None
-    asked: float | None = None
 
     @property
     def times(self) -> float | None:
@@ -67,41 +67,41 @@ def head_rows(result: dict[str, Any]) -> Iterator[Row]:
 
 def encode_rows(result: dict[str, Any]) -> Iterator[Row]:
     speeds = result["texts a second"]
-    for side, peer, asked in (
-        ("vocable float32", "sentence-transformers float32", None),
-        ("vocable auto (bfloat16)", "sentence-transformers float32", 6.0),
-        ("vocable auto (bfloat16)", "sentence-transformers bfloat16", 3.5),
-        ("vocable ONNX int8", "sentence-transformers float32", 6.0),
-        ("vocable ONNX int8", "FastEmbed, the same graph", None),
+    for side, peer in (
+        ("vocable float32", "sentence-transformers float32"),
+        ("vocable auto (bfloat16)", "sentence-transformers float32"),
+        ("vocable auto (bfloat16)", "sentence-transformers bfloat16"),
+        ("vocable ONNX int8", "sentence-transformers float32"),
+        ("vocable ONNX int8", "FastEmbed, the same graph"),
     ):
         if side in speeds and peer in speeds:
-            yield Row(f"encoding, {side.removeprefix('vocable ')}", "texts/s", speeds[side], peer, speeds[peer], asked)
+            yield Row(f"encoding, {side.removeprefix('vocable ')}", "texts/s", speeds[side], peer, speeds[peer])
 
 
 def busy_rows(result: dict[str, Any]) -> Iterator[Row]:
-    yield Row("encoding beside a busy process", "texts/s", result["busy"], "the same, quiet", result["quiet"], 0.6)
+    yield Row("encoding beside a busy process", "texts/s", result["busy"], "the same, quiet", result["quiet"])
 
 
 def step_rows(result: dict[str, Any]) -> Iterator[Row]:
     parts = result["results"]
-    for side, peer, asked in (
-        ("vocable float32, dropout 0", "sentence-transformers float32", None),
-        ("vocable bfloat16, dropout 0", "sentence-transformers float32", 5.0),
-        ("vocable bfloat16, dropout 0", "sentence-transformers bfloat16, dropout 0", 3.0),
+    for side, peer in (
+        ("vocable float32, dropout 0", "sentence-transformers float32"),
+        ("vocable bfloat16, dropout 0", "sentence-transformers float32"),
+        ("vocable bfloat16, dropout 0", "sentence-transformers bfloat16, dropout 0"),
     ):
         if side in parts:
             name = f"training step, {side.split()[1].rstrip(',')}"
-            yield Row(name, "ms", parts[side]["milliseconds"], peer, parts[peer]["milliseconds"], asked)
+            yield Row(name, "ms", parts[side]["milliseconds"], peer, parts[peer]["milliseconds"])
     fastest = parts["vocable bfloat16, dropout 0" if len(parts) == 5 else "vocable float32, dropout 0"]
     peer = "sentence-transformers float32"
-    yield Row("training step, memory", "MiB", fastest["MiB"], peer, parts[peer]["MiB"], 3.0)
+    yield Row("training step, memory", "MiB", fastest["MiB"], peer, parts[peer]["MiB"])
 
 
 def busy_step_rows(result: dict[str, Any]) -> Iterator[Row]:
     times = {name: part["milliseconds"] for name, part in result["results"].items()}
     theirs, ours = ((ms, times[f"{name}, busy"]) for name, ms in times.items() if not name.endswith(", busy"))
     yield Row("training step beside a busy process", "ms", ours[1], "sentence-transformers, beside it", theirs[1])
-    yield Row("training step beside a busy process", "ms", ours[1], "the same, quiet", ours[0], 0.6)
+    yield Row("training step beside a busy process", "ms", ours[1], "the same, quiet", ours[0])
 
 
 def search_rows(result: dict[str, Any]) -> Iterator[Row]:
@@ -129,7 +129,7 @@ def vocabulary_rows(result: dict[str, Any]) -> Iterator[Row]:
         sides.setdefault((cell["task"], cell["v"], cell["b"], cell["s"]), {})[cell["side"]] = cell
     for (task, v, b, s), both in sides.items():
         peer, name = "sentence-transformers", f"{task}, v = {v:,}, {b} x {s} tokens"
-        if both["vocable"]["MiB"] is not None:
+        if (b, s) == LARGE_BATCH and both["vocable"]["MiB"] is not None:
             yield Row(name, "MiB", both["vocable"]["MiB"], peer, both[peer]["MiB"])
 
 
@@ -141,9 +141,8 @@ def service_rows(result: dict[str, Any]) -> Iterator[Row]:
 
 
 def start_rows(result: dict[str, Any]) -> Iterator[Row]:
-    asked = {"vocable search, a folder": 1.0, "vocable --help": 0.2, "python with vocable": 0.03}
     for name, took in result["seconds"].items():
-        yield Row(f"start: {name}", "s", took["median"], asked=asked.get(name, 0.7 if "vocable" in name else None))
+        yield Row(f"start: {name}", "s", took["median"])
 
 
 BENCHMARKS = {
@@ -186,16 +185,15 @@ def run(name: str, output: Path) -> dict[str, Any]:
 
 def table(results: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """Yield the rows of all benchmarks in Markdown."""
-    yield "| | | vocable | | peer | times better | least to most | asked |"
-    yield "|:--|:--|--:|:--|--:|--:|--:|--:|"
+    yield "| | | vocable | | peer | times better | least to most |"
+    yield "|:--|:--|--:|:--|--:|--:|--:|"
     for name, runs in results.items():
         for rows in zip(*(BENCHMARKS[name].rows(result) for result in runs), strict=True):
             first, times = rows[0], [row.times for row in rows if row.times]
             ours, theirs = median(row.ours for row in rows), [row.theirs for row in rows if row.theirs]
             cells = [first.what, first.unit, shown(ours), first.peer, shown(median(theirs)) if theirs else ""]
             spread = f"{min(times):.2f} to {max(times):.2f}" if len(times) > 1 else ""
-            asked = "" if first.asked is None else f"{first.asked:g}{'x' if first.peer else f' {first.unit}'}"
-            cells += [f"{median(times):.2f}x" if times else "", spread, asked]
+            cells += [f"{median(times):.2f}x" if times else "", spread]
             yield f"| {' | '.join(cells)} |"
 
 
