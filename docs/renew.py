@@ -195,6 +195,7 @@ def recipe_keys() -> str:
 
     tables: list[str] = []
     seen: set[type] = set()
+    shown_in: dict[str, str] = {}
     queue: list[tuple[str, type]] = [("", Recipe)]
     while queue:
         path, model = queue.pop(0)
@@ -220,8 +221,22 @@ def recipe_keys() -> str:
         kind = model.model_fields.get("name")  # type: ignore[attr-defined]
         if kind is not None and typing.get_origin(kind.annotation) is typing.Literal:
             title += f", name {' or '.join(f'`{one}`' for one in typing.get_args(kind.annotation))}"
-        tables.append(f"## {title}\n\n" + ("\n".join(rows) if len(rows) > 2 else "No keys of its own."))
+        tables.append(f"## {title}\n\n" + without_repeated(rows, title, shown_in))
     return "\n\n".join(tables) + "\n"
+
+
+def without_repeated(rows: list[str], title: str, shown_in: dict[str, str]) -> str:
+    """Return a table of keys; rows that an earlier table has become one line, which names that table."""
+    repeated: dict[str, list[str]] = {}
+    new = rows[:2]
+    for row in rows[2:]:
+        earlier = shown_in.setdefault(row, title)
+        if earlier == title:
+            new.append(row)
+        else:
+            repeated.setdefault(earlier, []).append(row.split()[1])
+    lines = [f"As for {earlier}: {', '.join(names)}." for earlier, names in repeated.items()]
+    return "\n\n".join([*lines, *(["\n".join(new)] if len(new) > 2 else [])]) or "No keys of its own."
 
 
 def rules() -> str:
