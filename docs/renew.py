@@ -256,11 +256,6 @@ def tuning_study() -> str:
     return _published().study_table().markdown()
 
 
-def tuning_ablation() -> str:
-    """Return the published means of the ablation of tunings."""
-    return _published().ablation_table().markdown()
-
-
 def tuning_contrasts() -> str:
     """Return the published contrasts of the ablation of tunings."""
     return _published().contrast_table().markdown()

@@ -18,17 +18,6 @@ from vocable.core.storage import read_record
 from vocable.core.tables import Table
 
 PUBLISHED = Path(__file__).parent / "published.json"
-VARIANTS = {  # of the ablation
-    "all": "`all`: four kinds of questions, 500 steps of 32, rate 5e-5",
-    "mlm": "`mlm`: 250 steps of masked language modelling, then `all`",
-    "self": "`self`: `all` with KL to the model before",
-    "hard": "`hard`: 250 steps of `all`, three hard negatives by the hybrid",
-    "idf": "`idf`: `all` with query weights times IDF^0.75",
-    "large": "`large`: four kinds, up to 250 steps of 96, rate 1e-4",
-    "large-again": "`large-again`: the same, in the second run",
-    "no-keywords": "`no-keywords`: `large-again` without keywords",
-    "title-sentence": "`title-sentence`: without passages either, the default",
-}
 
 
 class Contrast(NamedTuple):
@@ -107,20 +96,6 @@ def study_table() -> Table:
     return table
 
 
-def ablation_table() -> Table:
-    """Return the means of each variant of the ablation over its collections."""
-    rows = [
-        [
-            VARIANTS[tried.variant],
-            f"{tried.share:g}",
-            str(len(tried.alone)),
-            *(str(mean_of(tried.side(side))) for side in SIDES),
-        ]
-        for tried in published().ablation
-    ]
-    return Table("ablation", ["training", "share before", "collections", "alone, 95 %", "hybrid, 95 %"], rows)
-
-
 def contrast(compared: Contrast, side: str) -> Mean:
     """Return the mean difference between two variants over the collections that both were tried on."""
     variants = {(tried.variant, tried.share): tried.side(side) for tried in published().ablation}
@@ -139,7 +114,7 @@ def contrast_table() -> Table:
 
 def main() -> None:
     """Print the tables, and draw the figure into the file that is named."""
-    for table in (study_table(), ablation_table(), contrast_table()):
+    for table in (study_table(), contrast_table()):
         print(table, end="\n\n")
     for path in sys.argv[1:]:
         save_figure(draw(published().results), path)
