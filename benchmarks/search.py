@@ -25,8 +25,8 @@ import numpy as np
 import qdrant_edge as edge
 from scipy.sparse import csr_array
 
+from vocable.encoding.idf import idf
 from vocable.encoding.vectors import read_vectors
-from vocable.indexes.bm25_weights import inverse_document_frequency
 from vocable.indexes.exact_index import ExactIndex
 
 SIZE = 30_522  # terms of the output vocabulary
@@ -73,7 +73,7 @@ def mixtures(vectors: csr_array, count: int) -> Iterator[csr_array]:
 def some(vectors: csr_array, count: int, frequency: np.ndarray, n: int, power: float) -> csr_array:
     """Return `count` of the query `vectors`, weighted by a power of the IDF of `frequency` in n documents."""
     chosen = csr_array(vectors[np.random.default_rng(0).permutation(vectors.shape[0])[:count]])
-    chosen.data *= inverse_document_frequency(frequency, n)[chosen.indices].astype(np.float32) ** np.float32(power)
+    chosen.data *= idf(frequency, n)[chosen.indices] ** np.float32(power)
     return chosen
 
 

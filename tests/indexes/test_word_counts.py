@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from vocable.encoding.idf import idf
 from vocable.indexes import bm25, word_counts
 from vocable.indexes.bm25 import RM3, BM25Index
-from vocable.indexes.bm25_weights import inverse_document_frequency, term_frequency_weights
+from vocable.indexes.bm25_weights import term_frequency_weights
 from vocable.indexes.word_counts import count_texts
 from vocable.language.words import stemmed
 
@@ -57,8 +58,8 @@ def test_weights_are_those_of_the_formula_to_the_last_bit(
     index = BM25Index(toy_texts, ids)
     counts = csr_array(reference(toy_texts, index.vocabulary).astype(np.float32))
     lengths = np.array(list(map(len, stemmed(toy_texts))), dtype=np.float64)
-    idf = inverse_document_frequency(np.bincount(counts.indices), len(toy_texts)).astype(np.float32)
-    counts.data = (idf[counts.indices] * term_frequency_weights(counts, lengths, lengths.mean())).astype(np.float32)
+    weights = idf(np.bincount(counts.indices), len(toy_texts))
+    counts.data = (weights[counts.indices] * term_frequency_weights(counts, lengths, lengths.mean())).astype(np.float32)
     assert (index.get() != counts).nnz == 0
 
 

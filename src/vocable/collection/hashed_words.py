@@ -28,8 +28,9 @@ from scipy.sparse import csr_array
 from vocable.collection.statistics import DRIFT
 from vocable.core.progress import progress
 from vocable.data import Document
+from vocable.encoding.idf import idf
 from vocable.engines.base import UNBOUNDED, Store
-from vocable.indexes.bm25_weights import count_words, inverse_document_frequency, term_frequency_weights
+from vocable.indexes.bm25_weights import count_words, term_frequency_weights
 from vocable.language.words import stemmed
 
 logger = logging.getLogger(__name__)
@@ -113,9 +114,9 @@ class HashedWords:
         counts = _counted([[text] for text in texts] if stems else stemmed(texts, self._language))
         columns, places = np.unique(counts.indices, return_inverse=True)
         frequencies, documents = self._store.count_terms(columns, "bm25")
-        idf = inverse_document_frequency(frequencies, documents) * (frequencies > 0)
-        weights = (counts.data * idf[places]).astype(np.float32)
-        vectors = csr_array((weights, counts.indices, counts.indptr), shape=counts.shape)
+        # A server that is written to counts documents and words at two moments.
+        weights = idf(np.minimum(frequencies, documents), max(1, documents)) * (frequencies > 0)
+        vectors = csr_array((counts.data * weights[places], counts.indices, counts.indptr), shape=counts.shape)
         vectors.eliminate_zeros()
         return vectors
 

@@ -25,7 +25,7 @@ from vocable.core.links import refuse_link
 from vocable.encoding.idf import idf
 from vocable.engines.base import UNBOUNDED
 from vocable.errors import ArgumentError, DataError, NoSpaceError, VectorsError
-from vocable.indexes.bm25_weights import count_words, inverse_document_frequency, term_frequency_weights
+from vocable.indexes.bm25_weights import count_words, term_frequency_weights
 from vocable.language.words import stemmed
 
 DRIFT = 0.1  # share that the mean length may differ from the length in use
@@ -229,9 +229,9 @@ class Statistics:
         known = {word: (number, df) for word, number, df in self._known(chain.from_iterable(words)) if df > 0}
         counts = count_words(words, {word: number for word, (number, _) in known.items()}, UNBOUNDED)
         df = dict(known.values())
-        frequencies = np.array([df[number] for number in counts.indices.tolist()])
-        weights = counts.data * inverse_document_frequency(frequencies, self["documents"])
-        return csr_array((weights.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+        frequencies = np.array([df[number] for number in counts.indices.tolist()], dtype=np.int64)
+        weights = counts.data * idf(frequencies, self["documents"])
+        return csr_array((weights, counts.indices, counts.indptr), shape=counts.shape)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of these lengths that begin with one of `initials`, with their document frequencies."""

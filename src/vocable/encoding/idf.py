@@ -39,19 +39,19 @@ def document_frequencies(
 
 
 def idf(frequencies: NDArray[np.int64], documents: int, *, formula: Formula = "bm25") -> NDArray[np.float32]:
-    """Return the IDF of each token, float32 [v], not negative.
+    """Return the IDF of each term, float32 [v], not negative.
 
-    df, an entry of `frequencies` [v], is the number of the n `documents` that contain the token. The formula `bm25` is
-    log(1 + (n - df + 0.5) / (df + 0.5)), Lucene's variant, which inference-free retrievers use (Geng et al. 2024, arXiv
-    2411.04403): never negative, and largest for a token in no document. `log` is log(n / df), with df at least 1.
-    Raises `ArgumentError` if a token is in more documents than there are.
+    df, an entry of `frequencies` [v], is the number of the n `documents` that contain the term. The formula `bm25` is
+    log(1 + (n - df + 0.5) / (df + 0.5)), Lucene's variant of BM25, which inference-free retrievers use, too (Geng et
+    al. 2024, arXiv 2411.04403): never negative, and largest for a term in no document. `log` is log(n / df), with df at
+    least 1. Raises `ArgumentError` if there are no documents, or a term is in more documents than there are.
 
     >>> idf(np.array([0, 1, 2, 4]), 4).round(3)
     array([2.303, 1.204, 0.693, 0.105], dtype=float32)
     >>> idf(np.array([0, 1, 2, 4]), 4, formula="log").round(3)
     array([1.386, 1.386, 0.693, 0.   ], dtype=float32)
     """
-    if documents < 1 or frequencies.min(initial=0) < 0 or frequencies.max(initial=0) > documents:
+    if (documents < 1 and len(frequencies)) or frequencies.min(initial=0) < 0 or frequencies.max(initial=0) > documents:
         raise ArgumentError(f"no document frequencies: {frequencies.max(initial=0)} of {documents} documents")
     if formula == "bm25":
         weights = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))

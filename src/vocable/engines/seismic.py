@@ -23,13 +23,13 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.core.storage import ANOTHER
+from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import VectorsMeta, as_vectors
 from vocable.engines.exact import ExactStore
 from vocable.engines.protocols import About
 from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.indexes import exact_kernels as kernels
-from vocable.indexes.bm25_weights import inverse_document_frequency
 from vocable.indexes.exact_index import ExactIndex, query_arrays, typed
 from vocable.indexes.ranking import Ranking, best
 from vocable.options import Count, Matching, Share, check_fields, checked
@@ -172,9 +172,7 @@ class SeismicIndex(ExactIndex):
         chosen = np.sort(np.random.default_rng(0).choice(len(self), min(len(self), TRIALS), replace=False))
         sampled_rows = (self._order[chosen] if len(self._order) else chosen)[:, None]
         queries, efforts = documents[chosen], list[Effort]()
-        queries.data *= inverse_document_frequency(self.document_frequency, len(self)).astype(np.float32)[
-            queries.indices
-        ]
+        queries.data *= idf(self.document_frequency, len(self))[queries.indices]
         queries = prune(queries, TRIAL_TERMS)
         exact = super().search(queries, TRIAL_DEPTH + 1)
         counts = ((exact.rows >= 0) & (exact.rows != sampled_rows)).sum(axis=1)

@@ -16,10 +16,11 @@ from scipy.sparse import csr_array
 
 from vocable.core.arrays import Ids
 from vocable.data.texts import Texts, as_texts
+from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import as_vectors
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes.bm25_weights import K1, B, count_words, inverse_document_frequency, term_frequency_weights
+from vocable.indexes.bm25_weights import K1, B, count_words, term_frequency_weights
 from vocable.indexes.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.indexes.ranking import Ranking
 from vocable.indexes.word_counts import count_texts
@@ -64,19 +65,15 @@ class BM25Index(ExactIndex):
         """Return the weights of the words of n texts, csr_array [n, v], and keep their columns in `vocabulary`."""
         self.vocabulary, counts, lengths = count_texts(texts, self.settings["language"], progress=progress)
         frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
-        idf = inverse_document_frequency(frequencies, len(texts)).astype(np.float32)
+        word_idf = idf(frequencies, len(texts))
         mean = float(lengths.mean()) if counts.nnz else 1.0
-        for start in range(
-            0, len(texts), WEIGHED_AT_ONCE
-        ):  # in float64, which for all at once would take most of the memory
-            part, entries = (
-                counts[start : start + WEIGHED_AT_ONCE],
-                slice(*counts.indptr[[start, min(start + WEIGHED_AT_ONCE, len(texts))]]),
-            )
+        for start in range(0, len(texts), WEIGHED_AT_ONCE):  # float64 of all texts would take most of the memory
+            end = min(start + WEIGHED_AT_ONCE, len(texts))
+            part, entries = counts[start:end], slice(*counts.indptr[[start, end]])
             saturated = term_frequency_weights(
                 part, lengths[start : start + WEIGHED_AT_ONCE], mean, self.settings["k1"], self.settings["b"]
             )
-            counts.data[entries] = idf[part.indices] * saturated
+            counts.data[entries] = word_idf[part.indices] * saturated
         return counts
 
     def arrays(self) -> dict[str, np.ndarray]:

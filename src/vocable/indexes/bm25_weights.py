@@ -1,4 +1,4 @@
-"""The weights of BM25: counts of words, saturating term frequencies, and the IDF.
+"""The weights of BM25: counts of words, and saturating term frequencies.
 
 Letters: n documents, v words.
 """
@@ -12,16 +12,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 K1, B = 1.2, 0.75
-
-
-def inverse_document_frequency(frequencies: np.ndarray, documents: float) -> np.ndarray:
-    """Return ln(1 + (n - df + 0.5) / (df + 0.5)), float64, for words that occur in df of n `documents` (`frequencies`).
-
-    >>> inverse_document_frequency(np.array([0, 1, 4]), 4).round(3).tolist()
-    [2.303, 1.204, 0.105]
-    """
-    idf: np.ndarray = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
-    return idf
 
 
 def term_frequency_weights(
