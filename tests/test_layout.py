@@ -203,6 +203,16 @@ def test_docstrings_and_names_are_plain() -> None:
     assert sum(len(vague_names(path)) for path in files) <= 10
 
 
+def test_messages_are_matched_by_facts() -> None:
+    """A test matches a file, line, key or number of a message; else the class of the exception is enough."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(__file__).parent.rglob("*.py")]
+    keywords = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.keyword)]
+    written = [
+        node for node in keywords if node.arg == "match" and isinstance(node.value, ast.Constant | ast.JoinedStr)
+    ]
+    assert len(written) <= 300
+
+
 def test_files_are_short() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_bytes().splitlines()) for path in ROOT.rglob("*.py")}
     long = {path: length for path, length in lengths.items() if length > 450}

@@ -34,6 +34,6 @@ def test_judgments_of_no_searched_document_are_an_error(tmp_path: Path) -> None:
     queries.write_text('{"_id": "q1", "text": "a lamp"}\n', encoding="utf-8")
     judgments.write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t1\n", encoding="utf-8")
     sources: TuningSources = {"queries": str(queries), "judgments": str(judgments)}
-    with pytest.raises(DataError, match="none of 2 judgments"):
+    with pytest.raises(DataError):
         read_asked(sources, {"d3"})
     assert [query.id for query in read_asked(sources, {"d1"}).judged] == ["q1"]

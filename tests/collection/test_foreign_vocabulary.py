@@ -65,9 +65,9 @@ def test_add_and_search_refuse_an_exchanged_tokenizer_and_write_nothing(
             with pytest.raises(VectorsError, match=message):
                 collection.add(documents[3:12])
             assert state(collection) == whole
-    with pytest.raises(VectorsError, match=r"has changed .*\(tokenizer\)"):
+    with pytest.raises(VectorsError, match=r"\(tokenizer\)"):
         add(place, more)
-    with pytest.raises(VectorsError, match=r"has changed .*\(tokenizer\)"):
+    with pytest.raises(VectorsError, match=r"\(tokenizer\)"):
         search(place, ["fox"], 3)
     tokenizer.write_bytes(kept)
     assert add(place, more).added == 3

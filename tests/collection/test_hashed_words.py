@@ -166,7 +166,7 @@ def test_a_making_that_was_cut_short_anywhere_has_the_true_mean_length(
 
         with monkeypatch.context() as patched:
             patched.setattr(engine, method, cut)
-            with pytest.raises(UnavailableError, match="cut"):
+            with pytest.raises(UnavailableError):
                 index("vocable-mini", tmp_path / "corpus.jsonl", place, bm25=True, device="cpu")
     index("vocable-mini", tmp_path / "corpus.jsonl", place, bm25=True, device="cpu").close()
     words = stemmed([one.full for one in documents], "english")

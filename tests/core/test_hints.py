@@ -25,7 +25,7 @@ def test_numbers_pass_if_and_only_if_they_are_within_the_limits(value: float) ->
     if 0 < value <= 1:
         assert values.check("share", value) == value
     else:
-        with pytest.raises(ArgumentError, match=r"^share must be "):
+        with pytest.raises(ArgumentError):
             values.check("share", value)
 
 

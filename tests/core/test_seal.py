@@ -92,7 +92,7 @@ def test_files_with_the_size_and_time_of_the_earlier_seal_are_not_read_again(sea
     os.utime(rows, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert check_seal(sealed, "data") is not None  # same size and time
     later(rows)
-    with pytest.raises(VectorsError, match="data/rows has changed"):
+    with pytest.raises(VectorsError):
         check_seal(sealed, "data")
 
 

@@ -66,7 +66,7 @@ def test_a_repeat_is_passed_over_and_a_contradiction_named(tmp_path: Path, name:
     assert len(list(read(path, bad=bad))) == 1
     assert (bad.count, bad.repeated) == (0, 2)
     path.write_text(f"{line}\n{same}\n{other}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=f"{named}.*, with (another|other) ") as caught:
+    with pytest.raises(DataError, match=named) as caught:
         list(read(path))
     assert (caught.value.source, caught.value.line) == (str(path), 3)
     bad = BadLines(1)
@@ -96,7 +96,7 @@ def test_documents_without_text_of_a_published_collection_are_kept(beir: Path) -
     assert found[1] == Document("d2", "")
     assert list(read_texts(f"beir:{beir}")) == ["T one", "three"]  # there is nothing to learn of the others
     assert [example.positive for example in read_examples(f"beir:{beir}#test")] == ["T one", "three"]
-    with pytest.raises(DataError, match=r"corpus\.jsonl:2: document 'd2' has neither text nor title"):
+    with pytest.raises(DataError, match=r"corpus\.jsonl:2: .*'d2'"):
         list(read_corpus(beir / "corpus.jsonl"))
 
 
@@ -150,7 +150,7 @@ def test_a_block_tolerates_bad_lines_of_all_that_is_opened_in_it(
     assert [[one.id for one in some] for some in (*opened, again)] == [["a", "c"]] * 3
     assert bad.count == 4  # a line that is read twice is one
     assert str(bad.first).startswith(f"{paths[0]}:2: not JSON")
-    with pytest.raises(DataError, match=r"two\.jsonl:3: .* \(4 bad lines, 3 tolerated\)"), tolerating(3):
+    with pytest.raises(DataError, match=r"two\.jsonl:3: .*4 .*3 "), tolerating(3):
         [list(read_corpus(path)) for path in paths]
     with tolerating(2):
         list(read_corpus(paths[0]))

@@ -30,7 +30,7 @@ def test_a_store_is_made_once_and_whole(tmp_path: Path) -> None:
         yield "a", "one"
         raise RuntimeError("killed")
 
-    with pytest.raises(RuntimeError, match="killed"):
+    with pytest.raises(RuntimeError):
         text_store(tmp_path / "store", failing)
     assert not (tmp_path / "store").exists()
     assert text_store(tmp_path / "store", lambda: [("a", "two")]).get("a") == "two"

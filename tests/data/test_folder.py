@@ -166,14 +166,14 @@ class TestErrors:
         documents = read_corpus(folder)
         next(documents)
         (folder / "notes.txt").unlink()
-        with pytest.raises(DataError, match=r"notes\.txt: cannot be read: No such file"):
+        with pytest.raises(DataError, match=r"notes\.txt"):
             list(documents)
 
     def test_a_folder_holds_documents_alone(self, folder: Path) -> None:
         for read in (read_queries, read_judgments):
-            with pytest.raises(DataError, match="it holds documents"):
+            with pytest.raises(DataError):
                 read(folder)
-        with pytest.raises(DataError, match="cloze:"):
+        with pytest.raises(DataError):
             read_examples(folder)
 
     def test_a_folder_of_something_else(self, folder: Path) -> None:

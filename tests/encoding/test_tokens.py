@@ -25,5 +25,5 @@ def test_the_marks_of_all_families() -> None:
 
 def test_a_tokenizer_that_does_not_mark_words_is_refused() -> None:
     bare = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
-    with pytest.raises(ModelError, match=r"WordLevel"):
+    with pytest.raises(ModelError):
         token_surfaces(bare)

@@ -46,6 +46,6 @@ def test_nodes_share_user_password_and_name_and_repeated_nodes_count_once() -> N
     ],
 )
 def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
-    with pytest.raises(ArgumentError, match="HOST:PORT/NAME") as caught:
+    with pytest.raises(ArgumentError) as caught:
         server_of(address, PORTS)
     assert "secret" not in str(caught.value)

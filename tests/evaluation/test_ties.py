@@ -106,7 +106,7 @@ def test_five_equal_scores_are_one_ranking_in_all_measures() -> None:
     hits = [ScoredDoc("q", f"d{number}", 1.0) for number in range(1, 6)]
     names = ["RR@10", "RR", "P@1", "nDCG@10", "AP", "R@1", "Success@1"]
     assert evaluate_run("run", hits, dataset, names).values == pytest.approx(dict.fromkeys(names, 1.0))
-    with pytest.raises(ArgumentError, match=r"ties .*search or trec_eval, not 'any'"):
+    with pytest.raises(ArgumentError):
         Dataset("toy", [], [], [], ties="any")  # type: ignore[arg-type]
 
 

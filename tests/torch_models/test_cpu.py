@@ -112,7 +112,7 @@ def test_a_head_that_cannot_be_bypassed_is_still_found(backbones: dict[str, Path
     assert "forward" not in mlm.get_output_embeddings().__dict__
     mlm.get_output_embeddings().register_forward_hook(lambda layer, inputs, output: output * 2)
     mlm.cls.register_forward_hook(lambda layer, inputs, output: output + 1)
-    with pytest.raises(ModelError, match="changes its logits after the output layer"):
+    with pytest.raises(ModelError):
         fuse(model)
 
 

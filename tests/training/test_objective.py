@@ -363,5 +363,5 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(
 
 def test_idf_with_alignment_is_refused() -> None:
     training = {"steps": 1, "query_idf": 0.75, "sparse_teacher": "m", "losses": [{"name": "alignment"}]}
-    with pytest.raises(RecipeError, match=r"query_idf and .*alignment"):
+    with pytest.raises(RecipeError):
         make_recipe({"model": "m", "data": {"examples": ["a"]}, "training": training})

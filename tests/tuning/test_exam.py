@@ -103,7 +103,7 @@ def test_the_exam_has_at_most_the_asked_number_of_questions() -> None:
 @pytest.mark.parametrize("text", ["the", "12 34", "猫", "☃"])
 def test_documents_that_suit_no_question_are_refused(text: str) -> None:
     documents = [Document(f"{i}", text) for i in range(FEWEST_DOCUMENTS)]
-    with pytest.raises(DataError, match="too few words"):
+    with pytest.raises(DataError):
         make_exam(documents, rarity_of(documents), 0)
 
 

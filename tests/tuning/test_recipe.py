@@ -57,5 +57,5 @@ def test_the_recipe_is_valid_and_says_all() -> None:
 
 @pytest.mark.parametrize("scale", [Scale(0.0, 1.0, 1.0), Scale(1.0, 0.0, 1.0), Scale(1.0, 1.0, 0.0)])
 def test_a_model_that_scores_nothing_is_refused(scale: Scale) -> None:
-    with pytest.raises(ModelError, match=r"dead: .*no terms"):
+    with pytest.raises(ModelError):
         recipe("dead", scale, 5, (), 0, "float32")

@@ -113,11 +113,11 @@ def test_a_query_that_is_left_with_nothing_counts_zero() -> None:
 
 def test_arguments_of_ablate_that_cannot_be_are_refused() -> None:
     encoded, own, _ = toy()
-    with pytest.raises(VectorsError, match="do not match own terms"):
+    with pytest.raises(VectorsError):
         Ablation(encoded, own, role="document")
-    with pytest.raises(ArgumentError, match=r"role .*query or document, not 'both'"):
+    with pytest.raises(ArgumentError):
         Ablation(encoded, own, role="both")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="unknown measure"):
+    with pytest.raises(ArgumentError):
         Ablation(encoded, own, ["nDGC@10"])
 
 
@@ -229,7 +229,7 @@ def test_removals_are_written_and_read_as_json(ablation: Ablation, tmp_path: Pat
     assert read_record(tmp_path / "removal.json", DatasetAblation) == found
     for damaged in ({}, asdict(found) | {"points": [{}]}):
         write_record(tmp_path / "removal.json", damaged)
-        with pytest.raises(VectorsError, match="damaged"):
+        with pytest.raises(VectorsError):
             read_record(tmp_path / "removal.json", DatasetAblation)
 
 
@@ -247,7 +247,7 @@ def test_what_was_found_before_is_not_searched_again(
     assert again.points[0].wacky.values == dict.fromkeys(MEASURES, 0.125)
     for damage in ("{", '{"terms": 1}'):
         wacky.write_text(damage, encoding="utf-8")
-        with pytest.raises(VectorsError, match=r"2-wacky\.json: damaged"):
+        with pytest.raises(VectorsError, match=r"2-wacky\.json"):
             remove_wackiest(ablation, np.arange(V), [2], draws=2, folder=tmp_path / "searches")
 
 
@@ -328,5 +328,5 @@ def test_an_index_of_stored_vectors_takes_the_place_of_vectors_in_memory(
     removed = whole.expansion_terms[::2]
     assert by_index.without(removed) == whole.without(removed)
     assert by_index.without(removed).per_query == whole.without(removed).per_query
-    with pytest.raises(VectorsError, match="no vector of the text 'd99'"):
+    with pytest.raises(VectorsError, match="'d99'"):
         stored_index(places, toy_model, [*encoded.document_ids, "d99"], tmp_path / "other")

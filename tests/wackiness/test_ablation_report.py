@@ -83,7 +83,7 @@ def test_the_file_is_the_same_every_time(tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg"):
         save_figure(ablation_figure([removed("a $x$ <b>")]), tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-    with pytest.raises(ArgumentError, match="nothing to draw"):
+    with pytest.raises(ArgumentError):
         ablation_figure([])
 
 

