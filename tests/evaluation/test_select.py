@@ -11,7 +11,10 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
+from vocable.core.storage import read_record
+from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.vectors import PROGRESS
 from vocable.errors import ArgumentError
 from vocable.evaluation import select as module
 from vocable.evaluation.dataset import Dataset
@@ -106,10 +109,8 @@ def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
 
 def _only_read(encoder: TextEncoder, documents: object, folder: Path, **_: object) -> Any:
     """In place of encoding into a folder: what is there already."""
-    from vocable.encoding.stream import read_progress
-
     assert folder.is_dir()
-    return read_progress(folder)
+    return read_record(folder / PROGRESS, StreamProgress)
 
 
 def test_what_does_not_go_together_is_refused(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:

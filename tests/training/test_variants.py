@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import vocable as vo
 from vocable.core.figures import check_figure, save_figure
 from vocable.encoding.load import load
-from vocable.errors import ArgumentError, MissingExtraError, RecipeError
+from vocable.errors import ArgumentError, MissingExtraError, RecipeError, VectorsError
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.training import train as training
 from vocable.training.recipe_files import override, read_recipe
@@ -209,7 +209,7 @@ def test_a_sweep_of_unknown_keys_or_values_is_refused(
 
 def test_results_of_another_program_are_refused(write: Write, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"plain": {"nDCG": 1}}', encoding="utf-8")
-    with pytest.raises(RecipeError, match=r"results\.json: .*plain"):
+    with pytest.raises(VectorsError, match=r"results\.json: .*plain"):
         train(write(), tmp_path, variants=["plain"])
 
 

@@ -1,6 +1,11 @@
 """Steps of work that resumes (`core.storage.resumable`): what a step has made in the work folder is not made again.
 
 A step writes its file or folder atomically, so that it is there if and only if the step was carried out.
+
+Long work that would lose hours as one step resumes inside: a stream of documents or examples counts what is valid in a
+record after each part (`encoding.stream`, `training.mine`), an index asks its store for the ids that it has
+(`collection.writer`), the vectors of a teacher are a file of zeros that is filled from the top (`training.teachers`),
+and a training has the trainer's checkpoints and cuts its log at the last of them (`training.callbacks`).
 """
 
 from __future__ import annotations
@@ -34,6 +39,11 @@ def record_once(path: Path, kind: type[T], compute: Callable[[], T]) -> T:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_record(path, compute())
     return read_record(path, kind)
+
+
+def record_so_far(path: Path, kind: type[T]) -> T:
+    """Return the record in a JSON file; without the file, a new record, which counts nothing."""
+    return read_record(path, kind) if path.exists() else kind()
 
 
 def array_once(path: Path, compute: Callable[[], np.ndarray]) -> np.ndarray:

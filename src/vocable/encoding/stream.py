@@ -18,7 +18,8 @@ import numpy as np
 
 from vocable.core.fingerprint import fingerprint
 from vocable.core.progress import progress
-from vocable.core.storage import ANOTHER, finish, finished, read_record, resumable, write_record
+from vocable.core.steps import record_so_far
+from vocable.core.storage import ANOTHER, finish, finished, resumable, write_record
 from vocable.data import Document
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.text_encoder import TextEncoder, describe, joined_texts, warn_of_unknown
@@ -85,9 +86,9 @@ def encode_stream(
     dense = dense and encoder.model.dimensions is not None  # else looked-up queries have no dense vectors
     settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard, dense=dense)
     if finished(folder, settings):
-        return read_progress(folder)
+        return record_so_far(Path(folder, PROGRESS), StreamProgress)
     with resumable(folder, settings) as work, progress(title, total) as advance:
-        done = read_progress(work)
+        done = record_so_far(work / PROGRESS, StreamProgress)
         stream = iter(documents)
         newest = deque(islice(stream, done.texts), maxlen=1)
         if done.texts and (not newest or newest[0].id != done.last_id):
@@ -188,9 +189,3 @@ def stream_settings(
         "dtype": encoder.model.dtype,
         "long_documents": encoder.long_documents,
     }
-
-
-def read_progress(folder: str | Path) -> StreamProgress:
-    """Return the counts of a folder; zeros for a new folder."""
-    path = Path(folder) / PROGRESS
-    return read_record(path, StreamProgress) if path.exists() else StreamProgress()

@@ -25,7 +25,8 @@ from vocable.collection.collection import Collection
 from vocable.collection.verbs import build, open_index
 from vocable.core.fingerprint import settings_of
 from vocable.core.progress import progress, track
-from vocable.core.storage import ANOTHER, finish, finished, read_record, resumable, write_record
+from vocable.core.steps import record_so_far
+from vocable.core.storage import ANOTHER, finish, finished, resumable, write_record
 from vocable.core.tables import counted
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
@@ -80,7 +81,7 @@ def rewrite(
             negatives = [len(json.loads(line).get("negatives", ())) for line in file]
         return ExampleCounts(sum(1 for _ in examples()), len(negatives), sum(negatives))
     with resumable(output, settings) as work:
-        done = read_record(work / DONE, ExampleCounts) if (work / DONE).exists() else ExampleCounts()
+        done = record_so_far(work / DONE, ExampleCounts)
         stream = iter(examples())
         if _checksum(islice(stream, done.read), 0) != done.checksum:
             raise VectorsError(f"{work} was begun with other examples: {ANOTHER}")

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sentence_transformers import SparseEncoder
 
 from vocable.core.figures import Panel, Point, draw_panels
-from vocable.core.storage import RECIPE, finished, read_record, write_record
+from vocable.core.steps import record_so_far
+from vocable.core.storage import RECIPE, finished, write_record
 from vocable.core.tables import NONE, Table, Tabular, short
 from vocable.data import tolerating
 from vocable.errors import ArgumentError, RecipeError, require_extra
@@ -131,8 +132,7 @@ def train_planned(plan: Plan, output: Path, carry_out: Callable[[Recipe, Path], 
         finished(output / name, recipe.to_json(), name=RECIPE)
     distributed.join()
     path = output / RESULTS
-    read = partial(read_record, path, dict[str, RunResult], error=RecipeError)
-    results: dict[str, RunResult] = distributed.by_first(lambda: read() if path.exists() else {})
+    results: dict[str, RunResult] = distributed.by_first(lambda: record_so_far(path, dict[str, RunResult]))
     for name, (recipe, result) in plan.items():
         if name in results and finished(output / name, recipe.to_json(), name=RECIPE):
             continue
