@@ -103,7 +103,7 @@ class TestPlaces:
         feed(monkeypatch, io.BytesIO(b'{"query": "q", "positive": "p"}\nx\n'))
         examples = read_examples("-")
         assert next(examples) == Example("q", "p", (), "stdin")
-        with pytest.raises(DataError, match=r"^-:2: .* 1$"):
+        with pytest.raises(DataError, match=r"^-:2: .* 1\)"):
             next(examples)
 
     def test_hf_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
