@@ -131,6 +131,7 @@ def test_pruned_costs_and_postings_are_those_of_the_vectors(done: dict[str, Repr
     ]
 
 
+@pytest.mark.slow
 def test_the_checkpoint_is_that_which_the_validation_set_chooses(done: dict[str, Reproduction]) -> None:
     output = done["esplade"].output
     evaluation = json.loads((output / "models" / "indep-uniq-lr-h" / "recipe.json").read_text())["evaluation"]
@@ -140,6 +141,7 @@ def test_the_checkpoint_is_that_which_the_validation_set_chooses(done: dict[str,
     assert sum("R@10" in line for line in log) >= 2
 
 
+@pytest.mark.slow
 def test_a_repeated_call_reads_what_it_has_made(done: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch) -> None:
     first = done["mlm_head_rescaling"]
     monkeypatch.setattr(runs, "train", None)
@@ -238,6 +240,7 @@ def test_negatives_of_the_published_tuples_are_enough_for_a_distillation(tmp_pat
     assert {len(scores) for scores in examples["label"]} == {9}
 
 
+@pytest.mark.slow
 def test_an_output_of_other_settings_is_refused(done: dict[str, Reproduction]) -> None:
     first = done["mlm_head_rescaling"]
     study = _cut("mlm_head_rescaling")

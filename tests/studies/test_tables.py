@@ -96,6 +96,7 @@ def test_the_wackiest_terms_are_those_of_the_report(done: Done) -> None:
     assert cell.text(4) == ", ".join(expected)
 
 
+@pytest.mark.slow
 def test_random_removals_have_a_band(done: Done) -> None:
     cells = done.found.cells["figure-2"]["v2"]
     for measure in ("RR@10", "R@1000"):
@@ -106,12 +107,14 @@ def test_random_removals_have_a_band(done: Done) -> None:
     assert (done.found.output / "figure-2.svg").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_removed_or_encoded_twice(done: Done) -> None:
     assert done.ablated == {f"{row}-{dataset}": 1 for row in ROWS for dataset in ("MSM", "scifact")}
     assert "train-query" not in done.encoded  # those that count are drawn first, and encoded by `measure_wackiness`
     assert done.encoded["MSM-document"] == done.encoded["scifact-document"] == len(ROWS)
 
 
+@pytest.mark.slow
 def test_terms_of_all_removals_are_those_of_the_training_queries(done: Done) -> None:
     for dataset in ("MSM", "scifact"):
         report = json.loads((done.found.output / "measured" / f"v2-{dataset}" / "removal" / "results.json").read_text())

@@ -73,6 +73,7 @@ def test_a_failure_is_the_exit_status(
     assert json.loads(capsys.readouterr().out)["failed"].keys() == {"few"}
 
 
+@pytest.mark.slow
 def test_finished_collections_are_read(toys: tuple[Path, str], output: Path) -> None:
     before = json.loads((output / "results.json").read_text("utf-8"))
     shutil.rmtree(output / "tuned/toy")  # not needed any more

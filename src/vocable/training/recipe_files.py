@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from textwrap import fill, indent
@@ -169,23 +170,28 @@ def read_values(path: Path, derived: tuple[Path, ...] = ()) -> Values:
 def load_yaml(text: str, where: str) -> Any:
     """Return the values of a YAML text; errors begin with `where`, and name the line of a duplicate key."""
     try:
-        loader = LOADER(text)
-        root = loader.get_single_node()
-        nodes = [] if root is None else [root]
-        for node in nodes:  # the list grows by the nodes below, once for each alias
-            pairs = node.value if isinstance(node, yaml.MappingNode) else []
-            names: dict[str, yaml.Node] = {}
-            for name, _ in pairs:
-                if names.setdefault(str(name.value), name) is not name:
-                    raise RecipeError(f"{where}:{name.start_mark.line + 1}: duplicate key {name.value!r}")
-            nodes += node.value if isinstance(node, yaml.SequenceNode) else [value for _, value in pairs]
-            if len(nodes) > MAX_NODES:
-                raise RecipeError(f"{where}: more than {MAX_NODES:,} values, aliases counted")
-        return None if root is None else loader.construct_document(root)
+        root = _composed(text, where)
+        return None if root is None else LOADER("").construct_document(root)
     except RecipeError:
         raise
     except Exception as error:  # PyYAML raises many types: for `!!bool maybe`, `!!int ''`, deep nesting
         raise RecipeError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
+
+
+@lru_cache(maxsize=8)  # a plan reads its recipe for each variant
+def _composed(text: str, where: str) -> yaml.Node | None:
+    root = LOADER(text).get_single_node()
+    nodes = [] if root is None else [root]
+    for node in nodes:  # the list grows by the nodes below, once for each alias
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        names: dict[str, yaml.Node] = {}
+        for name, _ in pairs:
+            if names.setdefault(str(name.value), name) is not name:
+                raise RecipeError(f"{where}:{name.start_mark.line + 1}: duplicate key {name.value!r}")
+        nodes += node.value if isinstance(node, yaml.SequenceNode) else [value for _, value in pairs]
+        if len(nodes) > MAX_NODES:
+            raise RecipeError(f"{where}: more than {MAX_NODES:,} values, aliases counted")
+    return root
 
 
 def line_of(path: Path, keys: Sequence[str | int]) -> int | None:

@@ -172,6 +172,7 @@ def test_a_short_corpus_starts_no_process(
     assert listed(cut(repeated_texts, Cutter(tokenizer, 24), here=1, workers=1)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_workers")
 def test_a_worker_that_dies_is_an_error_and_no_worker_stays(
     tokenizer: PreTrainedTokenizerFast, repeated_texts: list[str]
