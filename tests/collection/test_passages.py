@@ -223,6 +223,16 @@ def test_a_title_that_leaves_no_room_is_cut(make: Make, documents: list[Document
     assert part.text == long[0].text
 
 
+def test_a_passage_is_encoded_after_the_headings_of_its_path(make: Make, documents: list[Document]) -> None:
+    section = Document("s", documents[11].text, "Fox", {"path": "My owl > Fox"})
+    collection = make([*documents[:3], section])
+    check(collection, [*documents[:3], section])
+    first, *others = passages_of(section, collection.models.documents)
+    assert others
+    assert {part.full[: len("My owl Fox ")] for part in (first, *others)} == {"My owl Fox "}
+    assert collection.models.documents.truncated == 0
+
+
 @pytest.mark.parametrize("long_documents", ["truncate", "maxpool"])
 def test_what_is_added_is_read_as_the_others_were(
     make: Make, documents: list[Document], backbones: dict[str, Path], tmp_path: Path, long_documents: Any

@@ -34,8 +34,9 @@ LIKELY = 8  # passages of a document that are looked up at once
 
 
 def passages_of(document: Document, encoder: TextEncoder) -> list[Document]:
-    """Return the passages of a document to store; each is encoded after the title, cut to half a window."""
-    title = document.title[slice(*encoder.windows(document.title, share=0.5)[0])]
+    """Return the passages of a document to store; each is encoded after the heading, cut to half a window."""
+    heading = document.heading
+    title = heading[slice(*encoder.windows(heading, share=0.5)[0])]
     spans = encoder.windows(document.text, f"{title} " if title else "")
     whole = {WHOLE_FIELD: {"title": document.title, "text": document.text, "passages": len(spans)}}
     return [

@@ -20,9 +20,9 @@ from vocable.data.lines import BYTE_ORDER_MARK, line_limit
 from vocable.data.pages.blocks import Block, Page, PageError
 from vocable.data.pages.markdown import markdown_page
 from vocable.data.pages.rest import rest_page
-from vocable.data.pages.sections import BETWEEN, parts
+from vocable.data.pages.sections import parts
 from vocable.data.pages.webpage import web_page
-from vocable.data.records import Document, MalformedError
+from vocable.data.records import BETWEEN, Document, MalformedError
 from vocable.errors import ArgumentError, DataError
 
 SHOWN = 5  # endings or names of unread files in a message

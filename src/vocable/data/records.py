@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from unicodedata import category
 
+BETWEEN = " > "  # headings of a path
+
 
 class Document(NamedTuple):
     """A document; `fields` are JSON values, which a search shows and can filter by.
 
     >>> Document("d1", "A list is a sequence.", title="Lists").full
     'Lists A list is a sequence.'
+    >>> Document("d2", "A list is a sequence.", title="Lists", fields={"path": "Guide > Lists"}).full
+    'Guide Lists A list is a sequence.'
     """
 
     id: str
@@ -21,17 +25,24 @@ class Document(NamedTuple):
     fields: Mapping[str, Any] = {}
 
     @property
+    def heading(self) -> str:
+        """The title after the headings above it, if the field `path` has them, as it does for sections of pages."""
+        path = self.fields.get("path") if self.title else None
+        is_path = isinstance(path, str) and path.endswith(f"{BETWEEN}{self.title}")
+        return str(path).replace(BETWEEN, " ") if is_path else self.title
+
+    @property
     def full(self) -> str:
-        """Title and text joined by a space: the text that is encoded and indexed."""
-        return f"{self.title} {self.text}".strip()
+        """Heading and text joined by a space: the text that is encoded and indexed."""
+        return f"{self.heading} {self.text}".strip()
 
     def weighed(self, title_weight: int) -> str:
-        """Return the text whose words are counted: the title repeated `title_weight` times, then the text.
+        """Return the text whose words are counted: the heading repeated `title_weight` times, then the text.
 
         >>> Document("d1", "A list is a sequence.", title="Lists").weighed(2)
         'Lists Lists A list is a sequence.'
         """
-        return f"{f'{self.title} ' * title_weight}{self.text}".strip()
+        return f"{f'{self.heading} ' * title_weight}{self.text}".strip()
 
 
 def same_document(first: Document, second: Document | None) -> bool:

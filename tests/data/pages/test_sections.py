@@ -84,6 +84,23 @@ def test_the_title_of_a_page_stands_above_sections() -> None:
     assert not list(parts(Page([], "Title"), "name"))
 
 
+GENERAL = """Method Detail, Method Details, Constructor Summary, Member Function Documentation, Detailed Description,
+Constructor & Destructor Documentation, Trait Implementations, Auto Trait Implementations, Implementations, Methods"""
+
+
+@pytest.mark.parametrize("general", re.split(r",\s", GENERAL))
+def test_a_path_lacks_general_headings_above_its_section(general: str) -> None:
+    _, found = parts(page((1, "Class List"), words(70), (2, general), (3, "add"), words(70)), "name")
+    assert (found.title, found.path, found.text.split()[0]) == ("add", "Class List > add", general.split()[0])
+    own, _ = parts(page((1, general), words(70), (2, "add"), words(70)), "name")
+    assert own.path == general
+
+
+def test_a_path_has_its_own_heading_once() -> None:
+    same = Page([Block("grep", 1, 2), Block("text " * 70, 2), Block("Notes", 3, 2), Block("text", 4)], "grep")
+    assert [part.path for part in parts(same, "name")] == ["grep", "grep > Notes"]
+
+
 def test_text_before_the_main_heading_belongs_to_it() -> None:
     [found] = parts(Page([Block("logo", 1), Block("Name", 2, 1), Block("text", 3)]), "README")
     assert (found.anchor, found.title, found.text, found.line) == ("name", "Name", "logo\n\ntext", 2)
@@ -147,10 +164,10 @@ class TestAnchors:
 
 def test_a_heading_of_any_length_is_cut_in_titles_and_paths_and_stays_in_the_text() -> None:
     heading = "x" * 1000 + "y" * 5000
-    found = list(parts(page((1, heading), (2, heading), (0, "river mountain " * 500)), "name"))
+    found = list(parts(page((1, "z" * 1000), (2, heading), (0, "river mountain " * 500)), "name"))
     assert len(found) > 4
     assert {part.title for part in found} == {"x" * 1000}
-    assert max(len(part.path) for part in found) == 2 * 1000 + len(" > ")
-    assert sum(part.text.count("y") for part in found) == 2 * 5000
+    assert {part.path for part in found} == {"z" * 200 + " > " + "x" * 1000}
+    assert sum(part.text.count("y") for part in found) == 5000
     assert max(len(part.anchor or "") for part in found) <= 1010
     assert [part.title for part in parts(Page([Block("text", 1)], heading), "name")] == ["x" * 1000]

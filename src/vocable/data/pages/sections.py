@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vocable.data.pages.blocks import Anchors, Block, Page
+from vocable.data.records import BETWEEN
 
 FEW_WORDS = 60  # sections with fewer words are merged with neighbours until the group has that many
 MOST_WORDS = 250  # most words of a document
-MOST_HEADING = 1000  # most characters of a heading in titles and paths, which each part of a large section repeats
+MOST_HEADING = 1000  # most characters of a title, which each part of a large section repeats
+MOST_ABOVE = 200  # most characters of a heading above it in its path
 RUN = 30  # most characters of a word
 IDEOGRAPHS = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]{{1,{RUN}}}")
@@ -23,7 +25,12 @@ UNITS = (  # units of lines, sentences and words
     re.compile(r"(?:[^.!?]|[.!?](?!\s))+[.!?]*"),
     re.compile(rf"(?:(?:{WORD.pattern})\s*){{1,{MOST_WORDS}}}"),
 )
-BETWEEN = " > "  # headings of a path
+GENERAL = re.compile(  # headings by Javadoc, Doxygen and rustdoc, which say nothing about the sections below them
+    r"(method|constructor|field|element|property|enum constant|nested class)s? (details?|summary)"
+    r"|((member|data|function|constructor|destructor|typedef|enumeration|type|&) )+documentation|detailed description"
+    r"|((auto )?trait )?implementations|((required|provided) )?methods",
+    re.IGNORECASE,
+)
 
 
 class Part(NamedTuple):
@@ -33,7 +40,7 @@ class Part(NamedTuple):
         anchor: the anchor of its first heading; None before the first heading.
         number: the number of the part of a large section, from 1.
         title: its first heading.
-        path: the headings above it and its first heading, from the top.
+        path: the headings above it and its first heading, from the top, without repetitions and general headings.
         text: the text after the first heading.
         line: the line of its first block, counted from 1.
     """
@@ -81,7 +88,8 @@ def parts(page: Page, name: str) -> Iterator[Part]:
         blocks = [*first.blocks]
         for other in group[1:]:
             blocks += [Block(other.heading, other.line), *other.blocks]
-        path = BETWEEN.join((*first.above, first.heading))
+        above = [name for name in first.above if name != first.heading and not GENERAL.fullmatch(name)]
+        path = BETWEEN.join([*(name[:MOST_ABOVE] for name in above), first.heading])
         for number, part_blocks in enumerate(_cut(blocks), start=1):
             line = first.line if number == 1 else part_blocks[0].line
             text = "\n\n".join(block.text for block in part_blocks)
