@@ -48,7 +48,6 @@ SHARED = {
     "collection/test_writer.py": ["collection.counts", "collection.records", "collection.statistics"],
     "data/pages/test_sections.py": ["data.pages.blocks"],
     "data/pages/test_webpage.py": ["data.pages.tags"],
-    "data/test_read.py": ["data.records"],
     "encoding/test_shards.py": ["core.processes"],
     "encoding/test_text_encoder.py": ["encoding.encode", "encoding.lookup", "encoding.protocol"],
     "engines/test_edge.py": ["engines.edge_shard"],
