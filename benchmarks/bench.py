@@ -183,18 +183,21 @@ def run(name: str, output: Path) -> dict[str, Any]:
     return {**json.loads(printed.stdout), "others": others, "took": took}
 
 
-def table(results: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """Yield the rows of all benchmarks in Markdown."""
-    yield "| | | vocable | | peer | times better | least to most |"
-    yield "|:--|:--|--:|:--|--:|--:|--:|"
+def tables(results: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the rows of all benchmarks in Markdown: figures beside a peer's, then figures alone."""
+    compared = ["| | vocable | | peer | times better | least to most |", "|:--|--:|:--|--:|--:|--:|"]
+    alone = ["| | |", "|:--|--:|"]
     for name, runs in results.items():
         for rows in zip(*(BENCHMARKS[name].rows(result) for result in runs), strict=True):
             first, times = rows[0], [row.times for row in rows if row.times]
             ours, theirs = median(row.ours for row in rows), [row.theirs for row in rows if row.theirs]
-            cells = [first.what, first.unit, shown(ours), first.peer, shown(median(theirs)) if theirs else ""]
-            spread = f"{min(times):.2f} to {max(times):.2f}" if len(times) > 1 else ""
-            cells += [f"{median(times):.2f}x" if times else "", spread]
-            yield f"| {' | '.join(cells)} |"
+            cells = [first.what, f"{shown(ours)} {first.unit}"]
+            if first.peer:
+                spread = f"{min(times):.2f} to {max(times):.2f}" if len(times) > 1 else ""
+                cells += [first.peer, shown(median(theirs)) if theirs else ""]
+                cells += [f"{median(times):.2f}x" if times else "", spread]
+            (compared if first.peer else alone).append(f"| {' | '.join(cells)} |")
+    return "\n".join([*compared, "", *alone])
 
 
 def shown(value: float) -> str:
@@ -213,7 +216,7 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
     busiest = max((result["others"], name) for name, runs in results.items() for result in runs if "others" in result)
     lines = ["   ".join(f"{key}: {value}" for key, value in known.items()), ""]
     lines += [f"Other processes took at most {busiest[0]:.0%} of the cores before a run (of {busiest[1]}).", ""]
-    lines += list(table(results))
+    lines.append(tables(results))
     for result in results.get("growth", [])[:1]:
         lines += ["", "![How time and memory grow](growth.svg)", "", "| | | by | exponent | from | to |"]
         lines += ["|:--|:--|:--|--:|--:|--:|"]
