@@ -79,8 +79,9 @@ def prepare(folder: Path) -> None:
     corpus.write_text("".join(json.dumps(one) + "\n" for one in documents), encoding="utf-8")
     run([*VOCABLE, "encode", "vocable-mini", str(corpus), "-o", str(folder / "vectors")])
     run([*VOCABLE, "index", str(folder / "vectors"), str(corpus), "-o", str(folder / "index")])
-    values = {"values": {"nDCG@10": 0.5}, "per_query": {"nDCG@10": {"q": 0.5}}}
-    (folder / "evaluation.json").write_text(json.dumps({"name": "a", "dataset": "toy"} | values), encoding="utf-8")
+    evaluation = {"name": "a", "dataset": "toy", "convention": "beir", "ties": "search", "values": {"nDCG@10": 0.5}}
+    evaluation["per_query"] = {"nDCG@10": {"q": 0.5}}
+    (folder / "evaluation.json").write_text(json.dumps(evaluation), encoding="utf-8")
 
 
 def main() -> None:
