@@ -26,6 +26,7 @@ GROUPS = {
     "analyze": ("analysis", "wackiness"),
     "serve": ("service", "publishing", "cli"),
 }
+UNSEARCHED = re.compile(r"(log|benchmarks)\.md|experiments/.*")  # pages of results, not of use
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)((?:#[^)\s]*)?)(?=\))")
 LINKED = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -66,7 +67,9 @@ def records() -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Make links out of docs/ links to the generated pages, or plain text where the site has no such page."""
+    """Make links out of docs/ links to the generated pages, or plain text; leave pages of results out of the search."""
+    if UNSEARCHED.fullmatch(page.file.src_uri):
+        page.meta["search"] = {"exclude": True}
     folder = (ROOT / "docs" / page.file.src_uri).parent
 
     def replaced(found: re.Match[str]) -> str:
