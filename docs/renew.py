@@ -202,7 +202,7 @@ def recipe_keys() -> str:
         if model in seen:
             continue
         seen.add(model)
-        rows, below = ["| key | default | meaning |", "|:--|:--|:--|"], []
+        rows, below, sections = ["| key | default | meaning |", "|:--|:--|:--|"], [], []
         for name, field in model.model_fields.items():  # type: ignore[attr-defined]
             if name == "name" and typing.get_origin(field.annotation) is typing.Literal:
                 continue  # which of several it is, the table's title says
@@ -212,6 +212,9 @@ def recipe_keys() -> str:
             choices = "; ".join(f"`{one}`" for one in choices_of(field.annotation))
             within = f"{path.rpartition('.')[2]}.{name}"
             meaning = field.description or NOT_IN_SCHEMA.get(within) or NOT_IN_SCHEMA.get(name, "")
+            if models and not meaning and not default:
+                sections.append(f"`{name}`")
+                continue
             if models and not meaning:
                 meaning = f"see `{below[-1][0]}` below"
             meaning += f" ({choices})" if ";" in choices else ""
@@ -221,7 +224,8 @@ def recipe_keys() -> str:
         kind = model.model_fields.get("name")  # type: ignore[attr-defined]
         if kind is not None and typing.get_origin(kind.annotation) is typing.Literal:
             title += f", name {' or '.join(f'`{one}`' for one in typing.get_args(kind.annotation))}"
-        tables.append(f"## {title}\n\n" + without_repeated(rows, title, shown_in))
+        listed = f"Sections, below: {', '.join(sections)}.\n\n" if sections else ""
+        tables.append(f"## {title}\n\n{listed}" + without_repeated(rows, title, shown_in))
     return "\n\n".join(tables) + "\n"
 
 

@@ -23,6 +23,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HISTORY = {"CHANGELOG.md"}  # tells of names that are gone
+WORDS = 60_000  # of all pages but the log: a new fact takes the place of an old one
 GROUP = get_command(program())
 COMMANDS = GROUP.commands  # type: ignore[attr-defined]
 
@@ -114,6 +115,10 @@ def test_every_recipe_that_is_named_exists(page: Path) -> None:
             assert words[2] in known, line
     for name in re.findall(r"`((?:small|paper)-[a-z0-9-]+)`", page.read_text()):
         assert name in known, name
+
+
+def test_all_pages_but_the_log_are_short_enough_to_be_read() -> None:
+    assert sum(len(page.read_text().split()) for page in PAGES if page.name != "log.md") <= WORDS
 
 
 def test_every_command_is_in_the_readme() -> None:
