@@ -23,7 +23,7 @@ from vocable.engines.server import patiently
 from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError, VocableError
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from vocable.encoding.dense_models import DenseModel
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Making:
     output: str | PathLike[str]
     settings: CollectionSettings
     model: EncodingModel | None
-    dense_model: SentenceTransformer | None
+    dense_model: DenseModel | None
     dimensions: int | None  # size of the dense vectors that the sparse model gives in the same pass
     device: str | None
 

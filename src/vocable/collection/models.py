@@ -25,7 +25,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.options import QueryEncoding
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from vocable.encoding.dense_models import DenseModel
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class CollectionModels:
         return self.loaded.terms
 
     @cached_property
-    def dense(self) -> SentenceTransformer:
+    def dense(self) -> DenseModel:
         """The model of the dense vectors."""
         if self._settings.dense is None or self.dense_inside:
             raise ArgumentError(f"{self._place}: it was made without dense vectors of another model")

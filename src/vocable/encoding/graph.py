@@ -10,14 +10,12 @@ Letters: b texts, s tokens, v output terms.
 from __future__ import annotations
 
 import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +25,9 @@ from tokenizers.normalizers import Normalizer
 
 from vocable.core.storage import regular
 from vocable.core.threads import cpu_threads
-from vocable.encoding.graph_settings import GRAPH_SETTINGS, GraphRole, GraphSettings, read_graph_settings
-from vocable.encoding.graph_weights import check_weights, files_checksum
+from vocable.encoding.graph_sessions import GRAPHS, INPUTS, Session, open_session, padded
+from vocable.encoding.graph_settings import GRAPH_SETTINGS, GraphRole, read_graph_settings
+from vocable.encoding.graph_weights import check_weights, files_checksum, has_weights
 from vocable.encoding.lookup import TableEncoder
 from vocable.encoding.model_fingerprint import of_role, relevant, tokenizer_digest
 from vocable.encoding.own_terms import TERMS_FILE, read_terms
@@ -45,30 +44,12 @@ from vocable.encoding.protocol import (
 )
 from vocable.encoding.tokens import Surface, special_columns_of, special_ids, token_surfaces
 from vocable.encoding.vectors import Parts, token_names
-from vocable.errors import ArgumentError, ModelError, VocableError, require_extra
+from vocable.errors import ArgumentError, ModelError
 from vocable.options import DType
 
-# The file of a graph, in float32 and with 8-bit weights, as Transformers.js and Optimum name it.
-GRAPHS = {
-    "onnx": ("onnx/model.onnx", "onnx/model_quantized.onnx"),
-    "openvino": ("openvino/openvino_model.xml", "openvino/openvino_model_int8.xml"),
-}
 TOKENIZER, QUERY_WEIGHTS = "tokenizer.json", "query_weights.safetensors"
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OUTPUT, DENSE_OUTPUT = "weights", "dense"  # the weights of all terms, and the dense vectors; others are of one role
 GRAPH_BATCH_TOKENS = 512  # padding included: a batch should stay in the cache
 EXPORTED = "an exported model only encodes: adapt or train the model that it was made from"
-
-Run = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
-
-
-class Session(NamedTuple):
-    """A loaded graph: the names of its inputs, v, d, and the function that returns weights and dense vectors."""
-
-    inputs: list[str]
-    size: int | None
-    dimensions: int | None
-    run: Run
 
 
 class GraphModel(EncodingModel):
@@ -165,7 +146,8 @@ class GraphModel(EncodingModel):
         if role not in known:
             shared = next((other for other in known if self.settings.roles[other].folder == of_role.folder), None)
             path = self.place / of_role.folder / TOKENIZER
-            known[role] = GraphTokenization(path, of_role) if shared is None else known[shared]
+            tokenizer = of_role.special, of_role.unknown, of_role.tokens
+            known[role] = GraphTokenization(path, *tokenizer) if shared is None else known[shared]
         return known[role]
 
     def load_graphs(self) -> None:
@@ -191,9 +173,13 @@ class GraphModel(EncodingModel):
             path = self.place / folder / GRAPHS[self.settings.format][self.settings.int8]
             pool = ThreadPoolExecutor(2)
             self._weights = self._weights or pool.submit(check_weights, self.place, self.settings.weights)
-            self._sessions[folder] = pool.submit(_load_graph, path, self.settings, folder)
+            self._sessions[folder] = pool.submit(self._opened, path, folder)
             pool.shutdown(wait=False)
         return self._sessions[folder]
+
+    def _opened(self, path: Path, folder: str) -> Session:
+        sizes = {role.dimensions for role in self.settings.roles.values() if role.folder == folder}
+        return open_session(path, self.settings.format, self.settings.size, sizes)
 
     def encoder(self, role: Role, dtype: DType = "auto", max_length: int | None = None) -> RoleEncoder:
         if dtype not in ("auto", self.dtype):
@@ -257,12 +243,7 @@ class GraphEncoder(RoleEncoder):
         length = self.settings.max_length
         if length is not None and any(len(text_ids) > length for text_ids in ids):
             ids = self._tokenizer.truncated([(prompt or "") + text for text in texts], length, side)
-        tokens = np.full((len(ids), max(map(len, ids))), self._padding, dtype=np.int64)
-        mask = np.zeros_like(tokens)
-        for row, text_ids in enumerate(ids):
-            tokens[row, : len(text_ids)], mask[row, : len(text_ids)] = text_ids, 1
-        given = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
-        weights, *dense = self._run({name: given[name] for name in self._session.inputs})
+        weights, *dense = self._run(padded(ids, self._padding, self._session.inputs))
         places = np.flatnonzero(weights > 0)
         rows, columns = np.divmod(places, weights.shape[1])
         indptr = np.searchsorted(rows, np.arange(len(weights) + 1)).astype(np.int32)
@@ -282,14 +263,18 @@ class GraphTokenization(Tokenization):
 
     has_places = True
 
-    def __init__(self, path: Path, of_role: GraphRole) -> None:
-        self.special, self.unknown = frozenset(of_role.special), of_role.unknown
+    def __init__(self, path: Path, special: Sequence[int], unknown: int | None, tokens: int) -> None:
+        """Open a tokenizer; raise `ModelError` if it is damaged or has more than `tokens` tokens, the graph's number.
+
+        `special` has the ids of the special tokens, `unknown` is the id of the unknown token.
+        """
+        self.special, self.unknown = frozenset(special), unknown
         try:
             self.tokenizer = Tokenizer.from_file(str(regular(path)))
         except Exception as error:  # the library raises nothing more precise
             raise ModelError(f"{path}: the tokenizer is missing or damaged ({error})") from error
-        if (tokens := self.tokenizer.get_vocab_size()) > of_role.tokens:
-            raise ModelError(f"{path}: another model's: it has {tokens:,} tokens, the graph {of_role.tokens:,}")
+        if (read := self.tokenizer.get_vocab_size()) > tokens:
+            raise ModelError(f"{path}: another model's: it has {read:,} tokens, the graph {tokens:,}")
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
 
@@ -344,77 +329,9 @@ class GraphTokenization(Tokenization):
         return token_surfaces(self.tokenizer, self.special)
 
 
-def _load_graph(path: Path, settings: GraphSettings, folder: str) -> Session:
-    if not path.is_file():
-        other = "; or name the runtime torch, for its weights" if has_weights(path.parent.parent) else ""
-        raise ModelError(f"{path}: the graph is missing: copy or export the model again{other}")
-    try:
-        session = (_onnx if settings.format == "onnx" else _openvino)(path)
-    except VocableError:
-        raise
-    except Exception as error:  # the runtimes raise errors of their own
-        raise ModelError(f"{path}: the graph is damaged ({str(error).strip().partition(chr(10))[0]})") from error
-    sizes = {role.dimensions for role in settings.roles.values() if role.folder == folder}
-    if not set(session.inputs) <= set(INPUTS) or session.size != settings.size or session.dimensions not in sizes:
-        read = ", ".join(session.inputs)
-        raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {read}")
-    return session
-
-
-def _onnx(path: Path) -> Session:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    # Level "all" fuses sums and layer norms into an operation that is slower on a CPU.
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.log_severity_level = 4  # an error is raised, and not written to stderr as well
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    sizes = {output.name: output.shape[-1] for output in session.get_outputs() if isinstance(output.shape[-1], int)}
-    outputs = [name for name in (OUTPUT, DENSE_OUTPUT) if name in sizes]
-    names = [graph_input.name for graph_input in session.get_inputs()]
-    return Session(names, sizes.get(OUTPUT), sizes.get(DENSE_OUTPUT), lambda given: session.run(outputs, given))
-
-
-def import_openvino() -> ModuleType:
-    """Import OpenVINO without its telemetry, which would report its use over the network."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    return require_extra("openvino", "openvino")
-
-
-def _openvino(path: Path) -> Session:
-    openvino = import_openvino()
-    # On a CPU with bfloat16, OpenVINO would compute in bfloat16 by default, and its results would differ from the
-    # results that the export checked.
-    # All threads on one batch, 114 texts/s on two cores, are faster than a batch in each thread, 92.
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cpu_threads()}
-    core = openvino.Core()
-    graph = core.read_model(path)
-    results = graph.get_results()
-    named = {
-        name: result for name in (OUTPUT, DENSE_OUTPUT) for result in results if name in result.output(0).get_names()
-    }
-    reduced = openvino.Model([*named.values()], graph.get_parameters(), OUTPUT)  # without the other outputs
-    compiled = core.compile_model(reduced, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
-    shapes = {name: output.partial_shape[1] for name, output in zip(named, compiled.outputs, strict=True)}
-    sizes = {name: size.get_length() for name, size in shapes.items() if size.is_static}
-
-    def run(given: dict[str, NDArray[np.int64]]) -> list[NDArray[np.float32]]:
-        results = compiled.create_infer_request().infer(given)  # threads do not share requests
-        return [results[place].copy() for place in range(len(named))]
-
-    names = [graph_input.get_any_name() for graph_input in compiled.inputs]
-    return Session(names, sizes.get(OUTPUT), sizes.get(DENSE_OUTPUT), run)
-
-
 def is_exported(place: str | Path) -> bool:
     """Return whether a folder holds an exported model."""
     return Path(place, GRAPH_SETTINGS).is_file()
-
-
-def has_weights(place: str | Path) -> bool:
-    """Return whether a folder has weights for PyTorch, with or without a graph."""
-    return any(Path(place).rglob("model*.safetensors"))
 
 
 def refuse_exported(model: object) -> None:

@@ -34,3 +34,8 @@ def check_weights(place: Path, checksum: str) -> None:
     if checksum and (files := weight_files(place)) and files_checksum(files) != checksum:
         changed = f"the graph was made from other weights than {files[0].name}"
         raise ModelError(f"{place}: {changed}: export the model again, or name the runtime torch")
+
+
+def has_weights(place: str | Path) -> bool:
+    """Return whether a folder has weights for PyTorch, with or without a graph."""
+    return any(Path(place).rglob("model*.safetensors"))

@@ -20,6 +20,8 @@ from vocable.errors import ArgumentError, ModelError
 
 BUILT_IN_MODEL = "vocable-mini"
 BY_LOOKUP = "vocable-mini-doc"  # its folder has only the weights of queries; vocable-mini encodes documents
+BUILT_IN_DENSE = "vocable-mini-dense"  # a graph of all-MiniLM-L6-v2
+BUILT_IN = (BUILT_IN_MODEL, BY_LOOKUP, BUILT_IN_DENSE)
 CARD = "README.md"
 MODEL_FILES = {".json", ".jsonl", ".safetensors", ".txt", ".model", ".onnx", ".xml"}  # that the libraries open
 GRAPH_FOLDERS = ("onnx", "openvino")  # every file in them is part of the model
@@ -54,7 +56,7 @@ def trusting(remote_code: bool) -> Iterator[None]:
 
 def locate(name: str | Path) -> str:
     """Return the location of a model's files: a folder or a Hub id."""
-    if name in (BUILT_IN_MODEL, BY_LOOKUP):
+    if name in BUILT_IN:
         return str(files("vocable") / "builtin" / str(name))
     text = str(name)
     if text.startswith("package:"):
@@ -155,7 +157,7 @@ def _check_hub(name: str) -> None:
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
-    near = get_close_matches(name, (BUILT_IN_MODEL, BY_LOOKUP), 1, 0.8)
+    near = get_close_matches(name, BUILT_IN, 1, 0.8)
     missing = f"{name}: no such model folder" + (f" (did you mean {near[0]}?)" if near else "")
     try:
         if try_to_load_from_cache(name, "config.json") is None:

@@ -11,8 +11,9 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from vocable.encoding.graph import GraphModel, has_weights, is_exported
+from vocable.encoding.graph import GraphModel, is_exported
 from vocable.encoding.graph_settings import GRAPH_SETTINGS
+from vocable.encoding.graph_weights import has_weights
 from vocable.encoding.hub import (
     BUILT_IN_MODEL,
     BY_LOOKUP,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from typing_extensions import TypeIs
 
-from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP
+from vocable.encoding.hub import BUILT_IN
 from vocable.encoding.model_fingerprint import digest, number_type, refuse_differences
 from vocable.encoding.protocol import EncodingModel
 from vocable.encoding.runtimes import torch_library
@@ -40,7 +40,7 @@ def model_name(model: Model | str | os.PathLike[str]) -> str:
     if is_model(model):
         return model_name(encoding_model(model).name)
     name = os.fspath(model)
-    return str(Path(name).resolve()) if name not in (BUILT_IN_MODEL, BY_LOOKUP) and Path(name).is_dir() else name
+    return str(Path(name).resolve()) if name not in BUILT_IN and Path(name).is_dir() else name
 
 
 def model_digest(model: Model) -> str:

@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
-import sys
 import time
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,7 +23,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import save_file
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
@@ -42,17 +37,8 @@ from vocable.core.tables import NONE, Table, Tabular, counted, short
 from vocable.core.threads import cpu_threads
 from vocable.data import read_texts
 from vocable.data.texts import iter_texts
-from vocable.encoding.graph import (
-    DENSE_OUTPUT,
-    GRAPHS,
-    INPUTS,
-    OUTPUT,
-    QUERY_WEIGHTS,
-    TOKENIZER,
-    GraphModel,
-    import_openvino,
-    refuse_exported,
-)
+from vocable.encoding.graph import QUERY_WEIGHTS, TOKENIZER, GraphModel, refuse_exported
+from vocable.encoding.graph_sessions import DENSE_OUTPUT, GRAPHS, OUTPUT, import_openvino
 from vocable.encoding.graph_settings import BOTH_ROLES, GRAPH_SETTINGS, GraphFormat, GraphRole, GraphSettings
 from vocable.encoding.hub import CARD
 from vocable.encoding.models import model_digest, model_name
@@ -68,14 +54,13 @@ from vocable.torch_models.dense import dense_dimensions, take_last_hidden
 from vocable.torch_models.export_card import card
 from vocable.torch_models.export_weights import weights_on_disk
 from vocable.torch_models.fuse import splade_modules, without_logits
-from vocable.torch_models.layouts import is_decoder
+from vocable.torch_models.graph_files import graph_inputs, onnx_to_openvino, write_graph
 from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.torch_models.quantize import quantize
 from vocable.torch_models.special_terms import keeps_special_terms
 from vocable.torch_models.torch_model import TorchModel
 
 COMPARISON = "exported.json"
-OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as a single operation, 23 also attention
 DECODER_BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
 COMPARED_TEXTS, COMPARED_TERMS = 64, 10
 ROUNDED_TEXTS = 192  # texts that give the ranges of 8-bit inputs
@@ -239,9 +224,9 @@ def _write_encoder(
         plain = Path(work, "model.onnx") if format == "openvino" or int8 else path
         _write_onnx(encoder, pool.pooling_strategy, pool.activation_function, limits, int8 and format == "onnx", plain)
         if format == "openvino":
-            _onnx_to_openvino(plain, path, int8)
+            onnx_to_openvino(plain, path, int8)
         elif int8:
-            quantize(plain, path, (_inputs(encoder, [text]) for text in texts))
+            quantize(plain, path, (graph_inputs(encoder, [text]) for text in texts))
 
 
 POOLED = ("max", "sum", "cls", "mean-before-head")  # poolings that `PooledTerms` computes
@@ -332,67 +317,19 @@ def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
     return known
 
 
-def _inputs(transformer: Transformer, texts: list[str]) -> dict[str, NDArray[np.int64]]:
-    """Return the inputs [b, s] of the model for texts."""
-    features, read = transformer.preprocess(texts), transformer.model_forward_params
-    return {name: features[name].cpu().numpy() for name in INPUTS if name in features and (not read or name in read)}
-
-
 def _write_onnx(
     transformer: Transformer, pooling: str, activation: Activation, limits: RoleLimits, int8: bool, path: Path
 ) -> None:
     """Write a model with its pooling for inputs of any size; with `int8`, in a form that is fast in 8 bits."""
     if pooling not in POOLED:
         raise ModelError(f"{pooling} pooling cannot be exported, only {', '.join(POOLED)}")
-    from onnx_ir.passes.common import DeduplicateInitializersPass
-
     mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()
-    old = not int8 or is_decoder(mlm)  # ONNX Runtime does not run the rotary positions of a decoder in opset 23
-    fused = not old and mlm._supports_sdpa
-    mlm.set_attn_implementation("sdpa" if fused else "eager")  # before opset 23, sdpa becomes more operations
-    inputs = _inputs(transformer, ["two texts", "the second one is longer"])
+    inputs = graph_inputs(transformer, ["two texts", "the second one is longer"])
     dense = [] if dense_dimensions(mlm.config) is None else [DENSE_OUTPUT]
-    with without_logits(mlm) as layer, torch.no_grad(), _silently():
-        try:
-            program: Any = torch.onnx.export(
-                PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits, int8),
-                kwargs={name: torch.from_numpy(values) for name, values in inputs.items()},
-                input_names=list(inputs),
-                output_names=[OUTPUT, *(f"{role}_{OUTPUT}" for role in limits), *dense],
-                dynamic_shapes={name: {0: "batch", 1: "length"} for name in inputs},
-                opset_version=OPSET if old else OPSET_INT8,
-                dynamo=True,
-                verbose=False,
-            )
-        except torch.onnx.OnnxExporterError as error:
-            reason = str(error.__cause__ or error).strip().partition("\n")[0]
-            raise ModelError(f"{type(mlm).__name__} cannot be written as a graph: {reason}") from error
-        # The exporter transposes a matrix for each layer that uses it: ALBERT's would be stored twelve times.
-        DeduplicateInitializersPass(size_limit=sys.maxsize)(program.model)
-        program.save(path)
-
-
-def _onnx_to_openvino(plain: Path, path: Path, int8: bool) -> None:
-    """Convert an ONNX graph to OpenVINO, in float32 or with 8-bit weights."""
-    openvino = import_openvino()
-    with _silently():
-        graph = openvino.convert_model(plain)
-        if int8:
-            graph = require_extra("nncf", "openvino").compress_weights(graph)
-        openvino.save_model(graph, path, compress_to_fp16=False)
-
-
-@contextmanager
-def _silently() -> Iterator[None]:
-    """Suppress the logs and warnings of the libraries that write graphs within the context."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
+    outputs = [OUTPUT, *(f"{role}_{OUTPUT}" for role in limits), *dense]
+    with without_logits(mlm) as layer:
+        pooled = PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits, int8)
+        write_graph(pooled, mlm, inputs, outputs, path, for_int8=int8)
 
 
 def _compared(model: SparseEncoder, exported: GraphModel, texts: Sequence[str]) -> ExportedModel:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from vocable.encoding.graph import OUTPUT, QUERY_WEIGHTS, GraphModel
+from vocable.encoding.graph import QUERY_WEIGHTS, GraphModel
+from vocable.encoding.graph_sessions import OUTPUT
 from vocable.encoding.hub import licence
 from vocable.encoding.models import Model, model_name
 from vocable.encoding.protocol import Role

@@ -1,0 +1,115 @@
+"""Graphs of ONNX and OpenVINO on a CPU, as functions from tokens to vectors.
+
+Letters: b texts, s tokens, v output terms, d dimensions of dense vectors.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vocable.core.threads import cpu_threads
+from vocable.encoding.graph_settings import GraphFormat
+from vocable.encoding.graph_weights import has_weights
+from vocable.errors import ModelError, VocableError, require_extra
+
+# The file of a graph, in float32 and with 8-bit weights, as Transformers.js and Optimum name it.
+GRAPHS: dict[GraphFormat, tuple[str, str]] = {
+    "onnx": ("onnx/model.onnx", "onnx/model_quantized.onnx"),
+    "openvino": ("openvino/openvino_model.xml", "openvino/openvino_model_int8.xml"),
+}
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OUTPUT, DENSE_OUTPUT = "weights", "dense"  # the weights of all terms, and the dense vectors; others are of one role
+
+Run = Callable[[dict[str, NDArray[np.int64]]], list[NDArray[np.float32]]]
+
+
+class Session(NamedTuple):
+    """A loaded graph: the names of its inputs, v, d, and the function that returns weights and dense vectors."""
+
+    inputs: list[str]
+    size: int | None
+    dimensions: int | None
+    run: Run
+
+
+def padded(ids: Sequence[Sequence[int]], padding: int, inputs: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """Return the inputs [b, s] of a graph for the tokens of b texts, padded at the end."""
+    tokens = np.full((len(ids), max(map(len, ids))), padding, dtype=np.int64)
+    mask = np.zeros_like(tokens)
+    for row, text_ids in enumerate(ids):
+        tokens[row, : len(text_ids)], mask[row, : len(text_ids)] = text_ids, 1
+    values = dict(zip(INPUTS, (tokens, mask, np.zeros_like(tokens)), strict=True))
+    return {name: values[name] for name in inputs}
+
+
+def open_session(path: Path, format: GraphFormat, size: int | None, dimensions: Collection[int | None]) -> Session:
+    """Load a graph with v = `size` terms and one of these dimensions; `ModelError` if it is missing, damaged or other.
+
+    None stands for a graph without terms, or without dense vectors.
+    """
+    if not path.is_file():
+        other = "; or name the runtime torch, for its weights" if has_weights(path.parent.parent) else ""
+        raise ModelError(f"{path}: the graph is missing: copy or export the model again{other}")
+    try:
+        session = (_onnx if format == "onnx" else _openvino)(path)
+    except VocableError:
+        raise
+    except Exception as error:  # the runtimes raise errors of their own
+        raise ModelError(f"{path}: the graph is damaged ({str(error).strip().partition(chr(10))[0]})") from error
+    if not set(session.inputs) <= set(INPUTS) or session.size != size or session.dimensions not in dimensions:
+        read = ", ".join(session.inputs)
+        raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {read}")
+    return session
+
+
+def _onnx(path: Path) -> Session:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    # Level "all" fuses sums and layer norms into an operation that is slower on a CPU.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4  # an error is raised, and not written to stderr as well
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    sizes = {output.name: output.shape[-1] for output in session.get_outputs() if isinstance(output.shape[-1], int)}
+    outputs = [name for name in (OUTPUT, DENSE_OUTPUT) if name in sizes]
+    names = [graph_input.name for graph_input in session.get_inputs()]
+    return Session(names, sizes.get(OUTPUT), sizes.get(DENSE_OUTPUT), lambda given: session.run(outputs, given))
+
+
+def import_openvino() -> ModuleType:
+    """Import OpenVINO without its telemetry, which would report its use over the network."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    return require_extra("openvino", "openvino")
+
+
+def _openvino(path: Path) -> Session:
+    openvino = import_openvino()
+    # On a CPU with bfloat16, OpenVINO would compute in bfloat16 by default, and its results would differ from the
+    # results that the export checked.
+    # All threads on one batch, 114 texts/s on two cores, are faster than a batch in each thread, 92.
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cpu_threads()}
+    core = openvino.Core()
+    graph = core.read_model(path)
+    results = graph.get_results()
+    named = {
+        name: result for name in (OUTPUT, DENSE_OUTPUT) for result in results if name in result.output(0).get_names()
+    }
+    reduced = openvino.Model([*named.values()], graph.get_parameters(), OUTPUT)  # without the other outputs
+    compiled = core.compile_model(reduced, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
+    shapes = {name: output.partial_shape[1] for name, output in zip(named, compiled.outputs, strict=True)}
+    sizes = {name: size.get_length() for name, size in shapes.items() if size.is_static}
+
+    def run(given: dict[str, NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        results = compiled.create_infer_request().infer(given)  # threads do not share requests
+        return [results[place].copy() for place in range(len(named))]
+
+    names = [graph_input.get_any_name() for graph_input in compiled.inputs]
+    return Session(names, sizes.get(OUTPUT), sizes.get(DENSE_OUTPUT), run)
