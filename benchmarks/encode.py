@@ -34,7 +34,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import read_texts
 from vocable.encoding.encode import encode
-from vocable.encoding.graph import GRAPHS, GraphEncoder, GraphModel
+from vocable.encoding.graph_sessions import GRAPHS
 from vocable.encoding.hub import locate
 from vocable.encoding.load import load_encoder
 from vocable.encoding.terms import special_terms, terms
