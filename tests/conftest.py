@@ -183,6 +183,12 @@ def backbones(
     return folders
 
 
+@pytest.fixture(scope="session")
+def model(backbones: dict[str, Path]) -> str:
+    """The folder of the BERT backbone."""
+    return str(backbones["bert"])
+
+
 @pytest.fixture(params=BACKBONES)
 def backbone(request: pytest.FixtureRequest, backbones: dict[str, Path]) -> Path:
     """The folder of each architecture's checkpoint in turn."""

@@ -20,11 +20,6 @@ def _quiet(quiet_libraries: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def model(backbones: dict[str, Path]) -> str:
-    return str(backbones["bert"])
-
-
-@pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory, toy_texts: list[str]) -> Path:
     """A file of the different toy texts, one a line."""
     path = tmp_path_factory.mktemp("corpus") / "corpus.txt"

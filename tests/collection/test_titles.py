@@ -19,11 +19,6 @@ QUERIES = ["chapter 7 owl", "posting lists", "chapter"]
 
 
 @pytest.fixture
-def model(backbones: dict[str, Path]) -> str:
-    return str(backbones["bert"])
-
-
-@pytest.fixture
 def some(documents: Sequence[Document]) -> list[Document]:
     """With titles, all but one."""
     return [documents[0]._replace(title=""), *documents[1:]]

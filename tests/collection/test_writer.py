@@ -46,11 +46,6 @@ N = 60
 
 
 @pytest.fixture(scope="module")
-def model(backbones: dict[str, Path]) -> str:
-    return str(backbones["bert"])
-
-
-@pytest.fixture(scope="module")
 def texts(toy_texts: list[str]) -> list[str]:
     return sorted(set(toy_texts))[:N]
 

@@ -14,7 +14,8 @@ from scipy.sparse import csr_array
 
 import vocable as vo
 from tests.engines.lucene_server import Engine
-from tests.engines.test_server import IDS, VECTORS, Cluster, N, V, assert_whole, cluster, index, write_corpus
+from tests.engines.test_server import IDS, VECTORS, Cluster, N, V, assert_whole, cluster, index
+from tests.engines.test_server import corpus as corpus
 from vocable.data import Document
 from vocable.engines import server
 from vocable.engines.base import key_of
@@ -39,11 +40,6 @@ def failing(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluste
     monkeypatch.setattr(server, "WRITE_PATIENCE", 0.4)
     yield shared
     lucene_of(shared).lost, lucene_of(shared).blocked = set(), ""
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def lucene_of(failing: Cluster) -> Engine:

@@ -81,6 +81,12 @@ def served() -> Iterator[Callable[..., Client]]:
         client.service.close()
 
 
+@pytest.fixture(scope="module")
+def client(served: Callable[..., Client], exact: Path) -> Client:
+    """A service of the index that cannot change."""
+    return served(exact)
+
+
 @pytest.fixture
 def collection(served: Callable[..., Client], exact: Path) -> Collection:
     """The index that cannot change, as it is opened elsewhere."""

@@ -24,11 +24,6 @@ Serve = Callable[..., Client]
 TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
 
 
-@pytest.fixture(scope="module")
-def client(served: Serve, exact: Path) -> Client:
-    return served(exact)
-
-
 def values(rows: list[list[dict[str, float]]], size: int) -> np.ndarray:
     """Sparse values as a dense matrix."""
     matrix = np.zeros((len(rows), size), dtype=np.float32)

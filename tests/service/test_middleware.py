@@ -30,11 +30,6 @@ def with_token(served: Serve, exact: Path) -> Client:
     return served(exact, token="s3cret")
 
 
-@pytest.fixture(scope="module")
-def client(served: Serve, exact: Path) -> Client:
-    return served(exact)
-
-
 @pytest.mark.parametrize(
     ("status", "path", "body", "said"),
     [

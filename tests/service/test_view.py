@@ -25,11 +25,6 @@ TEXT = "the old fox and the night"
 Serve = Callable[..., Client]
 
 
-@pytest.fixture(scope="module")
-def client(served: Serve, exact: Path) -> Client:
-    return served(exact)
-
-
 def viewed(client: Client, **body: Any) -> dict[str, Any]:
     answer = client("POST", "/view", json={"query": TEXT, "k": 5} | body)
     assert answer.status_code == 200, answer.text

@@ -185,6 +185,7 @@ def test_a_model_that_pads_in_front_is_read_with_padding_at_the_end(
     assert np.abs(np.vstack([dense(model, [text]) for text in texts]) - wanted).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_a_pipe_beside_a_graph_is_refused(export: Export, tmp_path: Path) -> None:
     shutil.copytree(export()[0], tmp_path / "piped")
     os.mkfifo(tmp_path / "piped" / "onnx" / "x")

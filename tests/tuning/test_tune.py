@@ -46,11 +46,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(place, figure, value)
 
 
-@pytest.fixture
-def model(backbones: dict[str, Path]) -> str:
-    return str(backbones["bert"])
-
-
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 

@@ -23,11 +23,12 @@ import pytest
 from scipy.sparse import csr_array
 
 import vocable as vo
-from tests.engines.test_server import IDS, VECTORS, N, V, assert_whole, index, write_corpus
+from tests.engines.test_lost_shards import opened
+from tests.engines.test_server import IDS, VECTORS, N, V, assert_whole, index
+from tests.engines.test_server import corpus as corpus
 from vocable.data import Document
 from vocable.encoding.vectors import VectorsMeta, write_vectors
 from vocable.engines import server
-from vocable.engines.protocols import engine_of
 from vocable.errors import NoSpaceError, UnavailableError, VectorsError
 
 COMMAND = shlex.split(os.environ.get("VOCABLE_OPENSEARCH_CLUSTER", ""))
@@ -52,18 +53,6 @@ def three_nodes() -> Iterator[None]:
     nodes("start", "--nodes", 3, "--port", PORT)
     yield
     nodes("stop")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
-
-
-def opened(place: str, *, partial: bool = False) -> Any:
-    engine, address = engine_of(place)
-    store = engine.open(address)
-    store.opening = engine.about.opening(partial=partial)
-    return store
 
 
 @pytest.mark.parametrize("gone", [[1], [2, 3]])
