@@ -73,7 +73,7 @@ def test_tokens_are_those_of_transformers(pair: Pair, name: str, text: str) -> N
     np.testing.assert_array_equal(input_terms(graph, [text]).toarray(), input_terms(model, [text]).toarray())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:])])
 def test_long_texts_are_cut_as_the_model_cuts_them(pair: Pair, name: str, toy_texts: list[str]) -> None:
     model, graph = pair(name)
     texts = [" ".join(toy_texts[:count]) for count in (1, 2, 5)]

@@ -124,6 +124,7 @@ def test_mkdocs_publishes_the_sections_of_its_pages(tmp_path: Path) -> None:
     assert all(script in page.read_text(encoding="utf-8") for script, page in zip(scripts, pages, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plugin")
 def test_a_later_build_follows_the_pages(tmp_path: Path) -> None:
     mkdocs(tmp_path)
@@ -163,7 +164,7 @@ ADDRESSES = {
 GENERATED = {"html": ("genindex.html", ""), "dirhtml": ("genindex/index.html", "../")}
 
 
-@pytest.mark.parametrize("builder", ["html", "dirhtml"])
+@pytest.mark.parametrize("builder", ["html", pytest.param("dirhtml", marks=pytest.mark.slow)])
 def test_sphinx_publishes_the_sections_of_its_documents(tmp_path: Path, builder: str) -> None:
     site = sphinx(tmp_path, builder)
     assert addresses(site) == ADDRESSES[builder]
@@ -228,6 +229,7 @@ def use(browser: Any, address: str, width: int = 1280) -> str:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize("theme", ["material", "mkdocs", "readthedocs"])
 def test_a_reader_finds_a_section_of_mkdocs(browser: Any, served: str, tmp_path: Path, theme: str) -> None:
@@ -236,12 +238,14 @@ def test_a_reader_finds_a_section_of_mkdocs(browser: Any, served: str, tmp_path:
     assert use(browser, f"{served}/site/guide/on%20board/") == found
 
 
+@pytest.mark.slow
 def test_a_reader_finds_a_section_of_sphinx(browser: Any, served: str, tmp_path: Path) -> None:
     sphinx(tmp_path)
     found = f"{served}/html/guide/install.html#on-a-boat"
     assert use(browser, f"{served}/html/guide/install.html", width=360) == found
 
 
+@pytest.mark.slow
 def test_keys_typed_while_the_search_is_read_are_kept(browser: Any, served: str, tmp_path: Path) -> None:
     sphinx(tmp_path)
     page = browser.new_context().new_page()

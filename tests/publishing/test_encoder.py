@@ -37,6 +37,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_the_files_of_an_encoder_are_named_and_go_with_it(encodable: Path, runtime: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     plain = publish(encodable, site)

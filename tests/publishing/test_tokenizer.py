@@ -208,6 +208,7 @@ def test_every_character_is_normalized_as_the_library_does(lower: bool, run_node
     compare(run_node(NORMALIZED, {"texts": texts, "settings": settings}), [*map(library.normalize_str, texts)], texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "lower", "xlm-roberta"])
 def test_every_character_is_read_as_the_library_does(
     kind: str, made: Callable[[str], Tokenizer], tmp_path: Path, run_node: Node

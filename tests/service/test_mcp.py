@@ -222,6 +222,7 @@ INITIALIZE = {
 }
 
 
+@pytest.mark.slow
 def test_an_agent_searches_on_stdin_and_stdout(light: Path) -> None:
     from mcp.client.client import Client
 
