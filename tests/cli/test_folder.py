@@ -88,4 +88,4 @@ def test_bad_files_are_skipped_by_number(capsys: pytest.CaptureFixture[str], mod
     main(["index", model, str(folder), "-o", str(output), "--skip-bad", "1"])
     said = capsys.readouterr()
     assert "1 bad line skipped" in said.out
-    assert "1 file of other kinds (.png) left out" in said.err
+    assert "1 file of other kinds (1 .png) left out" in said.err

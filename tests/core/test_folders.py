@@ -25,7 +25,19 @@ def test_files_in_the_order_of_the_parts_of_their_paths(tmp_path: Path) -> None:
 
 
 def test_hidden_ignored_and_made_files_are_left_out(tmp_path: Path) -> None:
-    make(tmp_path, "a.md", ".b.md", ".git/c.md", "build/d.md", "e/f.md", "e/g.md", "_sources/a.rst", "index/page.html")
+    make(
+        tmp_path,
+        "a.md",
+        ".b.md",
+        ".git/c.md",
+        "build/d.md",
+        "e/f.md",
+        "e/g.md",
+        "_sources/a.rst",
+        "_includes/a.md",
+        "x/_layouts/a.html",
+        "index/page.html",
+    )
     (tmp_path / ".gitignore").write_text("build/\nf.md\n", encoding="utf-8")
     (tmp_path / "index/settings.json").write_text(json.dumps({"inputs": ""}), encoding="utf-8")
     make(tmp_path, ".github/h.md", "e/.github/i.md", "e/.j.png", "build/.k/l.md")

@@ -55,8 +55,8 @@ def test_files_of_other_kinds_are_counted(folder: Path, caplog: pytest.LogCaptur
         r"(.*): 3 files of other kinds \((.*)\) and 1 hidden file or folder \((.*)\) left out", record.msg % record.args
     )
     assert found is not None
-    assert (found[1], found[3]) == (str(folder), ".hidden.md")
-    assert {".bin", ".png", "without ending"} == {*found[2].split(", ")}
+    assert (found[1], found[3]) == (str(folder), "1 .hidden.md")
+    assert {"1 .bin", "1 .png", "1 without ending"} == {*found[2].split(", ")}
 
 
 def test_front_matter_with_a_fault_is_read_as_text_and_told_once(
@@ -153,12 +153,14 @@ class TestErrors:
         assert "b\\xe9.md:1: the name" in self.error(folder)
 
     def test_folders_without_documents(self, tmp_path: Path) -> None:
-        assert ".md, .markdown, .html, .htm, .txt, .rst" in self.error(tmp_path)
+        assert ".md, .markdown, .mdx, .html, .htm, .txt, .rst" in self.error(tmp_path)
         (tmp_path / "a.png").touch()
         (tmp_path / ".git").mkdir()
-        assert self.error(tmp_path).endswith("only 1 file of other kinds (.png)")
+        assert self.error(tmp_path).endswith("only 1 file of other kinds (1 .png)")
         (tmp_path / ".github").mkdir()
-        assert self.error(tmp_path).endswith("only 1 file of other kinds (.png) and 1 hidden file or folder (.github)")
+        assert self.error(tmp_path).endswith(
+            "only 1 file of other kinds (1 .png) and 1 hidden file or folder (1 .github)"
+        )
         (tmp_path / "a.md").write_text("\ufeff \n", encoding="utf-8")
         assert "no text in 1 file" in self.error(tmp_path)
 

@@ -1,7 +1,7 @@
 """Folders of documents: the files that are read, in order, and folders that are something else.
 
-Hidden files and folders, files that git ignores, folders that vocable made, and `_sources` are not read. Symbolic links
-to folders are not followed; symbolic links to files are followed only within the folder.
+Hidden files and folders, files that git ignores, folders that vocable made, and parts and copies of pages are not read.
+Symbolic links to folders are not followed; symbolic links to files are followed only within the folder.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from vocable.core.gitignore import Rules, is_ignored, rules_in
 
-ENDINGS = (".md", ".markdown", ".html", ".htm", ".txt", ".rst")
+ENDINGS = (".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst")
 REPOSITORY = ".git"
-COPIES = "_sources"  # folder of a site made by Sphinx: each page again, as its source
+PARTS = ("_sources", "_includes", "_layouts")  # folders with copies of pages (Sphinx) and parts of pages (Jekyll)
 MADE_WITH = "settings.json"  # in each folder that vocable made; has the fingerprint of the inputs
 FINGERPRINT = re.compile(r"[0-9a-f]*")  # "" without local inputs
 SETTINGS_BYTES = 1 << 20
@@ -88,7 +88,7 @@ def files_of(folder: Path) -> FolderFiles:
             if entry.name.startswith("."):
                 listing.hidden[entry.name] += entry.name != REPOSITORY and (is_folder or ending in ENDINGS)
             elif is_folder:
-                if entry.name != COPIES and not _is_made(Path(entry)):
+                if entry.name not in PARTS and not _is_made(Path(entry)):
                     waiting.append((Path(entry), f"{path}/", rules))
             elif ending not in ENDINGS:
                 listing.others[ending] += 1

@@ -18,7 +18,7 @@ from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
 from vocable.data.lines import BYTE_ORDER_MARK, line_limit
 from vocable.data.pages.blocks import Block, Page, PageError
-from vocable.data.pages.markdown import markdown_page
+from vocable.data.pages.markdown import markdown_page, mdx_page
 from vocable.data.pages.rest import rest_page
 from vocable.data.pages.sections import parts
 from vocable.data.pages.webpage import web_page
@@ -28,7 +28,7 @@ from vocable.errors import ArgumentError, DataError
 SHOWN = 5  # endings or names of unread files in a message
 EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"
 # Limits of a page: 100 kB of adversarial Markdown take a second, 16 MB of HTML a minute and 1.9 GB of memory.
-MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".rst": 4, ".html": 16, ".htm": 16}
+MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".mdx": 4, ".rst": 4, ".html": 16, ".htm": 16}
 PART = "~"  # before the number of a part of a large section, in its id
 
 
@@ -70,7 +70,7 @@ def _left_out(files: FolderFiles) -> str:
 
 
 def _names(counts: Counter[str]) -> str:
-    names = [_shown(name) or "without ending" for name, _ in counts.most_common(SHOWN)]
+    names = [f"{number:,} {_shown(name) or 'without ending'}" for name, number in counts.most_common(SHOWN)]
     return ", ".join([*names, *["…"] * (len(counts) > SHOWN)])
 
 
@@ -164,6 +164,7 @@ def _text_page(text: str) -> Page:
 READERS: dict[str, Callable[[str], Page]] = {
     ".md": markdown_page,
     ".markdown": markdown_page,
+    ".mdx": mdx_page,
     ".html": web_page,
     ".htm": web_page,
     ".txt": _text_page,
@@ -214,7 +215,7 @@ def published(file: str) -> str:
     ['a/b/', 'a/', '', 'a/b.html', 'a/b.html']
     """
     path = PurePosixPath(file)
-    if path.suffix.lower() in (".md", ".markdown"):
+    if path.suffix.lower() in (".md", ".markdown", ".mdx"):
         page = path.parent if path.stem.lower() in ("index", "readme") else path.with_suffix("")
         return "" if page == PurePosixPath() else f"{page}/"
     return str(path.with_suffix(".html")) if path.suffix.lower() == ".rst" else file

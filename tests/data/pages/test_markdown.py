@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -131,6 +132,24 @@ def test_marks_of_github_are_no_text() -> None:
 def test_html_in_markdown() -> None:
     text = '<h1 align="center">Name</h1>\n\n<!-- hidden -->\n\n<details>\n<summary>More</summary>\n\nInner *text*'
     assert blocks(text) == [(1, "Name"), (0, "More"), (0, "Inner text")]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("alpha<br>beta", ["alpha\nbeta"]),
+        ("alpha<br />beta<BR>gamma", ["alpha\nbeta\ngamma"]),
+        ("# alpha<br>beta", ["alpha beta"]),
+        ("| a |\n|---|\n| alpha<br>beta<p>gamma</p>delta |", ["a\nalpha beta gamma delta"]),
+        ("| a |\n|---|\n| <ul><li>one</li><li>two</li></ul> |", ["a\none two"]),
+        ("See <img src='x.png' alt='the map'> and H<sub>2</sub>O, <kbd>Q</kbd>.", ["See the map and H2O, Q."]),
+        ("<table><tr><td><p>one</p><p>two</p></td><td>three</td></tr></table>", ["one\ntwo\n| three"]),
+        ("- alpha<br>beta", ["- alpha\n  beta"]),
+        ("alpha<!-- hidden -->beta <span title='no'>gamma</span>", ["alphabeta gamma"]),
+    ],
+)
+def test_html_in_a_paragraph_separates_as_on_a_page(text: str, shown: list[str]) -> None:
+    assert [block.text for block in markdown_page(text).blocks] == shown
 
 
 def test_headings_in_quotes_and_lists_are_text() -> None:

@@ -1,4 +1,4 @@
-"""Markdown (CommonMark with the tables, strikethrough and boxes of GitHub, and admonitions) as blocks of text."""
+"""Markdown (CommonMark with tables, strikethrough and boxes of GitHub, marks of site generators, and MDX) as blocks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from vocable.data.pages.admonitions import quoted
 from vocable.data.pages.blocks import Block, Page
 from vocable.data.pages.front_matter import front_matter
+from vocable.data.pages.mdx import COMPONENT, IS_MDX, PLAIN, TAG, mdx, shown
+from vocable.data.pages.templates import ATTRIBUTES, templates, without_templates
 from vocable.data.pages.webpage import web_page
 
 if TYPE_CHECKING:
@@ -17,22 +19,20 @@ if TYPE_CHECKING:
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
 
-OWN_ANCHOR = re.compile(r"\s*\{:?\s*#([\w.:-]+)[^{}]*\}\s*$")  # ## Heading {#anchor}, of MkDocs and Pandoc
 NESTING = 100  # levels of quotes and lists; markdown-it drops deeper text
 CODE_TOKENS = ("fence", "code_block")
 MOST_BRACKETS = 16  # open at once in a paragraph with links; markdown-it's time grows with them
 BRACKET = re.compile(r"[\[\]]")
-PLAIN = "plain"  # type of tokens whose text has no markup
 BOX = re.compile(r"\[[ xX]\]\s+")  # precedes a task of a list
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _parser(*, is_mdx: bool) -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
     parser.core.ruler.before("inline", PLAIN, _keep_plain)
-    return parser
+    return parser.use(mdx if is_mdx else templates)
 
 
 def _keep_plain(state: StateCore) -> None:
@@ -46,10 +46,21 @@ def _keep_plain(state: StateCore) -> None:
             token.type = PLAIN
 
 
-def markdown_page(text: str) -> Page:
-    """Return the page of a Markdown text, with the fields and the title of its front matter."""
+def mdx_page(text: str) -> Page:
+    """Return the page of a text in MDX."""
+    return markdown_page(text, is_mdx=True)
+
+
+def markdown_page(text: str, *, is_mdx: bool = False) -> Page:
+    """Return the page of a Markdown text, with the fields and the title of its front matter.
+
+    A text with an import or a comment of MDX is MDX, which Docusaurus reads in files `.md` too.
+    """
     fields, rest, line, remark = front_matter(text)
-    blocks = [block for block in _blocks(_parser().parse(quoted(rest)), line) if block.text]
+    tokens = _parser(is_mdx=is_mdx).parse(quoted(rest))
+    if not is_mdx and any(token.level == 1 and IS_MDX.match(token.content) for token in tokens):
+        tokens = _parser(is_mdx=True).parse(quoted(rest))
+    blocks = [block for block in _blocks(tokens, line) if block.text]
     title = fields.get("title")
     title = " ".join(str(title).split()) if isinstance(title, str | int | float) else ""
     return Page(blocks, title, fields, remark)
@@ -66,15 +77,23 @@ def _blocks(tokens: Sequence[Token], first_line: int) -> Iterator[Block]:
             end += 1
         line = first_line + (token.map[0] if token.map else 0)
         if token.type == "heading_open":
-            heading, anchor = " ".join(_inline(tokens[at + 1]).split()), ""
-            if anchor_mark := OWN_ANCHOR.search(heading):
-                heading, anchor = heading[: anchor_mark.start()], anchor_mark[1]
-            yield Block(heading, line, int(token.tag[1:]), anchor)
+            heading = " ".join(_inline(tokens[at + 1], in_heading=True).split())
+            yield Block(heading, line, int(token.tag[1:]), _anchor(tokens, at))
         elif token.type == "html_block":
-            yield from (block._replace(line=line + block.line - 1) for block in web_page(token.content).blocks)
+            html = web_page(without_templates(token.content))
+            yield from (block._replace(line=line + block.line - 1) for block in html.blocks)
         else:
             yield Block("\n".join(_lines(tokens[at:end])).strip("\n"), line)
         at = end
+
+
+def _anchor(tokens: Sequence[Token], at: int) -> str:
+    """Return the anchor of a heading: from attributes in it, or from attributes in the line below."""
+    children = [*(tokens[at + 1].children or ())]
+    below = tokens[at + 4] if at + 4 < len(tokens) and tokens[at + 3].type == "paragraph_open" else None
+    if below and (below.map or ())[:1] == (tokens[at].map or ())[1:]:
+        children += (below.children or ())[:1]
+    return next((child.content for child in children if child.type == ATTRIBUTES and child.content), "")
 
 
 def _lines(tokens: Sequence[Token]) -> Iterator[str]:
@@ -95,7 +114,7 @@ def _lines(tokens: Sequence[Token]) -> Iterator[str]:
             cells.append("")
         elif token.content:
             if cells:
-                cells[-1] = _inline(token)
+                cells[-1] = " ".join(_inline(token).split())
                 continue
             mark = "".join(marks)
             outer = "".join(indents)[: -len(mark)] if mark else "".join(indents)
@@ -109,16 +128,28 @@ def _text(token: Token) -> str:
     if token.type in CODE_TOKENS:
         return token.content.rstrip("\n")
     if token.type == "html_block":
-        return "\n".join(block.text for block in web_page(token.content).blocks)
+        return "\n".join(block.text for block in web_page(without_templates(token.content)).blocks)
     return _inline(token)
 
 
-def _inline(token: Token) -> str:
-    """Return the text of inline Markdown: links give their text, images their description, HTML tags nothing."""
+def _inline(token: Token, *, in_heading: bool = False) -> str:
+    """Return the text of inline Markdown: links give their text, images their description, tags what they show.
+
+    A heading has no text of components, such as badges.
+    """
     text = token.content if token.type == PLAIN else ""
     for child in token.children or ():
         if child.type in ("text", "code_inline", "image", "text_special"):
             text += child.content
         elif child.type in ("softbreak", "hardbreak"):
             text += "\n"
-    return text
+        elif (shows := _shown(child)) and not (in_heading and shows.strip()):
+            text += shows
+    return "\n".join(filter(None, map(str.strip, text.split("\n"))))
+
+
+def _shown(child: Token) -> str:
+    """Return the text that a tag stands for."""
+    if child.type == "html_inline" and (tag := TAG.match(child.content)) is not None:
+        return shown(tag)
+    return child.content if child.type == COMPONENT else ""
