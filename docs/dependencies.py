@@ -22,7 +22,6 @@ REASONS = {
     "huggingface-hub": "models of the Hub",
     "tokenizers": "tokens",
     "pydantic": "records on disk and in HTTP, recipes",
-    "typer": "the command line",
     "rich": "tables, progress",
     "markdown-it-py": "pages in Markdown",
     "fastapi": "`serve`",

@@ -11,12 +11,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-import typer
-from typer.main import get_command
 
 import vocable
 from tests.changes import TITLE, bounds
-from vocable.cli import program
+from vocable.cli import COMMANDS
+from vocable.cli.words import options_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -24,8 +23,6 @@ PAGES += sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HISTORY = {"CHANGELOG.md"}  # tells of names that are gone
 WORDS = 60_000  # of all pages but the log: a new fact takes the place of an old one
-GROUP = get_command(program())
-COMMANDS = GROUP.commands  # type: ignore[attr-defined]
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -72,7 +69,7 @@ def test_every_command_and_option_exists(page: Path) -> None:
         if words[1].startswith("-") or words[1].isupper():
             continue
         assert words[1] in COMMANDS, line
-        options = {name for one in COMMANDS[words[1]].params for name in (*one.opts, *one.secondary_opts)}
+        options = {name for one in COMMANDS[words[1]].parameters.values() for name in options_of(one)}
         for word in words[2:]:
             if re.match(r"--?[a-z]", word):
                 assert word.partition("=")[0] in options | {"--help"}, line
@@ -156,7 +153,6 @@ def test_tables_that_are_generated_are_as_they_would_be_now() -> None:
 def test_commands_are_found_where_a_page_has_them() -> None:
     text = "    vocable train a.yaml \\\n        -o out\n\n```console\n$ vocable search i q\n```\n\n`prune --wacky`\n"
     assert commands(text) == ["vocable train a.yaml -o out", "vocable search i q", "vocable prune --wacky"]
-    assert isinstance(GROUP, typer.core.TyperGroup)
 
 
 def test_the_table_of_changes_names_files_and_bounds() -> None:

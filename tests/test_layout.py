@@ -38,7 +38,7 @@ DOORS = [{"__init__"}, {"cli", "__main__"}]  # open both sides, on demand
 LEVELS = [*SEARCH, *TRAINING, *SERVING, *DOORS]
 # Test files whose subject is more than one module, or a part of one: the modules that have no test file of their name.
 SHARED = {
-    "cli/test_program.py": ["cli.options"],
+    "cli/test_program.py": ["cli.inputs"],
     "collection/test_answers.py": ["collection.suggestion"],
     "collection/test_collection.py": [
         *("collection.models", "collection.plan", "collection.search", "collection.settings", "collection.verbs"),

@@ -45,7 +45,7 @@ CountOrZero: TypeAlias = Annotated[int, Ge(0)]
 Share: TypeAlias = Annotated[float, Gt(0), Le(1)]
 IdfPower: TypeAlias = Annotated[float | None, Ge(0), Le(10)]  # IDFs are below 20: weights stay finite
 Device: TypeAlias = Annotated[
-    str | None, Doc("Device of the model, as cpu, cuda or cuda:1; by default the best available.")
+    str | None, Doc("Device of the models, such as cpu, cuda or cuda:1; by default the best available.")
 ]
 Runtime: TypeAlias = Literal["torch", "onnx", "openvino"]
 ModelRuntime: TypeAlias = Annotated[
@@ -87,7 +87,7 @@ class Encoding(Inference, Pruning, total=False):
     long_documents: Annotated[
         LongDocuments,
         Doc(
-            "Documents beyond max_length: truncate them, read them in windows and keep each term's largest weight "
+            "Documents beyond `max_length`: truncate them, read them in windows and keep each term's largest weight "
             "(maxpool), or index each window (passages)."
         ),
     ]
@@ -97,8 +97,10 @@ class IndexOptions(Encoding, total=False):
     """Encoding of the documents of an index, their words for BM25, and the weight of their titles."""
 
     bm25: Annotated[bool, Doc("Also index the words of the documents, for hybrid search.")]
-    title_weight: Annotated[int, Ge(1), Le(100), Doc("With BM25: how often the words of a title count; 1 by default.")]
-    language: Annotated[str | None, Doc("Language of BM25's words, as german or de, or none; English by default.")]
+    title_weight: Annotated[
+        int, Ge(1), Le(100), Doc("With `bm25`: how often the words of a title count; 1 by default.")
+    ]
+    language: Annotated[str | None, Doc("Language of BM25's words, such as german or de, or none; English by default.")]
 
 
 class QueryEncoding(Pruning, total=False):
@@ -136,17 +138,17 @@ class RankingOptions(Matching, RerankOptions, total=False):
 
     hybrid: Annotated[bool, Doc("Also use BM25 and dense scores, if the index has them.")]
     weights: Annotated[
-        str | Mapping[str, float] | None, Doc("Weights of the fused scores, as sparse=0.5,bm25=0.3,dense=0.2.")
+        str | Mapping[str, float] | None, Doc("Weights of the fused scores, such as sparse=0.5,bm25=0.3,dense=0.2.")
     ]
     fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
-    filter: Annotated[str | None, Doc("Filter on document fields, as 'lang=de and year>=2020'.")]
+    filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020'.")]
 
 
 class ListOptions(RankingOptions, SortOptions, total=False):
     """A document instead of a query, the part of a ranking to return, and its order."""
 
     like: Annotated[str | None, Doc("In place of queries: the id of a document, to find others like it.")]
-    offset: Annotated[CountOrZero, Doc("Leave out this many of the best hits, as those of earlier pages.")]
+    offset: Annotated[CountOrZero, Doc("Leave out this many of the best hits, such as the hits of earlier pages.")]
     min_score: Annotated[float | None, Doc("Leave out hits with a lower score (in a hybrid search, the fused one).")]
 
 
@@ -169,24 +171,27 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
 
     judgments: Annotated[
         str | PathLike[str] | None,
-        Doc("In place of a dataset: source of the judgments, as a qrels file of TREC or BEIR; enough for runs."),
+        Doc("In place of a dataset: source of the judgments, such as a qrels file of TREC or BEIR; enough for runs."),
     ]
     queries: Annotated[
         str | PathLike[str] | None,
-        Doc("With judgments: source of the queries, as TREC topics; enough for an index."),
+        Doc("With `judgments`: source of the queries, such as TREC topics; enough for an index."),
     ]
-    corpus: Annotated[str | PathLike[str] | None, Doc("With judgments and queries: source of the documents.")]
-    language: Annotated[str | None, Doc("Language of BM25's words, as german or de, or none; English by default.")]
+    corpus: Annotated[str | PathLike[str] | None, Doc("With `judgments` and `queries`: source of the documents.")]
+    language: Annotated[str | None, Doc("Language of BM25's words, such as german or de, or none; English by default.")]
     hybrid: Annotated[bool, Doc("Also evaluate systems fused with BM25, and the spaces of an index with each other.")]
     weights: Annotated[
-        str | Mapping[str, float] | None, Doc("Also evaluate an index's fusion with weights, as sparse=0.5,bm25=0.5.")
+        str | Mapping[str, float] | None,
+        Doc("Also evaluate an index's fusion with weights, such as sparse=0.5,bm25=0.5."),
     ]
     folds: Annotated[
-        int | None, Ge(2), Doc("With hybrid: also tune the fusion weights of an index, in a cross-validation.")
+        int | None, Ge(2), Doc("With `hybrid`: also tune the fusion weights of an index, in a cross-validation.")
     ]
     long_documents: Annotated[
         Literal["truncate", "maxpool"],
-        Doc("Documents beyond max_length: truncate them, or read them in windows and keep each term's largest weight."),
+        Doc(
+            "Documents beyond `max_length`: truncate them, or read them in windows and keep each term's largest weight."
+        ),
     ]
     query_idf: Annotated[
         IdfPower, Doc("Multiply query weights by the dataset's IDF to this power; default: the model's.")
@@ -245,7 +250,7 @@ def values_of(target: object) -> dict[str, Values]:
     """
     checked_values: dict[str, Values] = {}
     for name, hint in _hints(target).items():
-        if record := _record(hint):
+        if record := record_of(hint):
             checked_values |= values_of(record)
         elif values := Values.of(hint):
             checked_values[name] = values
@@ -261,7 +266,7 @@ def _hints(target: object) -> dict[str, object]:
             unknown[str(error.name)] = Any
 
 
-def _record(hint: object) -> Any:
+def record_of(hint: object) -> Any:
     """Return the record of a hint `Unpack[RECORD]`; None for any other hint."""
     return get_args(hint)[0] if get_origin(hint) in UNPACK else None
 
@@ -273,7 +278,7 @@ def _parameters(function: Callable[..., object]) -> tuple[list[str], set[str], A
     kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     positional = [parameter.name for parameter in parameters if parameter.kind in kinds]
     named = {parameter.name for parameter in parameters if parameter.kind is not Parameter.VAR_KEYWORD}
-    record = next(filter(None, map(_record, _hints(function).values())), None)
+    record = next(filter(None, map(record_of, _hints(function).values())), None)
     return positional, named, record
 
 

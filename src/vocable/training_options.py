@@ -56,13 +56,17 @@ class PretrainOptions(TypedDict, total=False):
         float, Gt(0), Le(1), Doc("Share of tokens to mask; default: 0.3, for words and terms 0.15.")
     ]
     new_token_weight: Annotated[
-        float, Gt(0), Doc("overlap-aware: how often a new token is masked per shared one; 2 by default.")
+        float,
+        Gt(0),
+        Doc('With `masking="overlap-aware"`: how often a new token is masked per shared one; 2 by default.'),
     ]
     teacher: Annotated[
         str | None, Doc("Learn the largest logits of this sparse model of the same terms, without masks.")
     ]
     classes: Annotated[
-        int | None, Ge(2), Doc("With a dense teacher: number of clusters of its embeddings; learn which a text is in.")
+        int | None,
+        Ge(2),
+        Doc("With a dense `teacher`: number of clusters of its embeddings; learn which a text is in."),
     ]
     labels: Annotated[bool, Doc("Texts are positives of examples; learn each one's query as its class, without masks.")]
     dense_weight: Annotated[
@@ -70,7 +74,7 @@ class PretrainOptions(TypedDict, total=False):
     ]
     trainable: Annotated[Literal["all", "embeddings", "head"], Doc("Parameters that learn; all by default.")]
     margin: Annotated[float, Ge(0), Doc("Margin subtracted from the label's logit; 0 by default.")]
-    train_bias: Annotated[bool, Doc("With trainable embeddings: train the output bias, too.")]
+    train_bias: Annotated[bool, Doc('With `trainable="embeddings"`: train the output bias, too.')]
     held_out: Annotated[CountOrZero, Doc("Windows held out for the report, at most a tenth; 256 by default.")]
     passes: Annotated[
         Count | None, Doc("Largest number of passes over a text, each with other masks; unlimited by default.")

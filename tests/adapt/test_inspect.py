@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
 from transformers import AutoModel, AutoTokenizer
-from typer.main import get_command
 
 import vocable as vo
 from tests.by_parts import load_checkpoint, rescale
@@ -21,7 +20,8 @@ from vocable.adapt.alignment import align
 from vocable.adapt.inspect import Head, Inspection, TokenizerFigures, VocabularyOverlap, inspect
 from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import Start, measure_start
-from vocable.cli import program
+from vocable.cli import COMMANDS
+from vocable.cli.words import options_of
 from vocable.errors import ArgumentError, DataError, ModelError
 
 
@@ -246,5 +246,5 @@ def test_a_verdict_numbers_its_findings_and_keeps_commands_whole() -> None:
 @pytest.mark.parametrize("command", [TRANSFER, CALIBRATE, RESCALE])
 def test_the_commands_of_an_inspection_exist(command: str) -> None:
     _, verb, *words = shlex.split(command)
-    known = {name for parameter in get_command(program()).commands[verb].params for name in parameter.opts}
+    known = {name for parameter in COMMANDS[verb].parameters.values() for name in options_of(parameter)}
     assert {word for word in words if word.startswith("-")} <= known

@@ -142,7 +142,7 @@ def test_a_repeated_command_goes_on(
     ("options", "line"),
     [
         (["--thresholds", "0"], "--thresholds must be at least 1"),
-        (["--thresholds", "ten"], "Invalid value for '--thresholds': numbers with commas between"),
+        (["--thresholds", "ten"], "--thresholds must be a whole number, not 'ten'"),
         (["--draws", "1"], "draws must be at least 2"),
         (["-m", "nDGC@10"], "unknown measure 'nDGC@10'"),
         (["--scores", "none.parquet"], "none.parquet: no such file"),

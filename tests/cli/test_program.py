@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 import vocable
 from tests.cli.command_line import done
-from vocable.cli import QUIET, main, program
-from vocable.cli.options import read_text
+from vocable.cli import COMMANDS, QUIET, main
+from vocable.cli.inputs import read_text
+from vocable.cli.words import arguments_of
 from vocable.errors import ArgumentError
 
-VERBS = sorted(get_command(program()).commands)
+VERBS = sorted(COMMANDS)
 
 
 def error_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -60,17 +60,15 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
     assert max(map(len, text.splitlines())) <= 80
     [example] = [line.partition("Example: ")[2] for line in text.splitlines() if "Example: " in line]
     assert f"{example}\n\n" in text  # on one line, to be copied
-    command = get_command(program()).commands[verb]
     words = shlex.split(example)
     assert words[:2] == ["vocable", verb]
-    options = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
-    assert {word for word in words[2:] if word.startswith("-")} <= options
-    assert all(parameter.help for parameter in command.params), "every argument and option has a help text"
+    arguments_of(COMMANDS[verb], words[2:])
+    assert all(parameter.help for parameter in COMMANDS[verb].parameters.values())
 
 
 def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None:
-    commands = get_command(program()).commands
-    found = {verb: one.help for verb in VERBS for one in commands[verb].params if "--device" in one.opts}
+    takes = {verb: COMMANDS[verb].parameters for verb in VERBS}
+    found = {verb: parameters["device"].help for verb, parameters in takes.items() if "device" in parameters}
     stored = {"analyze-postings", "analyze-weights", "compare", "delete", "export", "prune", "recipes"}
     stored |= {"train-vocabulary", "publish"}  # no model encodes
     trainer = {"demo", "train"}  # which choose the device themselves
@@ -109,11 +107,24 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["bake"], "vocable: No such command 'bake'."),
-        (["encode", "--fast"], "vocable: No such option: --fast"),
-        (["encode"], "vocable: Missing argument"),
-        (["encode", "m", "c", "-o", "o", "--role", "author"], "'author' is not one of 'query', 'document'."),
-        (["encode", "m", "c", "-o", "o", "--max-terms", "many"], "vocable: Invalid value for '--max-terms': "),
+        (["bake"], "vocable: no command 'bake' (see vocable --help)"),
+        (["serach", "i", "q"], "vocable: no command 'serach' (did you mean search?)"),
+        (["--fast", "encode"], "vocable: --fast is no option before a command (see vocable --help)"),
+        (["encode", "--fast"], "vocable: encode has no option --fast (see vocable encode --help)"),
+        (
+            ["encode", "m", "c", "--max-term", "3"],
+            "vocable: encode has no option --max-term (did you mean --max-terms?)",
+        ),
+        (["encode"], "vocable: encode needs MODEL (see vocable encode --help)"),
+        (["encode", "m", "c"], "vocable: encode needs -o (see vocable encode --help)"),
+        (["encode", "m", "c", "more", "-o", "o"], "vocable: 'more' is one word too many (see vocable encode --help)"),
+        (["encode", "m", "c", "-o", "o", "--role", "author"], "--role must be query or document, not 'author'"),
+        (["encode", "m", "c", "-o", "o", "--max-terms", "many"], "--max-terms must be a whole number, not 'many'"),
+        (["search", "i", "q", "-k", "abc"], "vocable: --k must be a whole number, not 'abc'"),
+        (["search", "i", "q", "-k"], "vocable: -k needs a value (see vocable search --help)"),
+        (["search", "i", "q", "--hybrid=yes"], "vocable: --hybrid takes no value"),
+        (["search", "i", "q", "--min-score", "x"], "vocable: --min-score must be a number, not 'x'"),
+        (["train-vocabulary", "t", "--size", "100,x"], "vocable: --size must be a whole number, not 'x'"),
         (
             ["encode", "vocable-mini", "pydocs:", "-o", "o", "--shard", "3"],
             "--shards",
@@ -145,7 +156,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
             "vocable: give variant for one, or variants for several, not both",
         ),
         (["train", "small-rescaling", "-o", "o", "--variant", "k1"], "vocable: this recipe needs a backbone"),
-        (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: Invalid value for '--steps'"),
+        (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: --steps must be a whole number, not 'few'"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps must be at least 1, not 0"),
         (
@@ -157,7 +168,8 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["search", "i", "q", "-k", "9" * 30], "vocable: --k must be below 2147483648"),
         (["search", "i", "q", "--minimum-match", "nan"], "vocable: --minimum-match must be a finite number, not nan"),
         (["encode", "m", "file", "-o", "o", "--mass", "2"], "vocable: --mass must be above 0 and at most 1, not 2"),
-        (["rescale", "m", "-o", "o", "--factor", "-1"], "vocable: --factor must be a number above 0"),
+        (["rescale", "m", "-o", "o", "--factor", "-1"], "vocable: --factor must be above 0, not -1"),
+        (["rescale", "m", "-o", "o", "--factor", "x"], "vocable: --factor must be auto or a number, not 'x'"),
         (["calibrate", "m", "t", "-o", "o", "--device", ""], "vocable: --device must not be empty"),
         (["compare", "\udcff"], "'\\udcff': an argument is text in UTF-8"),
         (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
@@ -305,7 +317,7 @@ def test_help_says_which_numbers_an_option_takes(capsys: pytest.CaptureFixture[s
     helps = {verb: " ".join(done(capsys, verb, "--help").split()) for verb in ("prune", "pretrain", "calibrate")}
     assert "of the total weight. [> 0, ≤ 1]" in helps["prune"]
     assert "0 by default. [≥ 0, < 1]" in helps["pretrain"]
-    assert "Share of the terms to be active. [> 0, < 1]" in helps["calibrate"]
+    assert "Share of the terms to be active. The shift for it is exact, up to ties. [> 0, < 1]" in helps["calibrate"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

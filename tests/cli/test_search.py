@@ -302,7 +302,7 @@ def test_unknown_words_get_a_suggestion(capsys: pytest.CaptureFixture[str], inde
 def test_explain_of_texts_that_share_nothing(
     capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vocable, "explain", lambda *texts, wacky, k: Explanation(0.0, ()))
+    monkeypatch.setattr(vocable, "explain", lambda *texts, wacky: Explanation(0.0, ()))
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 
@@ -335,7 +335,7 @@ def test_prune_writes_smaller_vectors(capsys: pytest.CaptureFixture[str], vector
     [
         (
             ["analyze-weights", "v", "--max-terms", "x"],
-            "Invalid value for '--max-terms': numbers with commas between, as 10,100",
+            "--max-terms must be a whole number, not 'x'",
         ),
         (["analyze-postings", "none"], "none: no such file"),
         (["prune", "v", "-o", "o"], "give --max-terms, --min-weight, --mass or --wacky"),

@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
-from typer.main import get_command
 
-from vocable.cli import program
+from vocable.cli import COMMANDS
+from vocable.cli.verbs import Parameter
+from vocable.cli.words import options_of
 from vocable.core.arrays import load_arrays, save_arrays
+from vocable.core.hints import Values
 
 Prepared = tuple[list[object], bytes]
 Row = tuple[str, Callable[[Path], Prepared], tuple[str, ...], Callable[[Any], bool] | None]
@@ -380,36 +382,38 @@ def argument_cases(toys: Any) -> Iterator[Row]:
     }
     commands = {str(command[0]): command for command in valid.values()}
     for name, command in commands.items():
-        for option in get_command(program(name)).commands[name].params:  # type: ignore[attr-defined]
-            if option.param_type_name != "option" or option.is_flag or option.name in ("output", "as_json", "help"):
+        for option in COMMANDS[name].parameters.values():
+            if option.name in COMMANDS[name].words or bool in option.kinds or option.name == "output":
                 continue
-            flag, given = option.opts[-1], [word for word in command if word != option.opts[-1]]
+            flag = options_of(option)[-1]
+            given = [word for word in command if word != flag]
             if flag in command:
                 given.remove(command[command.index(flag) + 1])
-            output = option.opts[-1] != "-o" and name in {str(one[0]) for one in toys.writers.values()}
+            output = name in {str(one[0]) for one in toys.writers.values()}
             for value, allowed in _values(option):
                 prepared = _argument(given, flag, value, output)
                 yield f"{name} {flag} {value[:20]}", prepared, (), (lambda ran: True) if allowed else None
 
 
-def _values(option: Any) -> Iterator[tuple[str, bool]]:
+def _values(option: Parameter) -> Iterator[tuple[str, bool]]:
     """Values of an option, and whether they may be accepted."""
-    described = option.type_descriptor
-    if described.choices:
+    kinds = option.items or option.kinds
+    allowed = Values.of(option.hint)
+    allowed = allowed and (allowed.items or allowed)
+    if str not in kinds and allowed and allowed.words:
         yield from [("x", False), ("", False)]
-    elif described.annotation is float:
+    elif str not in kinds and float in kinds:
         yield from [(value, False) for value in ("x", "nan", "inf", "-inf", "1e999", "")]
         yield "1e300", True
-    elif described.annotation is int:
+    elif str not in kinds and int in kinds:
         yield from [(value, False) for value in ("x", "1.5", "", "nan", str(-BIG))]
         if option.name not in ("steps", "save_every"):
             yield str(BIG), True
     elif option.name != "device":
         yield "", False
         yield "\ud800", False
-    for limit, step in ((described.parameter_info.min, -1), (described.parameter_info.max, 1)):
-        if limit is not None:
-            yield str(limit + step), False
+    for sign, limit in allowed.limits if allowed else ():
+        yield str(limit + {"ge": -1, "gt": 0, "le": 1, "lt": 0}[sign]), False
 
 
 def _argument(command: list[object], flag: str, value: str, output: bool) -> Callable[[Path], Prepared]:

@@ -67,7 +67,9 @@ def calibrate(
     max_length: Count = 128,
     count: Count = 256,
 ) -> SparseEncoder:
-    """Lower the output bias by `shift`, or by the shift that leaves `activation_rate` of the vocabulary active.
+    """Choose the share of the vocabulary that is active.
+
+    The output bias of all terms is lowered by one number, b' = b - c.
 
     Args:
         model: from `vocable.load`, with an output bias; it is not changed. Its pooling matters: texts that are pooled
@@ -75,10 +77,10 @@ def calibrate(
         texts: probe texts; the first `count` that are not empty are used.
         activation_rate: share of the terms to be active. The shift for it is exact, up to ties.
         shift: instead of a rate: the number of logits to lower the bias by.
-        level: count the active terms of each text after pooling ("pooled", our reading of the paper), or the active
-            terms of each token ("token"), which are far fewer.
+        level: count the active terms of each text after pooling (pooled, our reading of the paper), or the active terms
+            of each token (token), which are far fewer.
         max_length: tokens of a probe text. Longer texts have more active terms: use the length of later inputs.
-        count: probe texts. Their pooled logits, 4 bytes per term, are held in memory.
+        count: number of probe texts. Their pooled logits, 4 bytes per term, are held in memory.
 
     Returns:
         a new model with b' = b - c. Its provenance has the shift, and the active terms before and after it.

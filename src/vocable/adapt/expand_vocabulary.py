@@ -155,25 +155,27 @@ def expand_vocabulary(
     texts: Iterable[str] | None = None,
     size: Count = 100_000,
     min_count: Count = 1,
-    splitter: str = "words",
+    splitter: Literal["words", "whitespace"] = "words",
     init: Init = "mean",
     target: TargetName | None = None,
     seed: CountOrZero = 0,
 ) -> SparseEncoder:
     """Give a model whole words as output terms.
 
+    The tokenizer stays: the model reads tokens as before, and its terms are any number of words.
+
     Args:
         model: from `vocable.load`; it is not changed. The result has its tokenizer.
-        words: the u terms, or the path of a file of them (`read_words`).
-        texts: instead of words: a corpus whose most frequent words are the terms. It is read once.
+        words: the words: a file with a word per line, or in .jsonl a JSON string; in Python also a list.
+        texts: instead of `words`: a corpus whose most frequent words are the terms. It is read once.
         size: with `texts`: the largest number of words.
         min_count: with `texts`: least occurrences of a word.
-        splitter: splits texts into words, a name in `vocable.encoding.terms`. "words": runs of letters, digits, marks
-            and _. "whitespace": split at spaces only. Pre-training uses the same splitter.
-        init: initial rows and biases of the words. "mean": the means over their sub-tokens. "semantic": as in
-            `transfer`, for words that are a single token of `target` and several of the source; "mean" for the others.
-            "random": rows from a normal with the decoder's standard deviation, and the mean of its biases.
-        target: for "semantic": a model that has words as tokens. Loaded, or its name.
+        splitter: splits texts into words. words: runs of letters, digits, marks and _. whitespace: split at spaces
+            only. Pre-training uses the same splitter.
+        init: rows and biases of the words. mean: the means over their sub-tokens. semantic: as in `transfer`, for words
+            that are a single token of `target` and several of the source; mean for the others. random: rows from a
+            normal distribution with the decoder's standard deviation, and the mean of its biases.
+        target: for semantic: a model that has words as tokens, a folder or a Hub id; in Python also loaded.
         seed: seed of the random rows.
 
     Returns:

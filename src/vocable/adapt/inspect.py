@@ -198,17 +198,19 @@ def inspect(
     device: str | None = None,
     skip_bad: CountOrZero = 0,
 ) -> Inspection:
-    """Measure a model's head, vocabulary and start of training, and name the repairs that it needs.
+    """Measure what a model needs before it is trained.
+
+    The figures are of the head, the vocabulary and the start of a training. The result ends with the next command.
 
     Args:
-        model: a name (folder, Hub id, "vocable-mini", "package:NAME/FOLDER"), a SPLADE `SparseEncoder`, or a masked
-            language model with its `tokenizer`.
+        model: a folder, a Hub id, vocable-mini or package:NAME/FOLDER; in Python also a SPLADE `SparseEncoder`, or a
+            masked language model with its `tokenizer`.
         tokenizer: the tokenizer of a masked language model; other models bring their own.
-        target: a vocabulary to compare with: a folder, a Hub id or a tokenizer.
-        texts: probe texts, or their source; at most 128 texts of at least 8 words are used, evenly spread. By default
-            the built-in corpus.
-        device: device of the model, such as cpu, cuda or cuda:1; by default the best available.
-        skip_bad: number of bad lines in the texts to leave out.
+        target: a vocabulary to compare with: a folder or a Hub id; in Python also a tokenizer.
+        texts: source of the probe texts, best from your own corpus; in Python also the texts. At most 128 texts of at
+            least 8 words are used, evenly spread.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: number of malformed lines to skip; one more is an error.
 
     Raises:
         ModelError: no such model, no masked-language-model head, or a tokenizer that cannot be read.

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Gt
 from pydantic import Field, model_validator
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -48,17 +49,21 @@ class RescaleSettings(Settings):
 
 
 def rescale(
-    model: SparseEncoder, factor: float | Literal["auto"], *, texts: Sequence[str] | None = None
+    model: SparseEncoder,
+    factor: Annotated[float, Gt(0)] | Literal["auto"],
+    *,
+    texts: Sequence[str] | None = None,
 ) -> SparseEncoder:
-    """Divide the decoder's matrix W [v, d] by `factor`: W' = W / k (Jang et al. 2026, eq. 6). The bias stays.
+    """Divide a model's output matrix by a factor.
 
-    A matrix that is tied to the input embeddings is scaled once and stays tied.
+    W' = W / k for the output matrix W [v, d] and a factor k (Jang et al. 2026, eq. 6). The bias stays. A matrix that is
+    tied to the input embeddings is scaled once and stays tied.
 
     Args:
         model: from `vocable.load`; it is not changed.
-        factor: k; a factor below 1 undoes an earlier rescaling. "auto" is the result of `choose_factor` on the probe
-            texts, with the model's pooling and activation.
-        texts: probe texts for "auto", as in `vocable.adapt.statistics.probe_texts`.
+        factor: a number above 0, where a number below 1 undoes an earlier rescaling; or auto, the smallest of 1, 2, 4
+            ... 32 that lets training start well, with the model's pooling and activation.
+        texts: probe texts for auto, as in `vocable.adapt.statistics.probe_texts`.
 
     Returns:
         a new model. Its provenance has the factor and, for "auto", the start at each factor that was tried.

@@ -100,12 +100,15 @@ def train_vocabulary(
     algorithm: Algorithm = "wordpiece",
     output: str | os.PathLike[str] | None = None,
 ) -> Vocabularies:
-    """Train a vocabulary on texts and save its tokenizer, or compare vocabularies of several sizes.
+    """Train a vocabulary on texts, or compare several sizes.
+
+    Texts lose capitals and accents. `vocable transfer` moves a model onto the vocabulary. With several sizes nothing is
+    written: the table shows the tokens per word, and the share of tokens that are too rare in the texts to be learned.
 
     Args:
         texts: the corpus, read once; its distinct words are held in memory.
-        size: number of tokens, including special ones. Several sizes train a vocabulary each.
-        algorithm: as in `train_tokenizer`.
+        size: number of tokens, including special ones; several sizes are compared.
+        algorithm: bpe knows every character, wordpiece the 1,000 most frequent.
         output: folder for the tokenizer (written atomically); with a single size only.
 
     Raises:

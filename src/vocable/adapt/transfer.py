@@ -171,25 +171,26 @@ def transfer(
     texts: Iterable[str] | None = None,
     seed: CountOrZero = 0,
 ) -> SparseEncoder:
-    """Give a model the vocabulary of `target`. Tied embeddings and decoder stay tied.
+    """Give a model the vocabulary of another.
+
+    Shared tokens keep their embeddings; new tokens start near their meaning. Tied embeddings and decoder stay tied.
 
     Args:
         model: from `vocable.load`; it is not changed.
-        target: a model or tokenizer: loaded, a folder or a Hub id. The result has a copy of the tokenizer, with the
-            source's maximum length and model inputs.
-        head_only: replace the output terms only. The new rows make a separate output layer: see
-            `vocable.torch_models.output_vocabulary`.
-        init: initial rows of new tokens. "semantic": the mean of shared tokens that are near in the target's embeddings
-            (eq. 7 to 9). "subtoken": the mean of the token's pieces, as the source's tokenizer cuts it. "mean": the
-            centroid of the shared tokens, which the first two use for tokens that they cannot place.
-            "random-new": a normal distribution with the standard deviation of the source's entries. "random-all"
-            draws shared tokens, too.
-        bias: the output bias. "prior": the target's bias, or with `texts` the log counts of the tokens, moved to the
-            mean and standard deviation of the source's bias (eq. 10). "keep": the source's bias for shared tokens, and
-            its mean for new tokens.
-        norm: "target" divides output matrix and bias so that shared tokens have their mean norm in the target's output
-            matrix: a `rescale` without a factor to choose (in the code of the paper's authors, not in the paper).
-        texts: a corpus whose tokens are counted.
+        target: model or tokenizer with the new vocabulary: a folder or a Hub id; in Python also loaded. The result has
+            a copy of the tokenizer, with the source's maximum length and model inputs.
+        head_only: replace the output terms only; the new rows make a separate output layer.
+        init: rows of new tokens. semantic: the mean of shared tokens that are near in the target's embeddings (eq. 7 to
+            9). subtoken: the mean of the token's pieces, as the source's tokenizer cuts it. mean: the centroid of the
+            shared tokens, which the first two use for tokens that they cannot place. random-new: a normal distribution
+            with the standard deviation of the source's entries. random-all draws shared tokens, too.
+        bias: output bias. prior: the target's bias, or with `texts` the log counts of the tokens, moved to the mean and
+            standard deviation of the source's bias (eq. 10). keep: the source's bias for shared tokens, and its mean
+            for new tokens.
+        norm: norm of the output rows. keep: the model's. target: output matrix and bias are divided, so that shared
+            tokens have their mean norm in the target's output matrix (in the code of the paper's authors, not in the
+            paper).
+        texts: a corpus whose tokens are counted for the prior.
         seed: seed of the random rows.
 
     Returns:

@@ -96,17 +96,19 @@ def analyze_logits(
     embedding: str = LEXICAL,
     device: str | None = None,
 ) -> LogitStatistics:
-    """Measure the logits of a masked language model: variation, largest values, and number of non-negative logits.
+    """Measure a masked language model's logits.
+
+    The figures are the variance of a term's score over the tokens, the size of a token's largest logits, and the share
+    of logits that are not negative.
 
     Args:
-        model: a folder, a Hub id, or a model from `vocable.load`.
+        model: a folder or a Hub id; in Python also a model from `vocable.load`.
         texts: texts, read once.
-        top_k: each k of the averages over a token's k largest logits.
-        limit: largest number of texts; None for all.
+        top_k: numbers of a token's largest logits to average.
+        limit: largest number of texts; in Python None for all.
         max_length: largest number of tokens per text.
-        clusters: also measure the recovery of this number of clusters of texts. See `recoverability`.
-        embedding: dense model that defines the clusters, or "lexical", as in
-            `vocable.evaluation.clusters.text_embeddings`.
+        clusters: also measure how well the logits separate this many groups of texts.
+        embedding: dense model that groups the texts, or lexical.
         device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
 
     Raises:

@@ -134,14 +134,16 @@ class TermWeights:
 def analyze_weights(
     vectors: Vectors, *, min_count: Sequence[Count] = (1,), max_terms: Sequence[Count | None] = (None,)
 ) -> Measurements[TermWeights]:
-    """Measure the variation of a term's weights between the texts that have the term (Kim et al. 2026, appendix G).
+    """Measure how a term's weights differ between texts.
 
-    Standard deviations are population standard deviations. Texts without the term do not count.
+    Standard deviations are population standard deviations; texts without the term do not count (Kim et al. 2026,
+    appendix G).
 
     Args:
-        vectors: output of `vocable encode` or `vocable index`, a folder or several shards; or csr_array [n, v].
-        min_count: least numbers of texts per term, each measured separately.
-        max_terms: numbers of terms to keep per text, each measured separately; None for all.
+        vectors: output of `vocable encode` or `vocable index`, a folder or several shards; in Python also a csr_array
+            [n, v].
+        min_count: least numbers of texts with a term, each measured separately.
+        max_terms: numbers of terms to keep per text, or all, each measured separately; in Python None for all.
 
     Returns:
         for each `max_terms` in turn, the figures at each `min_count`.
@@ -210,11 +212,15 @@ def analyze_postings(
     longest: CountOrZero = 20,
     model: str | SparseEncoder | None = None,
 ) -> Measurements[PostingStatistics]:
-    """Measure the lengths of the postings lists of vectors, and their evenness (Kim et al. 2026, appendix H).
+    """Measure the postings lists of vectors.
+
+    The figures are their lengths and evenness, over all terms and over the terms used, the longest lists, and the
+    number of terms per text (Kim et al. 2026, appendix H).
 
     Args:
-        vectors: as in `analyze_weights`.
-        max_terms: as in `analyze_weights`.
+        vectors: output of `vocable encode` or `vocable index`, a folder or several shards; in Python also a csr_array
+            [n, v].
+        max_terms: numbers of terms to keep per text, or all, each measured separately; in Python None for all.
         longest: number of the longest lists to name; equally long lists are in the order of their columns.
         model: the model that made the vectors, if it has moved.
 

@@ -1,4 +1,4 @@
-"""The command line: plain functions, with a file for each group (`vocable.cli.command`).
+"""The command line: each command is a verb (`vocable.cli.command`), with a file for each group.
 
 Exit status:
 
@@ -20,20 +20,34 @@ import time
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated
-
-import typer
-from typer.main import get_command
+from contextlib import AbstractContextManager, nullcontext
+from difflib import get_close_matches
+from itertools import takewhile
 
 from vocable import __version__
-from vocable.cli import adapt, analyze, evaluate, search, serve, train  # importing a module registers its commands
-from vocable.cli.command import COMMANDS, Groups, PlainHelp, typer_function
+from vocable.cli.adapt import ADAPTATION_COMMANDS
+from vocable.cli.analyze import ANALYSIS_COMMANDS
+from vocable.cli.command import execute
+from vocable.cli.evaluate import EVALUATION_COMMANDS
+from vocable.cli.help import overview, page
+from vocable.cli.search import SEARCH_COMMANDS
+from vocable.cli.serve import SERVING_COMMANDS
 from vocable.cli.signals import signals_interrupt
+from vocable.cli.train import TRAINING_COMMANDS
+from vocable.cli.words import arguments_of
 from vocable.core.tables import visible
 from vocable.core.threads import tune_threads
 from vocable.errors import ArgumentError, VocableError, naming_extra
 
-MODULES = (search, evaluate, train, adapt, analyze, serve)  # in the order of the help
+GROUPS = {
+    "Search": (*SEARCH_COMMANDS, *EVALUATION_COMMANDS),
+    "Train": TRAINING_COMMANDS,
+    "Adapt": ADAPTATION_COMMANDS,
+    "Analyze": ANALYSIS_COMMANDS,
+    "Serve": SERVING_COMMANDS,
+}
+COMMANDS = {command.name: command for commands in GROUPS.values() for command in commands}
+HELP = {"-h", "--help"}
 GRACE = 10.0  # seconds that other processes wait, so that the first can report an error
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "critical",
@@ -48,46 +62,6 @@ QUIET = {
 MOST_SHOWN = 4000  # characters of a message, since a message may repeat a long argument
 
 
-def program(verb: str | None = None) -> typer.Typer:
-    """Return the command line; with a verb, only this command gets its arguments and options."""
-    app = typer.Typer(
-        cls=Groups,
-        help="Learned sparse retrieval: train, encode, search, measure and explain. Begin with: vocable demo",
-        add_completion=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    )
-    app.callback()(_options)
-    for module in MODULES:
-        for name, declared in COMMANDS.items():
-            if declared.function.__module__ == module.__name__:
-                function = typer_function(declared, with_options=verb in (None, name))
-                app.command(name, cls=PlainHelp, rich_help_panel=declared.group)(function)
-    return app
-
-
-def _print_version(requested: bool) -> None:
-    if requested:
-        print(f"vocable {__version__}")
-        raise typer.Exit
-
-
-def _options(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
-    ] = False,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with models; off by default.")
-    ] = False,
-) -> None:
-    """Apply the options that stand before a command."""
-    if trust_remote_code:
-        from vocable.encoding.hub import trusting
-
-        context.with_resource(trusting(True))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in `arguments`, by default the process's arguments, and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -100,26 +74,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for word in words:
             if word.encode(errors="ignore").decode() != word:
                 raise ArgumentError(f"{word!r}: an argument is text in UTF-8")
-        group = get_command(program(verb))
-        with naming_extra(), signals_interrupt(), group.make_context("vocable", words or ["--help"]) as context:
-            group.invoke(context)
+        with naming_extra(), signals_interrupt():
+            _run(words)
         sys.stdout.flush()
     except BrokenPipeError:
         # Nothing can be written any more, so discard what Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except typer.Exit as done:  # for example after --help
-        return done.exit_code
-    except (KeyboardInterrupt, typer.Abort) as interrupt:
+    except KeyboardInterrupt as interrupt:
         status = 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
-        resumable = verb in COMMANDS and COMMANDS[verb].resumable
+        resumable = verb in COMMANDS and COMMANDS[verb].has("resumes")
         return _fail(f"interrupted{'; the same command resumes' if resumable else ''}", status)
-    except (VocableError, typer.TyperException, OSError) as error:
+    except (VocableError, OSError) as error:
         return _fail(_reason(error), 2)
     except Exception as error:  # the last resort: the user always gets one line
         first = str(error).strip().partition("\n")[0]
         message = f"{type(error).__name__}: {first}" if first else type(error).__name__
         return _fail(f"internal error: {message}; set VOCABLE_DEBUG=1 for the traceback", 1)
     return 0
+
+
+def _run(words: list[str]) -> None:
+    """Carry out a command, or print the version or a page of the help."""
+    options = list(takewhile(lambda word: word.startswith("-"), words))
+    name, *rest = words[len(options) :] or [""]
+    if unknown := {*options} - HELP - {"--version", "--trust-remote-code"}:
+        raise ArgumentError(f"{unknown.pop()} is no option before a command (see vocable --help)")
+    if "--version" in options:
+        print(f"vocable {__version__}")
+    elif not name or HELP & {*options}:
+        print(overview(GROUPS), end="")
+    elif name not in COMMANDS:
+        near = get_close_matches(name, COMMANDS, 1, 0.7)
+        raise ArgumentError(f"no command {name!r} ({f'did you mean {near[0]}?' if near else 'see vocable --help'})")
+    elif HELP & {*takewhile(lambda word: word != "--", rest)}:
+        print(page(COMMANDS[name]), end="")
+    else:
+        arguments = arguments_of(COMMANDS[name], rest)
+        with _trusting() if "--trust-remote-code" in options else nullcontext():
+            execute(COMMANDS[name], arguments)
+
+
+def _trusting() -> AbstractContextManager[None]:
+    from vocable.encoding.hub import trusting
+
+    return trusting(True)
 
 
 def silence() -> None:
@@ -160,8 +158,6 @@ def _print_line(message: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, typer.TyperException):
-        return error.format_message().replace("Value error, ", "")  # a prefix by pydantic, which typer uses for choices
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

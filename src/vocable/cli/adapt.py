@@ -2,106 +2,68 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain, islice
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple
 
-import typer
-from annotated_types import Gt, Lt
-from typing_extensions import Doc, Unpack
+from typing_extensions import Doc
 
 import vocable as vo
-from vocable.cli.command import Outcome, command, quoted
-from vocable.cli.options import Loading, Model, Output, Seed, SkipBad, Texts, texts_of
+from vocable.cli.command import LOADING, Command, Outcome
+from vocable.cli.inputs import texts_of
+from vocable.cli.output import quoted
+from vocable.cli.verbs import fields, read_verb
 from vocable.errors import ArgumentError, DataError
-from vocable.options import Count, Device, select
 from vocable.training_options import PretrainOptions
 
-ProbeTexts = Annotated[str, typer.Option(metavar="SOURCE", help="Probe texts, best from your own corpus.")]
+
+def _opened(texts: list[str] | None) -> Iterator[str] | None:
+    return texts_of(texts) if texts else None
 
 
-@command("Adapt")
-def inspect(
-    model: Model,
-    target: Annotated[str | None, Doc("Vocabulary to compare with: a folder or a Hub id.")] = None,
-    texts: ProbeTexts = "pydocs:",
-    device: Device = None,
-    skip_bad: SkipBad = 0,
-) -> Outcome:
-    """See what a model needs before it is trained.
+def _settings(name: str, given: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, object]:
+    """Return everything that decides the result of an adaptation, as JSON values."""
+    from vocable.core.fingerprint import settings_of
 
-    Measures head, vocabulary and the start of a training, and ends with the next command.
-
-    Example: vocable inspect bert-base-cased --target bert-base-uncased
-    """
-    return Outcome(vo.inspect(model, target=target, texts=texts, device=device, skip_bad=skip_bad))
+    verb = read_verb(name)
+    arguments = {name: parameter.default for name, parameter in verb.parameters.items()} | dict(given)
+    loading = {name: given[name] for name in LOADING if name in given and name != "device"}
+    return settings_of(getattr(vo, name), arguments | {"settings": {}}, {**loading, **others}, without=("work",))
 
 
-def _adapted(
-    verb: Callable[..., Outcome],
-    arguments: Mapping[str, Any],
-    texts: Callable[[], Iterable[str] | None],
-    following: str,
-    without: tuple[str, ...] = (),
+def _adapt(
+    name: str, given: dict[str, Any], following: str, texts: Callable[[Any], Iterable[str] | None] = _opened
 ) -> Outcome:
     """Adapt a model into the output folder, unless an equal call did; return the last step of its provenance.
 
     Args:
-        verb: the command; it has the arguments of the function with the same name in `vocable`.
-        arguments: the `locals()` of the command.
-        texts: opens the texts for the function; it is not called if the model already exists.
+        name: the verb.
+        given: the arguments of the command.
         following: a command that may follow.
-        without: arguments that the function does not take.
+        texts: opens the texts for the verb; it is not called if the model already exists.
     """
-    from vocable.core.fingerprint import settings_of
     from vocable.core.storage import finished, refuse_taken
     from vocable.torch_models.sparse_encoder import save_model
 
-    output, made_from = arguments["output"], settings_of(verb, arguments, without=without)
+    made_from, output = _settings(name, given, {}), given.pop("output")
     if finished(output, made_from):
         adapted = vo.load(output)
     else:
         refuse_taken(output)
-        left_out = {"model", "output", "options", "texts", *without}
-        given = {name: value for name, value in arguments.items() if name not in left_out and value is not None}
-        opened, loaded = texts(), vo.load(arguments["model"], **arguments["options"])
-        adapted = getattr(vo, verb.__name__)(loaded, texts=opened, **given)
+        opened = {"texts": texts(given.pop("texts", None))}
+        loaded = vo.load(given.pop("model"), **{name: given.pop(name) for name in LOADING if name in given})
+        adapted = getattr(vo, name)(loaded, **opened, **given)
         save_model(adapted, output, made_from)
-    return Outcome(vo.provenance(adapted)[-1], [output], following)
+    return Outcome(vo.provenance(adapted)[-1], following)
 
 
-@command("Adapt", reads=True)
-def rescale(
-    model: Model,
-    output: Output,
-    factor: Annotated[str, typer.Option(metavar="K", help="A number above 0, or auto.")],
-    texts: ProbeTexts = "pydocs:",
-    **options: Unpack[Loading],
-) -> Outcome:
-    """Divide a model's output matrix by a factor.
-
-    With auto, it is the smallest of 1, 2, 4 ... 32 that lets training start
-    well.
-
-    Example: vocable rescale answerdotai/ModernBERT-base -o out --factor auto
-    """
-    arguments, number = locals(), cast(float | Literal["auto"], "auto")
-    if factor != "auto":
-        number = 0.0
-        with suppress(ValueError):
-            number = float(factor)
-        if not 0 < number < math.inf:
-            raise ArgumentError(f"factor must be a number above 0, or auto, not {factor!r}")
-
-    def probe() -> list[str] | None:
+def _rescale(**given: Any) -> Outcome:
+    def probe(texts: str | None) -> list[str] | None:
         from vocable.adapt.statistics import probe_texts
 
-        return probe_texts(texts) if number == "auto" else None
+        return probe_texts(texts or "pydocs:") if given["factor"] == "auto" else None
 
-    return _adapted(rescale, arguments | {"factor": number}, probe, f"vocable inspect {quoted(output)}")
+    return _adapt("rescale", {**given}, f"vocable inspect {quoted(given['output'])}", probe)
 
 
 class _Transferred(NamedTuple):
@@ -117,223 +79,118 @@ class _Transferred(NamedTuple):
         return {**self.step.to_json(), "neighbours": [sources._asdict() for sources in self.neighbours]}
 
 
-@command("Adapt", reads=True)
-def transfer(
-    model: Model,
-    output: Output,
-    target: Annotated[str, Doc("Model or tokenizer with the new vocabulary: a folder or a Hub id.")],
-    head_only: Annotated[bool, Doc("Replace the output terms alone.")] = False,
-    init: Annotated[
-        Literal["semantic", "subtoken", "mean", "random-new", "random-all"], Doc("Initialization of a new token's row.")
-    ] = "semantic",
-    bias: Annotated[
-        Literal["prior", "keep"], Doc("Output bias: the target's, on the model's scale (prior), or the model's (keep).")
-    ] = "prior",
-    norm: Annotated[
-        Literal["keep", "target"],
-        Doc("Norm of the output rows: the model's (keep), or scaled to the target's mean over shared tokens (target)."),
-    ] = "keep",
-    texts: Annotated[
-        Sequence[str], typer.Option(metavar="SOURCE", help="Corpus to count the target's tokens in.")
-    ] = (),
-    neighbours: Annotated[
-        Sequence[str], typer.Option(metavar="TOKEN", help="Show the tokens that a new token was made of.")
-    ] = (),
-    seed: Seed = 0,
-    **options: Unpack[Loading],
-) -> Outcome:
-    """Give a model another vocabulary.
-
-    Shared tokens keep their embeddings; new ones start near their meaning.
-
-    Example: vocable transfer MODEL --target bert-base-uncased -o out
-    """
-    arguments = locals()
-    following = f"vocable pretrain {quoted(output)} TEXTS -o DIR --steps 500 --masking overlap-aware"
-    if head_only:  # nothing needs pre-training
-        following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
-    outcome = _adapted(transfer, arguments, lambda: texts_of(texts) if texts else None, following, ("neighbours",))
+def _transfer(neighbours: Sequence[str] = (), **given: Any) -> Outcome:
+    output = quoted(given["output"])
+    following = f"vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware"
+    if given.get("head_only"):  # nothing needs pre-training
+        following = f"vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
+    outcome = _adapt("transfer", {**given}, following)
     if not neighbours:
         return outcome
     from vocable.adapt import transfer as transferring
 
-    sources = transferring.neighbours(vo.load(model, **options), target, neighbours, init=init)
+    model = vo.load(given["model"], **{name: given[name] for name in LOADING if name in given})
+    initialization = {"init": given["init"]} if "init" in given else {}
+    sources = transferring.neighbours(model, given["target"], neighbours, **initialization)
     return outcome._replace(result=_Transferred(outcome.result, sources))
 
 
-@command("Adapt", reads=True)
-def expand_vocabulary(
-    model: Model,
-    output: Output,
-    words: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="A word per line, or in .jsonl a JSON string.")
-    ] = None,
-    texts: Annotated[
-        Sequence[str],
-        typer.Option(metavar="SOURCE", help="Instead of --words: take the most frequent words of this corpus."),
-    ] = (),
-    size: Annotated[Count | None, Doc("With --texts: number of words, 100,000 by default.")] = None,
-    min_count: Annotated[Count | None, Doc("With --texts: leave out words with fewer occurrences.")] = None,
-    splitter: Annotated[
-        Literal["words", "whitespace"],
-        Doc("Words of a text: runs of letters, digits, marks and _ (words), or separated by whitespace."),
-    ] = "words",
-    init: Annotated[
-        Literal["mean", "semantic", "random"], Doc("Initialization of the words' rows and biases.")
-    ] = "mean",
-    target: Annotated[str | None, Doc("With --init semantic: a model that has words as tokens.")] = None,
-    seed: Seed = 0,
-    **options: Unpack[Loading],
-) -> Outcome:
-    """Give a model whole words as output terms.
-
-    The tokenizer stays: the model reads tokens as before, and its terms are
-    any number of words.
-
-    Example: vocable expand-vocabulary vocable-mini --texts texts.txt -o out
-    """
-    arguments = locals()
-    if (not texts) == (words is None):
+def _expand_vocabulary(**given: Any) -> Outcome:
+    if ("texts" in given) == ("words" in given):
         raise ArgumentError("give either --texts, for their most frequent words, or --words, a file of words")
-    if words is not None and not (size is None and min_count is None):
+    if "words" in given and ("size" in given or "min_count" in given):
         raise ArgumentError("--size and --min-count go with --texts: all words of a file are taken")
-    if (init == "semantic") != (target is not None):
+    if (given.get("init") == "semantic") != ("target" in given):
         raise ArgumentError("--init semantic and --target go together")
-    following = f"vocable pretrain {quoted(output)} TEXTS -o DIR --steps 500 --masking whole-word"
-    return _adapted(expand_vocabulary, arguments, lambda: texts_of(texts) if texts else None, following)
+    following = f"vocable pretrain {quoted(given['output'])} TEXTS -o DIR --steps 500 --masking whole-word"
+    return _adapt("expand_vocabulary", given, following)
 
 
-@command("Adapt", reads=True)
-def train_vocabulary(
-    texts: Texts,
-    size: Annotated[Sequence[Count], Doc("Number of tokens, special ones included; several are compared.")],
-    algorithm: Annotated[
-        Literal["wordpiece", "bpe"], Doc("bpe knows every character, wordpiece the 1,000 most frequent.")
-    ] = "wordpiece",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder of the tokenizer (written atomically).")
-    ] = None,
-) -> Outcome:
-    """Train a normalized vocabulary on texts.
-
-    Lower-case and without accents, for `vocable transfer` to move a model onto.
-    With several sizes nothing is written: the table shows the tokens per word,
-    and the share of tokens that are too rare in the texts to be learned.
-
-    Example: vocable train-vocabulary texts.txt -o vocabulary --size 20000
-    """
-    result = vo.train_vocabulary(texts_of(texts), size, algorithm=algorithm, output=output)
+def _train_vocabulary(texts: list[str], **given: Any) -> Outcome:
+    output = given.get("output")
     following = "" if output is None else f"vocable transfer MODEL --target {quoted(output)} --init subtoken -o DIR"
-    return Outcome(result, [output], following)
+    return Outcome(vo.train_vocabulary(texts_of(texts), **given), following)
 
 
-class LoadingAndPretraining(Loading, PretrainOptions, total=False):
-    """Options of `vocable.load` and `vocable.pretrain`."""
-
-
-@command("Adapt", resumable=True, reads=True)
-def pretrain(
-    model: Model,
-    texts: Texts,
-    output: Output,
-    steps: Annotated[Count, Doc("Number of optimizer steps.")],
-    **options: Unpack[LoadingAndPretraining],
-) -> Outcome:
-    """Adapt a model by masked language modelling.
-
-    An interrupted run resumes when repeated. The report shows how well tokens
-    of held-out texts are predicted, before and after; new tokens of a model
-    made by `vocable transfer` are counted separately. A model made by `vocable
-    expand-vocabulary` takes --masking whole-word. With --teacher it learns the
-    logits of a sparse model; with --classes it learns the cluster of a text
-    among a dense teacher's embeddings; with --labels, of examples, the query of
-    a positive.
-
-    Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
-    """
-    arguments = locals()
-    from vocable.core.fingerprint import settings_of
+def _pretrain(model: str, texts: list[str], output: str, steps: int, **given: Any) -> Outcome:
     from vocable.core.storage import finished
     from vocable.data import read_examples
     from vocable.training.pretraining.pretrain import check_settings, pretrain_folder
 
-    loading, settings = select(Loading, options), select(PretrainOptions, options)
+    settings: Any = {name: given[name] for name in fields(PretrainOptions) if name in given}
+    loading = {name: given[name] for name in LOADING if name in given}
     complete = check_settings(steps, settings).model_dump(mode="json", exclude={"texts", "teacher"})
-    made_from = settings_of(pretrain, arguments, complete | {"seed": settings.get("seed", 0)})
+    arguments = {"model": model, "texts": texts, "steps": steps, **loading}
+    others = complete | {"teacher": given.get("teacher"), "seed": given.get("seed", 0)}
+    made_from = _settings("pretrain", arguments, others)
     finished(output, made_from)  # refuses an output made with other settings, before the texts are opened
-    given: Iterable[Any] = texts_of(texts)
-    if complete["labels"]:
-        given = chain.from_iterable(map(read_examples, texts))
-    adapted = pretrain_folder(output, made_from, lambda: vo.load(model, **loading), given, steps=steps, **settings)
+    opened: Iterable[Any] = chain.from_iterable(map(read_examples, texts)) if complete["labels"] else texts_of(texts)
+    adapted = pretrain_folder(output, made_from, lambda: vo.load(model, **loading), opened, steps=steps, **settings)
     following = f"vocable calibrate {quoted(output)} TEXTS -o DIR --activation-rate 0.05"
-    return Outcome(vo.provenance(adapted)[-1], [output], following)
+    return Outcome(vo.provenance(adapted)[-1], following)
 
 
-@command("Adapt", reads=True)
-def calibrate(
-    model: Model,
-    texts: Texts,
-    output: Output,
-    activation_rate: Annotated[float | None, Gt(0), Lt(1), Doc("Share of the terms to be active.")] = None,
-    shift: Annotated[float | None, Doc("Instead of a rate: lower the output bias by this many logits.")] = None,
-    level: Annotated[
-        Literal["pooled", "token"], Doc("Count the active terms of a text, after pooling, or of each token.")
-    ] = "pooled",
-    max_length: Annotated[Count, Doc("Tokens per probe text.")] = 128,
-    count: Annotated[Count, Doc("Number of probe texts.")] = 256,
-    **options: Unpack[Loading],
-) -> Outcome:
-    """Choose the share of the vocabulary that is active.
-
-    The output bias is shifted, so that a text activates this share of the terms.
-
-    Example: vocable calibrate adapted texts.txt -o out --activation-rate 0.05
-    """
-    arguments = locals()
-    if (activation_rate is None) == (shift is None):
+def _calibrate(**given: Any) -> Outcome:
+    if ("activation_rate" in given) == ("shift" in given):
         raise ArgumentError("give either --activation-rate or --shift")
 
-    def probe() -> list[str]:
+    def probe(texts: list[str]) -> list[str]:
+        count = given.get("count", read_verb("calibrate").parameters["count"].default)
         probes = list(islice((text for text in texts_of(texts) if text.strip()), count))
         if not probes:
             raise DataError("no text to probe with", source=" ".join(texts))
         return probes
 
-    return _adapted(calibrate, arguments, probe, f"vocable inspect {quoted(output)}")
+    return _adapt("calibrate", {**given}, f"vocable inspect {quoted(given['output'])}", probe)
 
 
-@command("Adapt", reads=True)
-def make_inference_free(
-    model: Model,
-    output: Output,
-    texts: Annotated[
-        Sequence[str],
-        typer.Option(metavar="SOURCE", help="Corpus of the IDF; for mean weights, examples with the queries."),
-    ] = (),
-    weights: Annotated[
-        Literal["idf", "mean", "ones"],
-        Doc("Weight of a token: its IDF in --texts, the query encoder's mean over the queries in --texts, or 1."),
-    ] = "idf",
-    formula: Annotated[
-        Literal["bm25", "log"], Doc("IDF: log(1 + (n - df + 0.5) / (df + 0.5)) (bm25), or log(n / df) (log).")
-    ] = "bm25",
-    trainable: Annotated[bool, Doc("Let a later training change the weights.")] = False,
-    **options: Unpack[Loading],
-) -> Outcome:
-    """Give a model queries that need no encoder.
+def _make_inference_free(**given: Any) -> Outcome:
+    def opened(texts: list[str] | None) -> Iterator[str] | None:
+        if given.get("weights") == "mean" and texts:
+            return (example.query for source in texts for example in vo.read_examples(source))
+        return _opened(texts)
 
-    A query is its distinct tokens, each with a weight from a table, and
-    documents are encoded as before. Train the result for good rankings.
+    output = quoted(given["output"])
+    following = f"vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
+    return _adapt("make_inference_free", {**given}, following, opened)
 
-    Example: vocable make-inference-free vocable-mini --texts pydocs: -o out
-    """
-    arguments = locals()
 
-    def read() -> Iterator[str] | None:
-        if weights == "mean" and texts:
-            streams = [vo.read_examples(source) for source in texts]
-            return (example.query for stream in streams for example in stream)
-        return texts_of(texts) if texts else None
+PROBE = {"texts": Annotated[str, Doc("Probe texts, best from your own corpus; pydocs: by default.")]}
 
-    following = f"vocable evaluate {quoted(output)} --dataset SOURCE, or a recipe with model: {quoted(output)}"
-    return _adapted(make_inference_free, arguments, read, following)
+ADAPTATION_COMMANDS = (
+    Command(
+        "inspect",
+        "model",
+        "bert-base-cased --target bert-base-uncased",
+        traits="named",
+        options=PROBE,
+        without="tokenizer",
+    ),
+    Command(
+        "rescale", "model", "answerdotai/ModernBERT-base -o out --factor auto", _rescale, "loads reads", options=PROBE
+    ),
+    Command(
+        "transfer",
+        "model",
+        "MODEL --target bert-base-uncased -o out",
+        _transfer,
+        "loads reads",
+        options={
+            "neighbours": Annotated[Sequence[str], Doc("Show the tokens that a new token was made of.")],
+        },
+    ),
+    Command("expand-vocabulary", "model", "vocable-mini --texts texts.txt -o out", _expand_vocabulary, "loads reads"),
+    Command("train-vocabulary", "texts...", "texts.txt -o vocabulary --size 20000", _train_vocabulary, "reads"),
+    Command(
+        "pretrain",
+        "model texts...",
+        "bert-base-uncased texts.txt -o out --steps 1000",
+        _pretrain,
+        "loads reads resumes",
+        without="work",
+    ),
+    Command(
+        "calibrate", "model texts...", "adapted texts.txt -o out --activation-rate 0.05", _calibrate, "loads reads"
+    ),
+    Command("make-inference-free", "model", "vocable-mini --texts pydocs: -o out", _make_inference_free, "loads reads"),
+)

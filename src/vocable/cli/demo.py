@@ -14,12 +14,14 @@ from time import perf_counter
 
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
-from vocable.cli.command import quoted
+from vocable.cli.output import quoted
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
+from vocable.collection.records import INDENT
 from vocable.collection.verbs import index, open_index
-from vocable.core.tables import line_width, shortened
+from vocable.core.tables import line_width
 from vocable.data import Document, pydocs
 from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
@@ -52,11 +54,14 @@ TUNING = (
 
 
 def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
-    """Run the demonstration, and print each result; a second run reuses the index and a tuned model in `output`.
+    """See it all work, on Python's documentation.
+
+    It indexes, searches, explains and compares with BM25. With the extra train it also tunes the model, about five
+    minutes, and shows whether that paid. A second run reuses the index and the tuned model.
 
     Args:
-        output: the folder.
-        serve: only show the index on a page in the browser, until Ctrl-C.
+        output: folder that keeps index and model.
+        serve: show the index on a page in the browser, until Ctrl-C.
     """
     folder, console = Path(output), Console(width=line_width())
     if serve:
@@ -139,13 +144,11 @@ def _ask(console: Console, model: Model, collection: Collection) -> None:
         added = [term.term for term in heaviest if not term.in_text]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
         for hit in hits:
-            room = max(20, line_width() - len("   1. ") - len(hit.document.id) - 3)
-            beginning = shortened(hit.document.text, room)
-            console.print(f"   {hit.rank}. [cyan]{escape(hit.document.id)}[/cyan]  {escape(beginning)}")
+            console.print(Text.from_ansi(str(hit._replace(explanation=None))))
             if hit.rank == 1 and hit.explanation is not None:
                 matches = hit.explanation.matches[:4]
                 shares = (f"{match.term} {match.share:.0%}{'' if match.in_query else ' (added)'}" for match in matches)
-                console.print(f"      because of {escape(', '.join(shares))}", style="dim")
+                console.print(f"{' ' * INDENT}because of {escape(', '.join(shares))}", style="dim")
 
 
 def _tune(folder: Path, console: Console) -> None:

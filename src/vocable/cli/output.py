@@ -1,10 +1,11 @@
-"""Print results: text without control characters, and JSON."""
+"""Print results: text without control characters, JSON, and words for a shell."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,11 @@ def print_json(values: object, *, indent: int | None = 2) -> None:
     text = json.dumps(_finite(values), indent=indent, ensure_ascii=False, allow_nan=False)
     shown = re.sub(r"[^\n -~]", lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text)
     print(shown, flush=True)  # a program may wait for the answer before it sends its next query
+
+
+def quoted(path: object) -> str:
+    """Return a path or an address as a single shell word, for the command that may follow."""
+    return shlex.quote(str(path))
 
 
 def _finite(value: object) -> Any:

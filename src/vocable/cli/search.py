@@ -1,4 +1,4 @@
-"""Commands that index, search and evaluate."""
+"""Commands that index and search."""
 
 from __future__ import annotations
 
@@ -7,118 +7,40 @@ from collections.abc import Iterator, Sequence
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-from typing_extensions import Doc, Unpack
+from typing_extensions import Doc
 
 import vocable as vo
-from vocable.cli.command import Outcome, command, quoted
-from vocable.cli.options import (
-    Corpus,
-    Model,
-    ModelOrIndex,
-    Output,
-    Place,
-    Results,
-    SkipBad,
-    Vectors,
-    Wacky,
-    WackyShare,
-    keywords,
-    read_text,
-    wacky_terms,
-)
+from vocable.cli.command import Command, Outcome, check_model
+from vocable.cli.inputs import read_text, wacky_terms
+from vocable.cli.output import quoted
 from vocable.core.tables import line_width, shortened
-from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError, ModelError
-from vocable.options import Count, Device, Encoding, IndexOptions, Pruning, StandingOptions
+from vocable.options import Count, Device, Share
 
 if TYPE_CHECKING:
     from vocable.data import Query
 
-PLACES = "A folder, exact:FOLDER for an index that cannot change, or an engine's address (docs/search.md)."
 BATCH = 256  # queries that are encoded together
 # SciPy copies all names of NumPy, and so imports parts that NumPy itself imports only when they are used. A search
 # needs none of these parts, and importing them would take a twentieth of its time.
 LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
+OPENING_ARGUMENTS = ("engine_options", "allow_changed_model", "device")  # arguments of `vocable.open_index`
+WACKY = {
+    "wacky": Annotated[Path | None, Doc("Mark the wacky terms, by the scores of vocable measure-wackiness.")],
+    "wacky_share": Annotated[Share | None, Doc("Share of the scored terms that counts as wacky, 0.1 by default.")],
+}
 
 
-@command("Search", resumable=True)
-def index(
-    model: Annotated[str, typer.Argument(help="vocable-mini, a folder, a Hub id, or output of vocable encode.")],
-    corpus: Corpus,
-    output: Annotated[str, typer.Option("-o", "--output", metavar="PLACE", help=PLACES)],
-    dense: Annotated[
-        str | None, Doc("Also encode with this model of sentence-transformers; by default, MODEL's own dense vectors.")
-    ] = None,
-    no_dense: Annotated[bool, Doc("Leave out the dense vectors of MODEL.")] = False,
-    vectors: Annotated[
-        Sequence[str] | None, typer.Option(metavar="VECTORS", help="Further shards of vocable encode.")
-    ] = None,
-    engine_options: Annotated[
-        str | None, Doc("Options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).")
-    ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Web address of a corpus that is a folder: documents get the field url."),
-    ] = None,
-    replace: Annotated[
-        bool, Doc("On a server: build a new collection while searches use the old, then swap them.")
-    ] = False,
-    skip_bad: SkipBad = 0,
-    **options: Unpack[IndexOptions],
-) -> Outcome:
-    """Encode a corpus and make it searchable.
-
-    An interrupted run resumes when repeated.
-
-    Example: vocable index vocable-mini pydocs: -o python-docs --bm25
-    """
-    indexed = vo.index(
-        [model, *vectors] if vectors else model,
-        corpus,
-        output,
-        dense=dense,
-        no_dense=no_dense,
-        engine_options=engine_options,
-        base_url=base_url,
-        replace=replace,
-        skip_bad=skip_bad,
-        **options,
-    )
+def _index(model: str, vectors: Sequence[str] = (), **given: Any) -> Outcome:
+    indexed = vo.index([model, *vectors] if vectors else model, **given)
     hybrid = " --hybrid" if len(indexed.spaces) > 1 else ""
-    return Outcome(indexed, [output], f'vocable search {quoted(output)} "your question"{hybrid}', indexed.was_there)
+    following = f'vocable search {quoted(given["output"])} "your question"{hybrid}'
+    return Outcome(indexed, following, indexed.was_there)
 
 
-@command("Search")
-def add(
-    index: Place,
-    corpus: Corpus,
-    replace: Annotated[bool, Doc("Delete all documents that the corpus does not have.")] = False,
-    device: Device = None,
-    skip_bad: SkipBad = 0,
-) -> Outcome:
-    """Add documents, replacing any with the same ids.
-
-    An interrupted run resumes when repeated: unchanged documents are kept.
-
-    Example: vocable add my-index more-documents.jsonl
-    """
-    return Outcome(vo.add(index, corpus, replace=replace, device=device, skip_bad=skip_bad))
-
-
-@command("Search")
-def delete(
-    index: Place,
-    ids: Annotated[
-        Sequence[str], typer.Argument(metavar="ID", help="Ids of documents; - reads one per line from stdin.")
-    ],
-) -> Outcome:
-    """Delete documents of an index.
-
-    Example: vocable delete my-index doc-17 doc-18
-    """
+def _delete(index: str, ids: list[str]) -> Outcome:
     if "-" in ids:
         from vocable.data.read import typed_ids
 
@@ -151,34 +73,17 @@ class _RunSummary(NamedTuple):
         return self._asdict()
 
 
-@command("Search", reads=True)
-def search(
-    index: Annotated[
-        str, typer.Argument(help="A folder made by vocable index, another place of an index, or http://HOST:PORT.")
-    ],
-    query: Annotated[
-        Sequence[str] | None,
-        typer.Argument(help="Queries, each in quotes if of several words; - reads one per line from stdin."),
-    ] = None,
-    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Read queries from this source.")] = None,
-    k: Results = 10,
-    explain: Annotated[bool, Doc("Show which terms make the score of each hit.")] = False,
-    wacky: Wacky = None,
-    wacky_share: WackyShare = None,
-    run: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --queries: write a TREC run, print no hits.")
-    ] = None,
-    allow_changed_model: Annotated[bool, Doc("Search even if the model has changed since it made the index.")] = False,
-    device: Device = None,
-    **options: Unpack[OpenedSearchOptions],
+def _search(
+    index: str,
+    query: Sequence[str] = (),
+    queries: str | None = None,
+    *,
+    explain: bool = False,
+    wacky: Path | None = None,
+    wacky_share: float | None = None,
+    run: Path | None = None,
+    **options: Any,
 ) -> Outcome:
-    """Search an index, or a service by its address.
-
-    With --json, each answer is one object on a line.
-
-    Example: vocable search python-docs "copy a file" --explain
-    """
-    engine_options = options.pop("engine_options", None)
     like = options.get("like")
     if like and (queries or query):
         raise ArgumentError("--like takes the place of a query: give one of them")
@@ -190,31 +95,30 @@ def search(
         raise ArgumentError("--run goes with --queries and without --explain")
     if not Path(index).exists() and query and Path(query[-1], "settings.json").exists():
         raise ArgumentError(f"the index {query[-1]} comes first, then the queries")
-    records = _queries(query or [], queries, like)
+    records = _queries(query, queries, like)
     _load_when_used(*LEFT_OUT_OF_NUMPY)
-    several = queries is not None or len(query or []) > 1 or query == ["-"]
+    several = queries is not None or len(query) > 1 or query == ["-"]
     if index.startswith(("http://", "https://")):
         from vocable.service.client import search_service
 
-        local: dict[str, object] = {"wacky": wacky, "wacky_share": wacky_share, "run": run, "device": device}
-        local |= {"allow_changed_model": allow_changed_model, "engine_options": engine_options}
-        return Outcome(_shown(search_service(index, records, k=k, explain=explain, **options, **local), several))
+        local = {"wacky": wacky, "wacky_share": wacky_share, "run": run}
+        return Outcome(_shown(search_service(index, records, explain=explain, **options, **local), several))
     from vocable.collection.records import Answer
 
     if run is not None:
         from vocable.core.storage import check_file
 
         check_file(run)
-    opened = vo.open_index(index, engine_options=engine_options, allow_changed_model=allow_changed_model, device=device)
+    opened = vo.open_index(index, **{name: options.pop(name) for name in OPENING_ARGUMENTS if name in options})
     marked = wacky_terms(wacky, wacky_share, opened.models.loaded) if wacky or wacky_share else None
     if run is not None:  # all queries together, since a run is a single file
-        return Outcome(_RunSummary(len(vo.search(opened, list(records), k, run=run, **options))), [run])
+        return Outcome(_RunSummary(len(vo.search(opened, list(records), run=run, **options))))
 
     def answers() -> Iterator[Answer]:
         size = 1 if query == ["-"] else BATCH  # answer a line of stdin before reading the next line
         while batch := list(islice(records, size)):
             if batch[0].text:
-                yield from vo.search(opened, None if like else batch, k, explain=explain, wacky=marked, **options)
+                yield from vo.search(opened, None if like else batch, explain=explain, wacky=marked, **options)
             else:  # a blank line of stdin is alone in its batch
                 yield Answer(batch[0], ())
 
@@ -252,30 +156,17 @@ def _shown(answers: Iterator[Any], several: bool) -> Iterator[_Shown]:
         yield _Shown(("\n" if number else "") + heading, answer)
 
 
-@command("Search")
-def explain(
-    model: ModelOrIndex,
-    query: Annotated[str, typer.Argument(help="A query, or @FILE.")],
-    document: Annotated[
-        str | None, typer.Argument(help="The text of a document, or @FILE; of an index, the id of a document.")
-    ] = None,
-    wacky: Wacky = None,
-    wacky_share: WackyShare = None,
-    k: Annotated[
-        Count | None, typer.Option("-k", "--k", help="Results of the search of an index, 10 by default.")
-    ] = None,
-    allow_changed_model: Annotated[bool, Doc("Explain even if the model has changed since it made the index.")] = False,
-    device: Device = None,
-    **options: Unpack[StandingOptions],
+def _explain(
+    model: str,
+    query: str,
+    document: str | None = None,
+    *,
+    wacky: Path | None = None,
+    wacky_share: float | None = None,
+    allow_changed_model: bool = False,
+    device: str | None = None,
+    **options: Any,
 ) -> Outcome:
-    """Show which terms make a score or a rank.
-
-    Without a document: the terms that the model gives the query. With an
-    index: the terms that a search uses, IDF included. With the id of a
-    document as well: its rank, or why it is no hit.
-
-    Example: vocable explain vocable-mini "fast car" "A quick automobile"
-    """
     from vocable.encoding.load import load_encoder
     from vocable.engines.protocols import holds_index
 
@@ -283,9 +174,10 @@ def explain(
     if holds_index(model):
         opened = vo.open_index(model, allow_changed_model=allow_changed_model, device=device)
         marked = wacky_terms(wacky, wacky_share, opened.models.loaded) if wacky or wacky_share else None
-        return Outcome(vo.explain(opened, query, document, wacky=marked, k=k, **options))
+        return Outcome(vo.explain(opened, query, document, wacky=marked, **options))
     if allow_changed_model:
         raise ArgumentError("--allow-changed-model goes with an index")
+    check_model(model)
     document = None if document is None else read_text(document)
     try:
         loaded = load_encoder(model, device)
@@ -293,70 +185,93 @@ def explain(
         if Path(model).exists():
             raise
         raise ModelError(f"{error}; there is no index either") from error
-    marked = wacky_terms(wacky, wacky_share, loaded)
-    return Outcome(vo.explain(loaded, query, document, wacky=marked, k=k, **options))
+    return Outcome(vo.explain(loaded, query, document, wacky=wacky_terms(wacky, wacky_share, loaded), **options))
 
 
-@command("Search", resumable=True)
-def encode(
-    model: Model,
-    texts: Corpus,
-    output: Output,
-    role: Annotated[Literal["query", "document"], Doc("Encode as queries or as documents.")] = "document",
-    shards: Annotated[
-        Count | None, Doc("Cut the corpus into this many shards, which any number of processes can encode.")
-    ] = None,
-    shard: Annotated[Count | None, Doc("Encode only this shard, counted from 1.")] = None,
-    workers: Annotated[Count, Doc("Number of processes on this machine that encode shards.")] = 1,
-    scheduler: Annotated[
-        str | None, Doc("Address of a Dask scheduler whose workers encode the shards, as dask://host:8786.")
-    ] = None,
-    no_dense: Annotated[bool, Doc("Leave out the dense vectors of MODEL.")] = False,
-    skip_bad: SkipBad = 0,
-    **options: Unpack[Encoding],
+def _encode(**given: Any) -> Outcome:
+    complete = given.get("role", "document") == "document" and "shard" not in given
+    following = f"vocable index {quoted(given['output'])} CORPUS -o INDEX" if complete else ""
+    return Outcome(vo.encode(**given), following)
+
+
+def _prune(
+    vectors: list[str],
+    output: str,
+    *,
+    wacky: Path | None = None,
+    wackiest: int | None = None,
+    texts: str | None = None,
+    model: str | None = None,
+    **limits: Any,
 ) -> Outcome:
-    """Encode a corpus into Parquet files of vectors.
-
-    An interrupted run resumes when repeated.
-
-    Example: vocable encode vocable-mini corpus.jsonl -o vectors
-    """
-    encoded = vo.encode(**keywords(locals()))
-    complete = role == "document" and shard is None
-    return Outcome(encoded, [output], f"vocable index {quoted(output)} CORPUS -o INDEX" if complete else "")
-
-
-@command("Search", reads=True)
-def prune(
-    vectors: Vectors,
-    output: Output,
-    wacky: Annotated[
-        Path | None,
-        typer.Option(metavar="SCORES", help="Remove the wackiest expansions, by the scores of measure-wackiness."),
-    ] = None,
-    wackiest: Annotated[Count | None, Doc("With --wacky: number of terms to remove.")] = None,
-    texts: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="With --wacky: the encoded texts, whose own terms stay.")
-    ] = None,
-    model: Annotated[str | None, Doc("With --wacky: the model that encoded the texts, if it has moved.")] = None,
-    **options: Unpack[Pruning],
-) -> Outcome:
-    """Keep only the largest weights of stored vectors.
-
-    A term stays if it is within every limit. With --wacky, it must also occur
-    in the text, or not be among the wackiest.
-
-    Example: vocable prune vectors -o small --max-terms 20
-    """
     then = None
     if wacky is not None:
         if wackiest is None or texts is None:
             raise ArgumentError("--wacky needs --wackiest N and --texts SOURCE")
         from vocable.wackiness.measure import WackyPruner
 
-        then = WackyPruner(list(vectors), wacky, wackiest=wackiest, texts=texts, model=model)
+        then = WackyPruner(vectors, wacky, wackiest=wackiest, texts=texts, model=model)
     elif any(value is not None for value in (wackiest, texts, model)):
         raise ArgumentError("--wackiest, --texts and --model go with --wacky")
-    elif not any(options.values()):
+    elif not any(limits.values()):
         raise ArgumentError("give --max-terms, --min-weight, --mass or --wacky")
-    return Outcome(vo.prune(list(vectors), output=output, then=then, **options), [output])
+    return Outcome(vo.prune(vectors, output=output, then=then, **limits))
+
+
+SEARCH_COMMANDS = (
+    Command(
+        "index",
+        "model corpus",
+        "vocable-mini pydocs: -o python-docs --bm25",
+        _index,
+        "resumes",
+        options={"vectors": Annotated[Sequence[str], Doc("Further shards of vocable encode.")]},
+    ),
+    Command("add", "index corpus", "my-index more-documents.jsonl"),
+    Command("delete", "index ids...", "my-index doc-17 doc-18", _delete),
+    Command(
+        "search",
+        "index query...",
+        'python-docs "copy a file" --explain',
+        _search,
+        "reads",
+        options={
+            "index": Annotated[
+                str, Doc("A folder of `vocable index`, another place of an index, or http://HOST:PORT.")
+            ],
+            "query": Annotated[Sequence[str], Doc("Queries, in quotes if of several words; - reads lines from stdin.")],
+            "queries": Annotated[str, Doc("Read queries from this source.")],
+            **WACKY,
+        },
+    ),
+    Command(
+        "explain",
+        "model query document",
+        'vocable-mini "fast car" "A quick automobile"',
+        _explain,
+        options={
+            **WACKY,
+            "allow_changed_model": Annotated[
+                bool, Doc("Explain even if the model has changed since it made the index.")
+            ],
+            "device": Device,
+        },
+    ),
+    Command(
+        "encode", "model texts", "vocable-mini corpus.jsonl -o vectors", _encode, "named writes resumes", without="name"
+    ),
+    Command(
+        "prune",
+        "vectors...",
+        "vectors -o small --max-terms 20",
+        _prune,
+        "writes reads",
+        options={
+            "wacky": Annotated[Path, Doc("Remove the wackiest expansions, by the scores of measure-wackiness.")],
+            "wackiest": Annotated[Count, Doc("With `wacky`: number of terms to remove.")],
+            "texts": Annotated[str, Doc("With `wacky`: the encoded texts, whose own terms stay.")],
+            "model": Annotated[str, Doc("With `wacky`: the model that encoded the texts, if it has moved.")],
+        },
+        without="then",
+    ),
+)

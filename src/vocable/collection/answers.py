@@ -150,14 +150,15 @@ def search(
     """Search an index.
 
     Args:
-        index: a place, or the result of `vocable.open_index`, which loads the model once.
+        index: a folder made by `vocable index`, or another place of an index; in Python also the result of
+            `vocable.open_index`, which loads the model once.
         queries: texts; or records, whose ids a run has.
         k: results per query.
-        explain: show the terms that made the score of each hit.
+        explain: show which terms make the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
         run: file for the hits as a TREC run.
         allow_changed_model: search even if the model has changed since it made the index.
-        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
         options: settings of the search (`vocable.options.SearchOptions`), and `engine_options` of `open_index`.
 
     Raises:

@@ -107,20 +107,22 @@ def check_engine(
     device: str | None = None,
     skip_bad: CountOrZero = 0,
 ) -> EngineCheck | Recount:
-    """Compare an engine with exact search on a sample, which is written to a place and then removed.
+    """Compare an engine with exact search.
 
-    If the place has an index, count all its vectors, and compare the counts with the frequencies that searches use.
+    A sample is written to a new place, searched, and removed: score error, rank agreement, recall, lost terms and
+    filters, next to the precision that the engine declares. For an existing index, all vectors are counted and compared
+    with the frequencies that searches use.
 
     Args:
-        place: an empty place, as for `vocable.index`: qdrant+http://localhost:6333/check; or the place of an index.
-        model: model that encodes the sample: from `vocable.load`, or its name.
+        place: a new place, such as milvus:check.db or qdrant+http://localhost:6333/check; or an index.
+        model: model that encodes the sample: a folder or a Hub id; in Python also a model from `vocable.load`.
         corpus: source of the documents.
         topics: source of the queries.
         documents: number of documents, from the beginning.
         queries: number of queries, from the beginning.
         k: hits per query.
-        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
-        skip_bad: bad lines of the corpus and the topics to skip before giving up.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: number of malformed lines to skip; one more is an error.
 
     Raises:
         ArgumentError: an argument is out of range, or the place has something else than an index.

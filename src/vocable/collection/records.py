@@ -100,8 +100,11 @@ class Hit(NamedTuple):
             head += f" {wrapped([(part.text, part.term is not None) for part in marked], room, 1)[0]}"
         lines = [f"{self.rank:>3} {self.score:8.4g}  {head}"]
         lines += [indent + line for line in self._text(width)]
-        if self.document.fields:
-            lines.append(indent + shortened(", ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
+        fields = dict(self.document.fields)
+        if url := fields.pop("url", None):
+            lines.append(indent + visible(str(url)))  # whole, however long: it is there to be opened
+        if fields:
+            lines.append(indent + shortened(", ".join(f"{name}: {value}" for name, value in fields.items()), width))
         score = self.score
         if self.first_score is not None:
             lines.append(f"{indent}score before reranking: {self.first_score:.4g}")

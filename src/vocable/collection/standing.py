@@ -107,14 +107,18 @@ def explain(
     k: Count | None = None,
     **options: Unpack[StandingOptions],
 ) -> Explanation | Expansion | Standing:
-    """Explain the score of two texts, or the standing of a document of an index; without a document, expand the query.
+    """Show which terms make a score or a rank.
+
+    Without a document: the terms that the model gives the query. With an index: the terms that a search uses, IDF
+    included. With the id of a document as well: its rank, or why it is no hit.
 
     Args:
-        model: from `vocable.load`; or an index, its place or the result of `vocable.open_index`.
-        query: a text or a record.
-        document: a text or a record; of an index, the id of a document.
+        model: vocable-mini, a folder, a Hub id; or an index; in Python also a model from `vocable.load`, or the result
+            of `vocable.open_index`.
+        query: a query, or @FILE; in Python a text or a record.
+        document: the text of a document, or @FILE; of an index, the id of a document; in Python also a record.
         wacky: terms whose expansions are marked, as `vocable.encoding.term_scores.read_wacky_terms` reads them.
-        k: results of the search in an index, 10 by default.
+        k: results of the search of an index, 10 by default.
         options: settings of that search (`vocable.options.StandingOptions`); without a document, settings of the query
             (`vocable.options.QueryEncoding`).
 

@@ -62,25 +62,25 @@ def index(
     skip_bad: CountOrZero = 0,
     **options: Unpack[IndexOptions],
 ) -> Collection:
-    """Encode a corpus and make it searchable; an interrupted call resumes when repeated.
+    """Encode a corpus and make it searchable.
+
+    An interrupted run resumes when repeated.
 
     Args:
-        model: model from `vocable.load`, or its name; or the document vectors of `vocable encode`: a file, a folder, or
-            several, as the shards of a corpus.
-        corpus: source of the documents; `vocable.data` lists the kinds.
-        output: a folder, for a collection that can change; exact:FOLDER for a read-only one, the fastest; or an engine
-            and its address, as qdrant+http://host:6333/name (docs/search.md lists them). If the same call has made it
-            already, it is opened.
-        dense: also encode with this model of sentence-transformers, for hybrid search; by default `model` itself, if it
-            gives, or the stored vectors have, dense vectors of the same pass.
+        model: vocable-mini, a folder, a Hub id, or the document vectors of `vocable encode`; in Python also a model
+            from `vocable.load`, or several shards.
+        corpus: a file, a folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).
+        output: a folder, for an index that can change; exact:FOLDER for a read-only index, the fastest; or an engine
+            and its address, such as qdrant+http://host:6333/name (docs/search.md).
+        dense: also encode with this model of sentence-transformers, for hybrid search; by default with `model` itself,
+            if it gives, or the stored vectors have, dense vectors of the same pass.
         no_dense: leave out the dense vectors of `model`.
-        engine_options: options of the engine, as weight_bits=8 of exact:FOLDER (docs/engines.md).
-        base_url: web address of a corpus that is a folder: each document gets the field `url`, also in `add`.
-        replace: on a server, build a new collection while the existing collection is searched, and swap them when the
-            new collection is complete.
-        skip_bad: number of bad lines of the corpus to skip.
+        engine_options: options of the engine, such as weight_bits=8 of exact:FOLDER (docs/engines.md).
+        base_url: web address of a corpus that is a folder: documents get the field url, also in `vocable add`.
+        replace: on a server: build a new index while searches use the old, then swap them.
+        skip_bad: number of malformed lines to skip; one more is an error.
         options: encoding of the documents, their words for BM25, and the weight of their titles
-            (`vocable.options.IndexOptions`, docs/search.md), also for `add`.
+            (`vocable.options.IndexOptions`), also for `add`.
 
     Raises:
         ArgumentError: an argument is out of range, there are no documents, or `output` is something else.
@@ -252,18 +252,18 @@ def add(
     device: str | None = None,
     skip_bad: CountOrZero = 0,
 ) -> Changed:
-    """Add the documents of a corpus to a collection; a document with a known id replaces the old one.
+    """Add documents; a known id replaces the old document.
 
-    The collection's settings encode them. An unchanged document is skipped, so that an interrupted call can be
-    repeated, and a corpus that has grown can be added whole. A warning counts documents of a folder that its changed
-    files no longer have.
+    The index's settings encode them. An unchanged document is skipped, so that an interrupted run can be repeated, and
+    a corpus that has grown can be added whole. A warning counts documents of a folder that its changed files no longer
+    have.
 
     Args:
-        index: its place, or the result of `vocable.open_index`.
-        corpus: source of the documents; `vocable.data` lists the kinds.
+        index: place of the index; in Python also the result of `vocable.open_index`.
+        corpus: a file, a folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).
         replace: delete all documents that the corpus does not have.
-        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
-        skip_bad: number of bad lines of the corpus to skip.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: number of malformed lines to skip; one more is an error.
 
     Raises:
         ArgumentError: the collection cannot change, or `replace` would delete documents that `skip_bad` skips.
@@ -326,11 +326,11 @@ def _with_urls(documents: Iterable[Document], source: str, base_url: str) -> Ite
 
 
 def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Changed:
-    """Delete documents of a collection by their ids; an unknown id is ignored.
+    """Delete documents by their ids; unknown ids are ignored.
 
     Args:
-        index: its place, or the result of `vocable.open_index`.
-        ids: ids of documents.
+        index: place of the index; in Python also the result of `vocable.open_index`.
+        ids: ids of documents; on the command line, - reads an id a line from stdin.
 
     Raises:
         ArgumentError: the collection cannot change.

@@ -74,11 +74,8 @@ class Values:
                 self.items.check(name, item)
             return value
         if self.number is None or (self.words and isinstance(value, str)):
-            several = (
-                " or ".join(map(str, self.words))
-                if len(self.words) < 3
-                else "one of " + ", ".join(map(str, self.words))
-            )
+            words = [*map(str, self.words), *(["a number"] if self.number else [])]
+            several = " or ".join(words) if len(words) < 3 else "one of " + ", ".join(words)
             raise ArgumentError(f"{name} must be {several or 'a list'}, not {value!r}")
         if isinstance(value, bool) or not isinstance(value, int if self.number is int else int | float):
             raise ArgumentError(f"{name} must be a {'whole ' if self.number is int else ''}number, not {value!r}")

@@ -104,21 +104,24 @@ def encode(
     name: str | None = None,
     **options: Unpack[Encoding],
 ) -> csr_array | EncodedCorpus:
-    """Encode texts, in memory or into Parquet files of vectors; an interrupted run resumes when repeated.
+    """Encode texts into sparse vectors.
+
+    With `output`, into Parquet files; an interrupted run resumes when repeated.
 
     Args:
-        model: from `vocable.load` (a stock SparseEncoder works, but slower), or its name; it is not changed.
-        texts: b texts; with `output`, the source of the documents, or of the queries for that role (`vocable.data`
-            lists the sources). A text without a word in the vocabulary has no terms.
-        role: "query" or "document": chooses the model's prompt, `Router` route and length.
-        output: Output folder (written atomically). An output that the same call has made is left unchanged.
-        shards: cut the corpus into this many shards, folders in the output. Any number of processes make shards at the
-            same time, on all machines that see the output: by the same call, or with `shard`, `workers` or `scheduler`.
-        shard: make only this shard, counted from 1.
-        workers: processes on this machine that make shards; each loads the model by its name.
-        scheduler: address of a Dask scheduler whose workers make the shards, as dask://host:8786.
-        no_dense: with `output`, do not write the dense vectors of a model that gives them in the same pass.
-        skip_bad: bad lines to skip, in the corpus or in each shard, before an error. With `output`.
+        model: vocable-mini, a folder, or a Hub id; in Python also a model from `vocable.load`, or a stock
+            `SparseEncoder`, which is slower.
+        texts: source of the documents, or of the queries for that role: a file, a folder, beir:DIR, hf:NAME, pydocs: or
+            - (stdin); in Python b texts without `output`. A text without a word in the vocabulary has no terms.
+        role: encode as queries or as documents: chooses the model's prompt, `Router` route and length.
+        output: output folder (written atomically). An output that the same call has made is left unchanged.
+        shards: cut the corpus into this many shards, folders in the output, which any number of processes make, on all
+            machines that see the output: by the same call, or with `shard`, `workers` or `scheduler`.
+        shard: encode only this shard, counted from 1.
+        workers: processes on this machine that encode shards; each loads the model by its name.
+        scheduler: address of a Dask scheduler whose workers encode the shards, such as dask://host:8786.
+        no_dense: leave out the dense vectors of a model that gives them in the same pass.
+        skip_bad: number of malformed lines to skip; one more is an error.
         name: with `output`, the model's name in the stored metadata; by default the place it was loaded from.
         options: of `Encoding`. By default, a text has the number of terms that the model's configuration sets for the
             role under `active_terms`, or its `max_active_dims`. Truncated texts are counted in a warning, or in the

@@ -24,6 +24,7 @@ from vocable.encoding.hub import (
     locate,
 )
 from vocable.encoding.models import Model, encoding_model, is_model
+from vocable.encoding.pooling import PoolingName
 from vocable.encoding.protocol import EncodingModel
 from vocable.encoding.runtimes import torch_library
 from vocable.encoding.terms import terms
@@ -39,7 +40,7 @@ GPU_DEVICES = "/dev/nvidiactl", "/dev/kfd"  # of NVIDIA and AMD on Linux
 def load(
     name: str | Path = BUILT_IN_MODEL,
     *,
-    pooling: str | None = None,
+    pooling: PoolingName | None = None,
     activation: Activation | None = None,
     new_head: bool = False,
     special_terms: bool = False,
@@ -56,13 +57,13 @@ def load(
         name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with looked-up queries), a folder, a
             Hub id, or `package:NAME/FOLDER`: a saved `SparseEncoder`, a plain masked-language-model checkpoint, which
             gets max pooling, or an exported model.
-        pooling: replaces the model's own: a name in `vocable.encoding.pooling.POOLINGS` (docs/head.md).
-        activation: replaces the model's own: relu is log(1 + ReLU(x)), log1p_relu is log(1 + log(1 + ReLU(x))).
+        pooling: by default the model's own (docs/head.md).
+        activation: relu is log(1 + ReLU(x)), log1p_relu is log(1 + log(1 + ReLU(x))); by default the model's own.
         new_head: give an encoder a new masked-language-model head, which replaces an existing one. Its transform is the
             identity, its decoder is tied to the input embeddings, its bias is zero.
-        special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. It does not restore them to a
-            model that was saved without them.
-        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
+        special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. A model that was saved without
+            them does not get them back.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
         runtime: torch, or onnx or openvino for a model with such a graph; by default torch, where it is installed and
             the model has weights for it.
         trust_remote_code: run code that comes with the model.

@@ -89,17 +89,18 @@ def prune(
     output: StrPath | None = None,
     then: ShardFilter | None = None,
 ) -> csr_array | Pruned:
-    """Keep the heaviest terms of every vector [n, v], in memory or on disk (Lassance et al. 2023).
+    """Keep only the largest weights of vectors.
 
-    Each limit applies to the whole vector, and a term stays if it meets all limits. Of terms with equal weights, those
-    with lower indices are kept.
+    A term stays if it meets every limit on the whole vector [n, v] (Lassance et al. 2023). Of terms with equal weights,
+    the terms with lower indices are kept.
 
     Args:
-        vectors: a matrix of sparse vectors; with `output`, files or folders for `read_shards`.
+        vectors: the output of `vocable encode`, a folder or several shards; in Python without `output` a matrix of
+            sparse vectors.
         max_terms: keep only the terms with the largest weights, at most this many.
         min_weight: drop terms with a smaller weight.
-        mass: keep the fewest terms that have this share of the vector's total weight.
-        output: folder for the pruned shards (written atomically).
+        mass: keep the fewest terms that have this share of the total weight.
+        output: output folder (written atomically).
         then: with `output`, extra pruning of each shard after these limits.
 
     Returns:

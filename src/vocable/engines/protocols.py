@@ -36,7 +36,7 @@ class OpenedSearchOptions(SearchOptions, total=False):
 
     engine_options: Annotated[
         str | Mapping[str, object] | None,
-        Doc("Options of the engine for a search, as partial=true of a server (docs/engines.md)."),
+        Doc("Options of the engine for a search, such as partial=true of a server (docs/engines.md)."),
     ]
 
 

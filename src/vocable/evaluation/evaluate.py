@@ -83,23 +83,25 @@ def evaluate(
     skip_bad: CountOrZero = 0,
     **options: Unpack[EvaluationOptions],
 ) -> ComparedEvaluations | SearchGrid:
-    """Measure the quality and cost of models, runs and indexes; test each against the first (paired t-test).
+    """Measure the quality and cost of models and indexes.
+
+    Each system is tested against the first (paired t-test). With `grid` a model encodes once and is searched with many
+    settings (docs/evaluate.md). With `hybrid` the spaces of an index are fused; `folds` tunes their weights. A run
+    needs only `judgments`.
 
     Args:
-        systems: a system, several systems, or a mapping of labels to systems. A system is a model from `vocable.load`
-            or its name; the path of a TREC run; a folder of document vectors from `vocable encode`, whose model encodes
-            the queries; an index, where each space is searched; "bm25"; or an expander for BM25: "bm25+rm3",
-            "query2doc:MODEL" or "doct5query:MODEL".
-        dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
-        measures: names of ir_measures; by default nDCG@10, R@1000 and RR@10.
+        systems: models, TREC run files, folders of document vectors from `vocable encode`, indexes, bm25, or an
+            expander for BM25: bm25+rm3, query2doc:MODEL or doct5query:MODEL; in Python also models from `vocable.load`,
+            and a mapping of labels to systems.
+        dataset: a source such as beir:DIR, ir_datasets:NAME or pydocs:#test; in Python also a `Dataset`.
+        measures: measures of ir_measures; by default nDCG@10, R@1000 and RR@10.
         bm25: also evaluate BM25.
-        grid: settings for searches of one encoding, such as "query_max_terms=5,10 rescore=100"
-            (`vocable.evaluation.grid`).
-        figure: with `grid`, a file for quality against FLOPS, .png or .svg.
-        per_query: a tab-separated file for the values of single queries.
-        output: a JSON file for `vocable.compare`.
+        grid: settings for searches of one encoding, such as "query_max_terms=5,10 rescore=100".
+        figure: with `grid`: file for quality against FLOPS, .png or .svg.
+        per_query: tab-separated file for the values of each query.
+        output: JSON file for `vocable compare`.
         time_queries: number of timed answers of each model, from a query's text to its hits.
-        skip_bad: number of bad lines of the dataset and the runs to tolerate and skip.
+        skip_bad: number of malformed lines to skip; one more is an error.
         options: the fields of `vocable.options.EvaluationOptions`.
 
     Raises:

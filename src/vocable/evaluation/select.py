@@ -73,24 +73,24 @@ def select(
     skip_bad: CountOrZero = 0,
     **options: Unpack[SelectionOptions],
 ) -> ModelSelection:
-    """Measure models on a dataset and recommend the best model and pruning within a budget.
+    """Choose a model and its pruning under a budget.
 
-    Each model encodes the dataset once, and its vectors are searched with each setting of the grid. Measured are
-    quality, active terms, bytes, texts encoded per second, and the time from a query's text to its hits.
+    Each model encodes the dataset once, and its vectors are searched with each setting of the grid. The figures are
+    quality, active terms, bytes, texts encoded per second, and the time from a query's text to its hits. The best
+    setting within the budget, `max_p95` and `max_bytes_per_document`, is printed as a command. With `output`, an
+    interrupted run resumes when repeated, and with another budget nothing is measured again.
 
     Args:
-        systems: models from `vocable.load` or their names, or a mapping of labels to models.
-        dataset: a source such as "beir:DIR", or a `Dataset`.
-        measures: names of ir_measures; the first one is the quality. Defaults: nDCG@10 and R@100.
-        grid: settings, such as "document_max_terms=0,64 document_min_weight=0,0.5" (`vocable.evaluation.grid`); by
-            default 30 settings.
-        max_p95: highest 95th percentile of the time of an answer, such as 20ms or 0.5s. A number means milliseconds.
+        systems: folders or Hub ids of models; in Python also models from `vocable.load`, and a mapping of labels to
+            models.
+        dataset: a source such as beir:DIR, ir_datasets:NAME or pydocs:#test; in Python also a `Dataset`.
+        measures: measures of ir_measures, nDCG@10 and R@100 by default; the first is the quality.
+        grid: settings of searches, such as "document_max_terms=0,64 document_min_weight=0,0.5"; by default 30 settings.
+        max_p95: longest answer at the 95th percentile, such as 20ms or 0.5s; in Python a number is in milliseconds.
         max_bytes_per_document: largest size of the exact index per document, such as 600 or 1.5kB.
-        output: folder for the figure, all settings and the vectors (written atomically). An interrupted run resumes
-            when repeated; with another budget nothing is measured again.
-        convention: "trec_eval" counts every hit, "beir" drops the hit with the id of its query; by default BEIR's for
-            its collections.
-        skip_bad: number of bad lines of the dataset to tolerate and skip.
+        output: folder for the figure, all settings and the vectors (written atomically).
+        convention: trec_eval counts every hit, beir drops the query's own id; by default beir for BEIR's collections.
+        skip_bad: number of malformed lines to skip; one more is an error.
         options: the fields of `vocable.options.SelectionOptions`. With `rerank`, the hits of whole vectors are also
             reranked, in addition to the settings of the grid (rerank=20 in the grid is such a setting, too). With
             `hybrid`, whole vectors are also fused with BM25 and with the model's dense vectors, outside the budget.

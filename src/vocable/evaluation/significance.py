@@ -57,10 +57,12 @@ class ComparedEvaluations(Tabular):
 def compare(
     results: Evaluation | StrPath | Sequence[Evaluation | StrPath], *, mixed_conventions: bool = False
 ) -> ComparedEvaluations:
-    """Set evaluations side by side and test each against the first, measure by measure (paired t-test).
+    """Compare stored evaluations.
+
+    Each evaluation is tested against the first, measure by measure (paired t-test).
 
     Args:
-        results: evaluations, and JSON files that `vocable evaluate` wrote.
+        results: JSON files of `vocable evaluate`; in Python also evaluations.
         mixed_conventions: allow evaluations whose conventions or orders of ties differ.
 
     Raises:

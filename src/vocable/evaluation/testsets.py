@@ -261,16 +261,19 @@ def make_testset(
     skip_bad: CountOrZero = 0,
     **options: Unpack[TestsetOptions],
 ) -> MadeTestset:
-    """Make a test collection, a BEIR folder, from a log of queries and answers.
+    """Make a test collection from a log of queries.
+
+    It is a BEIR folder whose queries come equally from all groups of similar queries, with equal numbers of low, middle
+    and high word overlap with their documents.
 
     Args:
-        log: source of the examples: queries and positives, with or without scores.
-        output: the folder (written atomically).
-        embedding: dense model that clusters the queries, or lexical.
-        device: where models run, such as cpu, cuda or cuda:1; by default the best available device.
-        seed: seed of the clusters and draws.
-        train_output: JSON lines file for the examples of all other queries, as training data.
-        skip_bad: number of bad lines of the log to tolerate and skip.
+        log: source of queries and positives, with or without scores.
+        output: output folder (written atomically).
+        embedding: dense model that groups the queries, or lexical.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
+        seed: seed of the groups and draws.
+        train_output: JSON Lines file for the examples of all other queries, to train on.
+        skip_bad: number of malformed lines to skip; one more is an error.
         options: the fields of `vocable.options.TestsetOptions`.
 
     Raises:

@@ -77,17 +77,20 @@ def export(
     documents: Sources | None = None,
     query_idf: IdfPower = None,
 ) -> Exported:
-    """Write stored vectors in a format that other engines read.
+    """Write stored vectors for other engines.
+
+    Weights are multiplied and rounded; terms are named by their columns. No other engine knows query_idf: with
+    `documents` the weights of queries contain it.
 
     Args:
         vectors: the output of `vocable encode`; vectors of queries become topics.
         output: output folder (written atomically).
-        format: "anserini" writes collection/vectors.jsonl, or topics.tsv for queries; "ciff" writes index.ciff, only
-            for documents.
-        scale: factor of all weights, which are then rounded; it must be the same for documents and queries.
-        documents: with vectors of queries, the vectors of the documents to search: weights are multiplied by the IDF
-            of their terms in these documents.
-        query_idf: with `documents`, the power of the IDF; default: the model's.
+        format: anserini writes collection/vectors.jsonl, or topics.tsv for queries, also for Pyserini; ciff writes
+            index.ciff, the Common Index File Format, only for documents.
+        scale: factor of all weights before they are rounded; it must be the same for documents and queries.
+        documents: with vectors of queries: vectors of the documents to search. Weights are multiplied by the IDF of
+            their terms in these documents.
+        query_idf: with `documents`: power of the IDF; by default the model's.
 
     Raises:
         ArgumentError: the output exists, queries are exported as ciff, an argument is out of range, `documents` are

@@ -97,21 +97,21 @@ def publish(
     characters: Count = 500,
     encoder: str | os.PathLike[str] | None = None,
 ) -> Published:
-    """Write a collection as static files: a page that searches it in the browser, without a server or a model.
+    """Write an index as files that a browser searches.
 
-    A repeated call writes only changed files, and removes only files of earlier calls.
+    Any web server can deliver them, without a program or a model: queries are looked up. The index must be by
+    vocable-mini-doc, vocable-mini (vocable-mini-doc looks up its queries) or a model of `vocable make-inference-free`.
+    Repeat it after the index has changed: only changed files are written, and only files of earlier calls are removed.
 
     Args:
-        index: the place of an index, or the result of `vocable.open_index`. Its model must look up queries in a table:
-            vocable-mini-doc, or a model from `vocable.make_inference_free`; for an index by vocable-mini,
-            vocable-mini-doc looks up the queries. With `encoder`, it may also be an exported model: until the graph is
-            loaded, a token's weight in a query is its IDF in the documents.
+        index: place of the index; in Python also the result of `vocable.open_index`.
         output: a new folder, or the folder of an earlier call, which is updated.
-        title: heading of the page; by default the heading of the earlier call, or "Search".
-        bm25: also write BM25 postings for hybrid search, even if the index has no BM25.
+        title: heading of the page; by default the heading of the earlier call, or Search.
+        bm25: also write the words of the documents, for hybrid search, even if the index has no BM25.
         characters: length of the shown text of a document.
-        encoder: the npm package onnxruntime-web, a folder or a .tgz: also publish the model's 8-bit ONNX graph. If its
-            user asks for it, a browser loads the graph and then encodes queries with it.
+        encoder: the npm package onnxruntime-web, a folder or a .tgz: also publish the model's 8-bit ONNX graph, which a
+            reader's browser loads if asked to. The index may then be by an exported model: until the graph is loaded, a
+            token's weight in a query is its IDF in the documents.
 
     Raises:
         ArgumentError: something else exists at `output`, the index has passages, a browser cannot find the BM25 words

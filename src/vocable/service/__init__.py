@@ -40,11 +40,11 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
     """Settings of the service."""
 
     allow_host: Annotated[
-        Sequence[str] | None, Doc("Host name for requests without a token, as addresses and localhost.")
+        Sequence[str] | None, Doc("Host name that requests may use without a token, besides addresses and localhost.")
     ]
     compare_with: Annotated[str | PathLike[str] | None, Doc("Place of a second index to show beside the first.")]
     engine_options: Annotated[
-        str | None, Doc("Options of the engine for a search, as partial=true of a server (docs/engines.md).")
+        str | None, Doc("Options of the engine for a search, such as partial=true of a server (docs/engines.md).")
     ]
     wacky: Annotated[str | PathLike[str] | None, Doc("Scores of vocable measure-wackiness: mark the wacky terms.")]
     wacky_share: Annotated[float | None, Gt(0), Le(1), Doc("Share of the scored terms that is wacky, 0.1 by default.")]

@@ -85,17 +85,19 @@ def serve(
     token_file: str | os.PathLike[str] | None = None,
     **options: Unpack[ServiceOptions],
 ) -> None:
-    """Serve an index over HTTP until SIGTERM or Ctrl-C; accepted requests are finished. `/` is a page.
+    """Serve an index over HTTP.
 
-    With `mcp`, serve it to an agent on stdin and stdout, until these are closed.
+    At / is a search page. There are searches, explanations, sparse embeddings in the format of
+    text-embeddings-inference, changes, and tools for agents (MCP, at /mcp, or on stdin and stdout with `mcp`). The log
+    is JSON on stderr. It ends by SIGTERM or Ctrl-C, after accepted requests are finished.
 
     Args:
-        index: its place.
+        index: place of the index.
         model: the model of the index, if it has moved: a folder or a Hub id.
         host: address to listen on; 0.0.0.0 is all addresses of the machine.
         port: port to listen on; 0 for a free one.
         workers: processes that answer; more than one only for an index that cannot change.
-        token_file: file with the bearer token that requests must have; default: the token in VOCABLE_TOKEN.
+        token_file: file with the bearer token that requests must have; by default the token in VOCABLE_TOKEN.
         options: limits and settings (`vocable.service.ServiceOptions`).
 
     Raises:

@@ -117,18 +117,19 @@ def export_model(
     texts: Iterable[str] | None = None,
     min_overlap: Share = 0.8,
 ) -> ExportedModel:
-    """Write a model as a graph with its pooling, for `vocable.load` and for other runtimes.
+    """Write a model as an ONNX or OpenVINO graph.
 
-    The graph is compared with the model on texts, and written only if the two agree: in float32, every weight to 0.001.
+    The graph contains the pooling. It is compared with the model on texts, and written only if the two agree: in
+    float32, every weight to 0.001. The table shows their difference and their speed.
 
     Args:
         model: from `vocable.load`; it is not changed. Both encoders of an asymmetric model are written.
-        output: Output folder (written atomically).
+        output: output folder (written atomically).
         format: onnx is for ONNX Runtime and Transformers.js, openvino for OpenVINO.
         int8: write 8-bit weights: a quarter of the size, with slightly different results.
-        texts: the graph is compared on the first 64 texts. The first 192 give the ranges of an 8-bit ONNX graph, and
-            should include all kinds of texts that the model reads. By default texts of pydocs:.
-        min_overlap: with `int8`, the least share of equal terms among the ten terms with the largest weights.
+        texts: texts to compare on, the first 64. The first 192 give the ranges of an 8-bit ONNX graph, and should
+            include all kinds of texts that the model reads. By default texts of pydocs:.
+        min_overlap: with `int8`: least share of equal terms among the ten terms with the largest weights.
 
     Raises:
         MissingExtraError: a package that writes or runs the format is not installed.

@@ -42,19 +42,20 @@ def make_inference_free(
     formula: Formula = "bm25",
     trainable: bool = False,
 ) -> SparseEncoder:
-    """Replace a model's query encoder by a table of token weights, and keep the document encoder.
+    """Give a model queries that need no encoder.
 
-    Special tokens have weight 0. A query prompt is dropped, since its words would be in every query, and so is a limit
-    on the terms of a query. Columns of the head without a token (some heads are padded) are removed.
+    A query is its distinct tokens, each with a weight from a table; documents are encoded as before. Train the result
+    for good rankings. Special tokens have weight 0. A query prompt is dropped, since its words would be in every query,
+    and so is a limit on the terms of a query. Columns of the head without a token (some heads are padded) are removed.
 
     Args:
         model: from `vocable.load`; it is not changed. The document encoder of an asymmetric model is kept.
-        texts: the corpus of the IDF, counted in the model's tokens; or the queries of the mean weights, which the
-            command line reads from training examples.
-        weights: weight of a token: "idf", its inverse document frequency in `texts`; "mean", its average weight from
-            the model's query encoder in the `texts` that contain it; or "ones", 1.
-        formula: formula of the IDF: "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), "log" is log(n / df).
-        trainable: let training change the weights.
+        texts: the corpus of the IDF, counted in the model's tokens; for mean weights, examples, whose queries are read;
+            in Python the queries.
+        weights: weight of a token. idf: its inverse document frequency in `texts`. mean: its average weight from the
+            model's query encoder in the `texts` that contain it. ones: 1.
+        formula: formula of the IDF: bm25 is log(1 + (n - df + 0.5) / (df + 0.5)), log is log(n / df).
+        trainable: let a later training change the weights.
 
     Returns:
         a stock `SparseEncoder` with a `Router`, fused. Its provenance has the number of texts that were read.

@@ -153,20 +153,20 @@ def mine(
     skip_bad: CountOrZero = 0,
     **options: Unpack[NegativeOptions],
 ) -> ExampleCounts:
-    """Write the examples with the hardest negatives that the model retrieves, as JSON lines.
+    """Find hard negatives with the model's own index.
 
     Positives of the query, and documents with their texts, are never negatives. Existing negatives are replaced. An
-    example with too few negatives is left out. An interrupted call resumes when repeated.
+    example with too few negatives is left out. An interrupted run resumes when repeated.
 
     Args:
         model: from `vocable.load`.
-        examples: source of the examples.
-        output: output file (written atomically).
-        corpus: source of the documents; by default the positives of the examples.
-        index: a folder of `vocable index`, instead of `corpus`.
-        with_scores: write the model's scores of the positive and of each negative, too.
-        skip_bad: number of bad lines to skip in the examples and the corpus; another bad line is an error.
-        options: rule for negatives, the fields of `vocable.options.NegativeOptions`.
+        examples: source of queries and positives.
+        output: output JSON Lines file (written atomically).
+        corpus: source of the documents to search; by default the positives of the examples.
+        index: a folder of `vocable index` to search, instead of a corpus.
+        with_scores: also write the model's scores of the positive and of each negative.
+        skip_bad: number of malformed lines to skip; one more is an error.
+        options: rule for negatives, the fields of `vocable.training_options.NegativeOptions`.
 
     Raises:
         ArgumentError: an argument is out of its range, both a corpus and an index are given, the examples come from
@@ -262,18 +262,18 @@ def teacher_scores(
     device: str | None = None,
     skip_bad: CountOrZero = 0,
 ) -> ExampleCounts:
-    """Write the examples with the model's scores of the positive and of each negative, as JSON lines.
+    """Add a teacher's scores to examples.
 
-    Existing scores are replaced. An interrupted call resumes when repeated.
+    The positive and each negative are scored; existing scores are replaced. An interrupted run resumes when repeated.
 
     Args:
         model: a cross-encoder with a single label, whose raw scores are used, or a dense or sparse bi-encoder of
-            sentence-transformers. It is loaded, a folder or a Hub id.
-        examples: source of the examples.
-        output: output file (written atomically).
+            sentence-transformers: a folder or a Hub id; in Python also loaded.
+        examples: source of queries, positives and negatives.
+        output: output JSON Lines file (written atomically).
         kind: kind of the model, if its files do not tell.
-        device: device of the model, such as cpu, cuda or cuda:1; by default the best available.
-        skip_bad: number of bad lines to skip in the examples; another bad line is an error.
+        device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: number of malformed lines to skip; one more is an error.
 
     Raises:
         ArgumentError: the output is something else, or another model began the work in progress.

@@ -65,7 +65,14 @@ class RecipeList(dict[str, ShippedRecipe]):
 
 
 def recipes(name: str | None = None) -> ShippedRecipe | RecipeList:
-    """Return the shipped recipes, first the recipes without needs; or only the recipe `name`."""
+    """List the built-in recipes, or print one.
+
+    First are the recipes that need nothing; a recipe with a * needs data, devices or code that vocable does not
+    include.
+
+    Args:
+        name: the recipe to print; without it, all are listed.
+    """
     if name is not None:
         return _described(_shipped(name))
     shipped = sorted(map(_described, _all_shipped().values()), key=lambda recipe: (bool(recipe.needs), recipe.name))

@@ -68,19 +68,20 @@ def train(
     figure: str | Path | None = None,
     resume: bool = True,
 ) -> SparseEncoder | TrainingResults:
-    """Carry out a recipe into `output`, or train several of its variants into OUTPUT/NAME and evaluate them.
+    """Train a retriever by a recipe.
 
-    An interrupted run resumes from its last checkpoint when repeated; a finished one is used as it is.
+    An interrupted run resumes from its last checkpoint when repeated; a finished run is used as it is.
 
     Args:
-        recipe: a YAML file, the name of a built-in recipe, or the result of `vocable.read_recipe`.
+        recipe: a YAML file, or the name of a recipe that `vocable recipes` lists; in Python also the result of
+            `vocable.read_recipe`.
         output: output folder (written atomically); for several runs the folder that holds their folders.
-        variant: the variant of the recipe to train.
-        variants: several variants, each in its own run; "all" for all.
-        overrides: `KEY=VALUE` texts that change keys of the recipe, applied after the variant.
-        sweep: `KEY=VALUE,VALUE,...`: train each variant with each of these values of a key, and evaluate.
-        figure: with `sweep`, a file for effectiveness against FLOPS, .png or .svg.
-        resume: continue unfinished work; False discards it. Finished runs stay.
+        variant: train this variant of the recipe.
+        variants: train these variants, or all, into OUTPUT/NAME and evaluate them.
+        overrides: change a key of the recipe, after the variant: KEY=VALUE.
+        sweep: train each variant with each of these values of a key, and evaluate: KEY=VALUE,VALUE,...
+        figure: with `sweep`: file for quality against FLOPS, .png or .svg.
+        resume: continue unfinished work; otherwise discard it. Finished runs stay.
 
     Returns:
         the model; for several runs their results, which the first process also writes to OUTPUT/results.json.

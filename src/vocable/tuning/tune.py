@@ -96,21 +96,21 @@ def tune(
     skip_bad: CountOrZero = 0,
     **sources: Unpack[TuningSources],
 ) -> TuningReport | Plan:
-    """Tune a model on your documents, and measure before and after whether it paid.
+    """Tune a model on your own documents, with proof.
 
     Both models answer questions about documents that the training does not use. The output is the better model; it is
     the initial model unless the exam shows a gain. An interrupted run resumes when repeated.
 
     Args:
-        model: the name of a model with weights, as for `vocable.load`.
+        model: the name of a model with weights: vocable-mini, a folder, or a Hub id.
         corpus: source of the documents, such as a folder of Markdown files.
         output: output folder (written atomically): the model, index.html, report.json, recipe.yaml, examples.jsonl.
-        minutes: time that the plan may take on this machine.
+        minutes: minutes that the plan may take on this machine.
         seed: seed of questions and training.
         device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
-        dry_run: return the plan, and train nothing.
-        skip_bad: number of bad lines in the sources to leave out.
-        sources: the fields of `vocable.tuning.sources.TuningSources`.
+        dry_run: look at model, documents and machine, and end with the plan.
+        skip_bad: number of malformed lines to skip; one more is an error.
+        sources: the fields of `vocable.training_options.TuningSources`.
 
     Returns:
         the report; with `dry_run` the plan.

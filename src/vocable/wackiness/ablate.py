@@ -230,25 +230,24 @@ def ablate(
     skip_bad: CountOrZero = 0,
     **options: Unpack[ExpansionStudy],
 ) -> AblationReport:
-    """Measure the loss of quality without the wackiest expansions and without random ones, and write a report.
+    """Remove the wackiest expansions, and measure the loss.
 
-    The wackiest terms and the random terms are equal in number.
-
-    An interrupted run resumes when repeated.
+    The loss is compared with the loss without random terms of the same number, drawn several times. The report has
+    tables, a figure and a page. An interrupted run resumes when repeated.
 
     Args:
-        model: a folder, a Hub id, or a model from `vocable.load`.
-        datasets: sources of documents, queries and judgments together, such as "beir:DIR".
+        model: a folder or a Hub id; in Python also a model from `vocable.load`.
+        datasets: sources of documents, queries and judgments together, such as beir:DIR or pydocs:#test.
         output: folder of the report (written atomically).
         scores: scores that `vocable measure-wackiness` wrote for the model; by default measured on the first dataset.
         thresholds: numbers of terms to remove.
-        measures: names of ir_measures; by default nDCG@10 and R@100.
-        draws: number of random draws for each threshold, at least 2.
-        control: "frequency" draws random terms that are about as frequent as the wackiest terms; "number" draws random
+        measures: measures of ir_measures; by default nDCG@10 and R@100.
+        draws: number of random draws for each threshold.
+        control: frequency draws random terms that are about as frequent as the wackiest terms; number draws random
             terms of any frequency, as the paper does.
         role: role of the texts that lose expansions.
-        skip_bad: number of bad lines of the datasets to tolerate and skip.
-        options: the fields of `vocable.options.ExpansionStudy`.
+        skip_bad: number of malformed lines to skip; one more is an error.
+        options: the fields of `vocable.training_options.ExpansionStudy`.
 
     Raises:
         ArgumentError: an argument is out of its range, or something else exists at `output`.

@@ -67,22 +67,24 @@ def measure_wackiness(
     skip_bad: CountOrZero = 0,
     **options: Unpack[WackinessOptions],
 ) -> WackinessReport:
-    """Measure the wackiness of models' expansion terms, and write a report.
+    """Measure how wacky the expansions of models are.
 
-    An interrupted run resumes when repeated, and does not encode finished vectors again.
+    Wacky terms occur neither in an input nor in the documents that it finds. The report is index.html in the output
+    folder, with figures, scores of all terms (Parquet) and JSON. A repeated run reuses what was encoded.
 
     Args:
-        models: folders, Hub ids, or models from `vocable.load`; "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL".
-        corpus: source of the collection, which is searched; its documents are the inputs of the role "document".
+        models: folders, Hub ids, bm25+rm3, query2doc:MODEL or doct5query:MODEL; in Python also models from
+            `vocable.load`.
+        corpus: source of the collection, which is searched; its documents are the inputs of the role document.
         output: folder of the report (written atomically).
-        queries: source of the inputs of the role "query".
-        role: role of the expanded texts.
-        limit: number of inputs, at most, drawn at random; by default all.
-        names: source of further texts whose capitalization tells proper names.
-        sensitivity: also measure with each setting changed in turn.
+        queries: source of the inputs of the role query.
+        role: role of the texts whose expansions are measured.
+        limit: largest number of inputs, drawn at random; by default all.
+        names: source of further texts whose capitals tell which words are names.
+        sensitivity: also measure with each setting changed, one at a time.
         card: also write the result into the models' cards, README.md in their folders.
-        skip_bad: number of bad lines of the collection, the queries and the names to tolerate and skip.
-        options: the fields of `vocable.options.WackinessOptions`.
+        skip_bad: number of malformed lines to skip; one more is an error.
+        options: the fields of `vocable.training_options.WackinessOptions`.
 
     Raises:
         ArgumentError: an argument is out of its range, or something else exists at `output`.

@@ -77,17 +77,21 @@ def pretrain(
     work: str | Path | None = None,
     **settings: Unpack[PretrainOptions],
 ) -> SparseEncoder:
-    """Adapt a model to `texts` by masked language modelling or by a teacher, on all processes that `torchrun` started.
+    """Adapt a model by masked language modelling.
+
+    Tokens of `texts` are masked and predicted, on all processes that torchrun started. The report shows how well tokens
+    of held-out texts are predicted, before and after; new tokens of a model made by `vocable transfer` are counted
+    separately.
 
     - `trainable="embeddings"` is the adaptation of Geng and Yang 2026 (§4.2.3): the transformer is frozen; the word
       embeddings and the output layer, tied or not, learn. With `trainable="head"` the whole encoder is frozen.
-    - `masking="whole-word"`, for a model of `expand_vocabulary`, is the pre-training of Kim et al. 2026 (appendix B.2):
-      words of the output vocabulary are masked and predicted.
+    - `masking="whole-word"`, for a model of `vocable expand-vocabulary`, is the pre-training of Kim et al. 2026
+      (appendix B.2): words of the output vocabulary are masked and predicted.
     - A sparse `teacher` is the sparse alignment (SAP) of Geng and Yang 2026 (table 6): a model with the teacher's
-      output terms, as `transfer` with `head_only` makes it, learns the largest logits of a text.
+      output terms, as `vocable transfer --head-only` makes it, learns the largest logits of a text.
     - `classes` with a dense `teacher` is the supervised pre-training that Kim et al. 2026 propose (§J.2): the model
-      learns which cluster of the teacher's embeddings a text is in. With `labels` the classes are given: the class of a
-      text is its query, for example a query that led to a click on a document.
+      learns which cluster of the teacher's embeddings a text is in. With `labels` the class of a text is its query, for
+      example a query that led to a click on a document.
 
     Args:
         model: from `vocable.load`, with an output layer that is a plain `Linear`; it is not changed.
@@ -96,7 +100,7 @@ def pretrain(
         work: folder of checkpoints, tokens and `log.jsonl`, the same for all processes; a run continues from the last
             checkpoint in it. By default a temporary folder.
         steps: number of optimizer steps.
-        settings: the fields of `vocable.options.PretrainOptions`.
+        settings: the fields of `vocable.training_options.PretrainOptions`.
 
     Returns:
         a new model. Its last step of provenance has the settings that are not defaults, the figures `held_out` before

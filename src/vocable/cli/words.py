@@ -1,0 +1,104 @@
+"""Turn the words after a command into the arguments of its verb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from vocable.cli.command import Command, option
+from vocable.cli.verbs import REQUIRED, Parameter
+from vocable.errors import ArgumentError
+
+SHORT = {"k": "-k", "output": "-o", "measures": "-m"}
+
+
+def options_of(parameter: Parameter) -> list[str]:
+    """Return the spellings of an option; of a flag that is on by default, also the word that turns it off."""
+    name = option(parameter.name)
+    off = [f"--no-{name[2:]}"] if bool in parameter.kinds and parameter.is_on else []
+    return [*filter(None, [SHORT.get(parameter.name)]), name, *off]
+
+
+def arguments_of(command: Command, words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments that the words give, by name.
+
+    Raises `ArgumentError` for an unknown option, an option without its value, and missing or surplus words.
+    """
+    named = {
+        word: parameter
+        for name, parameter in command.parameters.items()
+        if name not in command.words
+        for word in options_of(parameter)
+    }
+    plain: list[str] = []
+    values: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            plain += rest
+        elif word == "-" or not word.startswith("-"):
+            plain.append(word)
+        else:
+            spelled, parameter, text = _option(command, word, named)
+            if bool in parameter.kinds:
+                if text is not None:
+                    raise ArgumentError(f"{spelled} takes no value")
+                values[parameter.name] = not spelled.startswith("--no-") or spelled == option(parameter.name)
+                continue
+            text = next(rest, None) if text is None else text
+            if text is None or text in named:
+                raise ArgumentError(f"{spelled} needs a value (see vocable {command.name} --help)")
+            given = [*_values(parameter, text)]
+            values[parameter.name] = values.get(parameter.name, []) + given if parameter.items else given[0]
+    values = _placed(command, plain) | values
+    for name, parameter in command.parameters.items():
+        if parameter.default is REQUIRED and name not in values:
+            spelled = name.upper() if name in command.words else options_of(parameter)[0]
+            raise ArgumentError(f"{command.name} needs {spelled} (see vocable {command.name} --help)")
+    return values
+
+
+def _option(command: Command, word: str, named: dict[str, Parameter]) -> tuple[str, Parameter, str | None]:
+    """Return an option as it is spelled, its argument, and its value if the same word has one."""
+    spelled, equals, text = word.partition("=")
+    if not word.startswith("--"):
+        spelled, text = word[:2], word[2:].removeprefix("=")
+        equals = text
+    if spelled not in named:
+        near = get_close_matches(spelled, named, 1, 0.7)
+        hint = f"did you mean {near[0]}?" if near else f"see vocable {command.name} --help"
+        raise ArgumentError(f"{command.name} has no option {spelled} ({hint})")
+    return spelled, named[spelled], text if equals else None
+
+
+def _placed(command: Command, plain: list[str]) -> dict[str, Any]:
+    """Give the words without an option to the arguments, in their order."""
+    names, values = command.words, dict[str, Any]()
+    for name in names:
+        last = name == names[-1] and command.arguments.endswith("...")
+        if plain:
+            values[name] = plain if last else next(iter(_values(command.parameters[name], plain[0])))
+            plain = [] if last else plain[1:]
+    if plain:
+        raise ArgumentError(f"{plain[0]!r} is one word too many (see vocable {command.name} --help)")
+    return values
+
+
+def _values(parameter: Parameter, text: str) -> Iterator[Any]:
+    """Return the values of a text: several numbers have commas between. A check refuses a text that is no number."""
+    kinds = parameter.items or parameter.kinds
+    numbers = [kind for kind in (int, float) if kind in kinds]
+    if str in kinds or not numbers:
+        yield Path(text) if Path in kinds and str not in kinds else text
+        return
+    for part in text.split(",") if parameter.items else [text]:
+        value: Any = None if part == "all" and NoneType in kinds else part
+        for number in numbers:
+            with suppress(TypeError, ValueError):
+                value = number(value)
+                break
+        yield value
