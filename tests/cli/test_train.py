@@ -171,8 +171,7 @@ def test_mistakes_of_mine_and_teacher_scores_are_one_line(
 def test_demo_is_told_where_to_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told: list[Path] = []
-    monkeypatch.setattr(vocable, "demo", lambda output, serve: told.append((output, serve)))
-    done(capsys, "demo", "-o", tmp_path)
-    done(capsys, "demo", "--serve")
-    assert told == [(tmp_path, False), (Path("vocable-demo"), True)]
+    told: list[dict[str, object]] = []
+    monkeypatch.setattr(vocable, "demo", lambda **given: told.append(given))
+    assert done(capsys, "demo", "-o", tmp_path) + done(capsys, "demo", "--serve") == ""
+    assert told == [{"output": str(tmp_path)}, {"serve": True}]

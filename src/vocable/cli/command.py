@@ -122,7 +122,7 @@ def execute(command: Command, values: dict[str, Any]) -> None:
         given = _checked(command, values)
         with _reading(tolerated) if tolerated else nullcontext():
             outcome = command.run(**given) if command.run else Outcome(getattr(vo, command.verb)(**given))
-            if outcome is not None:
+            if outcome is not None and not command.has("no-json"):  # without it, the verb itself prints
                 same = previous_state is not None and previous_state == _state(output)
                 outcome = outcome._replace(repeated=same) if outcome.repeated is None else outcome
                 files = [given[name] for name in OUTPUTS if given.get(name)]
