@@ -210,10 +210,10 @@ def test_an_evaluation_tells_what_each_part_adds(place: str, dataset: Dataset) -
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_answers")
 def test_a_selection_has_what_each_part_adds_to_whole_vectors(
-    place: str, backbone: Path, dataset: Dataset, tmp_path: Path
+    place: str, model: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
-    models: dict[str, Any] = {"both": place, "sparse": str(backbone)}
+    models: dict[str, Any] = {"both": place, "sparse": model}
     how: dict[str, Any] = {"hybrid": True, "dtype": "float32", "device": "cpu"}
     expected = evaluate(models, dataset, ["nDCG@10"], bm25=True, time_queries=0, **how)
     assert isinstance(expected, ComparedEvaluations)
