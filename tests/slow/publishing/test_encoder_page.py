@@ -21,13 +21,13 @@ from scipy.sparse import csr_array
 
 from tests.publishing.conftest import Fake, Handler, serving
 from tests.publishing.reader import PublishedSite
-from tests.slow.publishing.conftest import Open
+from tests.slow.conftest import Open, violations
 from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.publishing.publication import publish
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
+pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
 
 QUERIES = ["the old fox", "Every compiler rewrites posting lists", "", "owl in Ålesund, giraffe 3", "fox engine " * 100]
 QUERY = QUERIES[1]
@@ -109,7 +109,7 @@ def test_the_encoder_is_loaded_when_its_box_is_ticked_and_at_later_visits(open_p
     box.check()
     sync_api.expect(headings).to_have_text(encoded)
     sync_api.expect(page.locator("progress")).to_be_hidden()
-    assert {one["id"] for one in axe.Axe().run(page).response["violations"]} == set()
+    assert violations(page) == []
     page.reload()
     sync_api.expect(headings).to_have_text(encoded)
     assert box.is_checked()

@@ -13,13 +13,13 @@ import pytest
 
 from tests.publishing.conftest import HOSTILE, URLS, Handler, lookup_model, serving, write_corpus
 from tests.publishing.reader import PublishedSite
-from tests.slow.publishing.conftest import Open
+from tests.slow.conftest import Open, violations
 from vocable.collection.verbs import index
 from vocable.data import Document, pydocs
 from vocable.publishing.publication import publish
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
+pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
 
 QUERY = "Every librarian indexes posting lists"
 SEARCHES = """async ([queries, k, hybrid, passes]) => {
@@ -82,10 +82,6 @@ def expected(site: Path, query: str = QUERY, k: int = 10, **options: Any) -> lis
 def wait_for(page: Any, wanted: list[str]) -> None:
     assert wanted
     sync_api.expect(page.locator("h2")).to_have_text(wanted)
-
-
-def violations(page: Any) -> list[str]:
-    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in axe.Axe().run(page).response["violations"]]
 
 
 @pytest.mark.parametrize("hybrid", [True, False])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -12,11 +12,12 @@ import httpx
 import pytest
 
 from tests.service.process import serving
+from tests.slow.conftest import Open, violations
 from tests.torch_models.test_dense import with_dense
 from vocable.collection.verbs import index
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
+pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
 
 QUERY = "the old fox"
 HOSTILE = "fox <script>document.title='run'</script><img src=x onerror=\"document.title='run'\"> night"
@@ -54,7 +55,6 @@ URLS = {
     "ftp://example.org/x": None,
 }
 TOKEN = {"VOCABLE_TOKEN": "secret"}
-Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -74,26 +74,6 @@ def place(backbones: dict[str, Path], documents: list[Any], tmp_path_factory: py
 def address(place: Path, exact: Path) -> Iterator[str]:
     with serving(place, "--compare-with", exact) as process:
         yield process.url
-
-
-@pytest.fixture
-def open_page(browser: Any, address: str) -> Iterator[Open]:
-    """Open the page; whatever a browser complains of is an error in the end."""
-    contexts, complaints = [], []
-
-    def open_page(query: str = "", at: str = address, **options: Any) -> Any:
-        contexts.append(browser.new_context(viewport={"width": 1280, "height": 900}, **options))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.goto(f"{at}/{query}")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert [one for one in complaints if "Failed to load resource" not in one] == []  # a refusal, as of a filter
 
 
 def view(address: str, **body: Any) -> dict[str, Any]:
@@ -116,10 +96,6 @@ def expected(answer: dict[str, Any], by: str = "hybrid") -> list[str]:
 def wait_for(page: Any, wanted: list[str]) -> None:
     assert wanted
     sync_api.expect(page.locator(".column").first.locator(".hit .id")).to_have_text(wanted)
-
-
-def violations(page: Any) -> list[str]:
-    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in axe.Axe().run(page).response["violations"]]
 
 
 def test_typing_finds_documents_and_shows_terms(open_page: Open, address: str) -> None:
