@@ -210,14 +210,18 @@ class TestsetOptions(TypedDict, total=False):
     """Content of a test set made from a log."""
 
     queries: Annotated[int, Ge(1), Doc("Number of queries, at most; 900 by default.")]
-    clusters: Annotated[int, Ge(2), Doc("Clusters of similar queries, from which queries are drawn evenly; 100.")]
+    clusters: Annotated[
+        int, Ge(2), Doc("Clusters of similar queries, from which queries are drawn evenly; 100 by default.")
+    ]
     difficulty: Annotated[
         Difficulty, Doc("hard (default): three levels of overlap and hard negatives; plain: neither.")
     ]
     positives: Annotated[int | None, Ge(1), Doc("Positives of a hard test set per query, at most 3 by default.")]
     negatives: Annotated[int, Ge(1), Doc("Hard negatives per query, at most 10 by default.")]
-    min_overlap: Annotated[float, Gt(0), Le(1), Doc("Least share of a query's words in a hard negative; 0.5.")]
-    distractors: Annotated[int, Ge(0), Doc("Further queries of each cluster whose documents are added; 0.")]
+    min_overlap: Annotated[
+        float, Gt(0), Le(1), Doc("Least share of a query's words in a hard negative; 0.5 by default.")
+    ]
+    distractors: Annotated[int, Ge(0), Doc("Further queries of each cluster whose documents are added; 0 by default.")]
 
 
 def _check_evaluation(options: Mapping[str, object]) -> None:

@@ -76,7 +76,7 @@ def calibrate(
             to their first token or to the mean of their tokens have far fewer active terms.
         texts: probe texts; the first `count` that are not empty are used.
         activation_rate: share of the terms to be active. The shift for it is exact, up to ties.
-        shift: instead of a rate: the number of logits to lower the bias by.
+        shift: instead of `activation_rate`: the number of logits to lower the bias by.
         level: count the active terms of each text after pooling (pooled, our reading of the paper), or the active terms
             of each token (token), which are far fewer.
         max_length: tokens of a probe text. Longer texts have more active terms: use the length of later inputs.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, cast
 
 from typing_extensions import Doc
 
 import vocable as vo
-from vocable.cli.command import LOADING, Command, Outcome
+from vocable.cli.command import Command, Outcome
 from vocable.cli.inputs import texts_of
 from vocable.cli.output import quoted
-from vocable.cli.verbs import fields, read_verb
+from vocable.cli.verbs import read_verb
 from vocable.errors import ArgumentError, DataError
 from vocable.training_options import PretrainOptions
 
@@ -25,10 +26,9 @@ def _settings(name: str, given: Mapping[str, Any], others: Mapping[str, Any]) ->
     """Return everything that decides the result of an adaptation, as JSON values."""
     from vocable.core.fingerprint import settings_of
 
-    verb = read_verb(name)
-    arguments = {name: parameter.default for name, parameter in verb.parameters.items()} | dict(given)
-    loading = {name: given[name] for name in LOADING if name in given and name != "device"}
-    return settings_of(getattr(vo, name), arguments | {"settings": {}}, {**loading, **others}, without=("work",))
+    arguments = {name: parameter.default for name, parameter in read_verb(name).parameters.items()} | dict(given)
+    others = {name: value for name, value in others.items() if name != "device"}
+    return settings_of(getattr(vo, name), arguments, others, without=("work",))
 
 
 def _adapt(
@@ -38,21 +38,22 @@ def _adapt(
 
     Args:
         name: the verb.
-        given: the arguments of the command.
+        given: the arguments of the command, of which the verb takes all but model, output, texts and loading.
         following: a command that may follow.
         texts: opens the texts for the verb; it is not called if the model already exists.
     """
     from vocable.core.storage import finished, refuse_taken
     from vocable.torch_models.sparse_encoder import save_model
 
-    made_from, output = _settings(name, given, {}), given.pop("output")
+    output, loading = given["output"], given["loading"]
+    made_from = _settings(name, given, loading)
     if finished(output, made_from):
         adapted = vo.load(output)
     else:
         refuse_taken(output)
-        opened = {"texts": texts(given.pop("texts", None))}
-        loaded = vo.load(given.pop("model"), **{name: given.pop(name) for name in LOADING if name in given})
-        adapted = getattr(vo, name)(loaded, **opened, **given)
+        opened = texts(given.get("texts"))
+        others = {key: value for key, value in given.items() if key not in ("model", "output", "loading", "texts")}
+        adapted = getattr(vo, name)(vo.load(given["model"], **loading), texts=opened, **others)
         save_model(adapted, output, made_from)
     return Outcome(vo.provenance(adapted)[-1], following)
 
@@ -63,7 +64,7 @@ def _rescale(**given: Any) -> Outcome:
 
         return probe_texts(texts or "pydocs:") if given["factor"] == "auto" else None
 
-    return _adapt("rescale", {**given}, f"vocable inspect {quoted(given['output'])}", probe)
+    return _adapt("rescale", given, f"vocable inspect {quoted(given['output'])}", probe)
 
 
 class _Transferred(NamedTuple):
@@ -84,13 +85,13 @@ def _transfer(neighbours: Sequence[str] = (), **given: Any) -> Outcome:
     following = f"vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware"
     if given.get("head_only"):  # nothing needs pre-training
         following = f"vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
-    outcome = _adapt("transfer", {**given}, following)
+    outcome = _adapt("transfer", given, following)
     if not neighbours:
         return outcome
     from vocable.adapt import transfer as transferring
 
-    model = vo.load(given["model"], **{name: given[name] for name in LOADING if name in given})
     initialization = {"init": given["init"]} if "init" in given else {}
+    model = vo.load(given["model"], **given["loading"])
     sources = transferring.neighbours(model, given["target"], neighbours, **initialization)
     return outcome._replace(result=_Transferred(outcome.result, sources))
 
@@ -112,17 +113,17 @@ def _train_vocabulary(texts: list[str], **given: Any) -> Outcome:
     return Outcome(vo.train_vocabulary(texts_of(texts), **given), following)
 
 
-def _pretrain(model: str, texts: list[str], output: str, steps: int, **given: Any) -> Outcome:
+def _pretrain(
+    model: str, texts: list[str], output: Path, steps: int, *, loading: dict[str, Any], **settings: Any
+) -> Outcome:
     from vocable.core.storage import finished
     from vocable.data import read_examples
     from vocable.training.pretraining.pretrain import check_settings, pretrain_folder
 
-    settings: Any = {name: given[name] for name in fields(PretrainOptions) if name in given}
-    loading = {name: given[name] for name in LOADING if name in given}
-    complete = check_settings(steps, settings).model_dump(mode="json", exclude={"texts", "teacher"})
-    arguments = {"model": model, "texts": texts, "steps": steps, **loading}
-    others = complete | {"teacher": given.get("teacher"), "seed": given.get("seed", 0)}
-    made_from = _settings("pretrain", arguments, others)
+    complete = check_settings(steps, cast(PretrainOptions, settings)).model_dump(mode="json")
+    del complete["texts"], complete["teacher"]  # stay as they are given, since their content counts
+    arguments = {"model": model, "texts": texts, "settings": {"teacher": settings.get("teacher")}}
+    made_from = _settings("pretrain", arguments, {**loading, **complete, "seed": settings.get("seed", 0)})
     finished(output, made_from)  # refuses an output made with other settings, before the texts are opened
     opened: Iterable[Any] = chain.from_iterable(map(read_examples, texts)) if complete["labels"] else texts_of(texts)
     adapted = pretrain_folder(output, made_from, lambda: vo.load(model, **loading), opened, steps=steps, **settings)
@@ -141,7 +142,7 @@ def _calibrate(**given: Any) -> Outcome:
             raise DataError("no text to probe with", source=" ".join(texts))
         return probes
 
-    return _adapt("calibrate", {**given}, f"vocable inspect {quoted(given['output'])}", probe)
+    return _adapt("calibrate", given, f"vocable inspect {quoted(given['output'])}", probe)
 
 
 def _make_inference_free(**given: Any) -> Outcome:
@@ -152,7 +153,7 @@ def _make_inference_free(**given: Any) -> Outcome:
 
     output = quoted(given["output"])
     following = f"vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
-    return _adapt("make_inference_free", {**given}, following, opened)
+    return _adapt("make_inference_free", given, following, opened)
 
 
 PROBE = {"texts": Annotated[str, Doc("Probe texts, best from your own corpus; pydocs: by default.")]}

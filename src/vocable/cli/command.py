@@ -60,9 +60,10 @@ class Command:
         name: the command; its verb has underscores (`make_testset` for make-testset).
         arguments: the words that stand without an option, in their order. The last one may be several ("ids...").
         example: the words of an example.
-        run: takes the arguments that are given, by name; by default the verb takes them.
+        run: takes the arguments that are given, by name; by default the verb takes them. If the command loads the
+            model, `loading` has the options of `vocable.load`.
         traits: some of these words. "named": the model must be the name of a model. "loads": the command also loads
-            it, with the options of `vocable.load`. "writes": the command needs an output. "reads": the command reads
+            it, and has the options of `vocable.load`. "writes": the command needs an output. "reads": the command reads
             sources itself, and takes --skip-bad. "resumes": an interrupted command resumes when repeated. "markdown":
             the command takes --markdown. "no-json": the command does not take --json.
         options: type hints of options that the verb does not have, or has otherwise.
@@ -192,7 +193,10 @@ def _checked(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
             raise ArgumentError(f"model must be a folder, a Hub id or vocable-mini, not the file {model!r}")
         if command.has("named") or command.has("loads"):
             check_model(model)
-    return dict(given)
+    if not command.has("loads"):
+        return dict(given)
+    loading = {name: given[name] for name in LOADING if name in given}
+    return {name: value for name, value in given.items() if name not in loading} | {"loading": loading}
 
 
 def check_model(name: str) -> None:

@@ -21,9 +21,11 @@ def _export(**given: Any) -> Outcome:
     return Outcome(exported, LUCENE.format(output=output) if Path(output, "collection").is_dir() else "")
 
 
-def _export_model(model: str, output: str, *, texts: list[str] | None = None, **given: Any) -> Outcome:
-    loaded = vo.load(model, **{name: given.pop(name) for name in ("pooling", "activation") if name in given})
-    exported = vo.export_model(loaded, output, texts=texts_of(texts) if texts else None, **given)
+def _export_model(
+    model: str, output: Path, *, loading: dict[str, Any], texts: list[str] | None = None, **given: Any
+) -> Outcome:
+    opened, loaded = texts_of(texts) if texts else None, vo.load(model, **loading)
+    exported = vo.export_model(loaded, output, texts=opened, **given)
     return Outcome(exported, f"vocable index {quoted(output)} CORPUS -o INDEX")
 
 

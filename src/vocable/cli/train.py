@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import vocable as vo
-from vocable.cli.command import LOADING, Command, Outcome
+from vocable.cli.command import Command, Outcome
 from vocable.cli.output import quoted
 from vocable.cli.verbs import fields
 
@@ -28,15 +28,14 @@ def _train(variants: list[str] | None = None, **given: Any) -> Outcome:
     return Outcome(None, f"vocable evaluate {quoted(given['output'])} --dataset SOURCE")
 
 
-def _mine(model: str, **given: Any) -> Outcome:
+def _mine(model: str, loading: dict[str, Any], **given: Any) -> Outcome:
     from vocable.training.mine import NegativeRule
     from vocable.training_options import NegativeOptions
 
     NegativeRule(
         **{name: given[name] for name in fields(NegativeOptions) if name in given}
     )  # before the model is loaded
-    loaded = vo.load(model, **{name: given.pop(name) for name in LOADING if name in given})
-    return Outcome(vo.mine(loaded, **given))
+    return Outcome(vo.mine(vo.load(model, **loading), **given))
 
 
 def _make_testset(**given: Any) -> Outcome:
