@@ -10,6 +10,8 @@ from rich.console import Console
 
 from tests.torch_models.test_dense import with_dense
 from vocable.cli import demo
+from vocable.collection.answers import search
+from vocable.collection.verbs import index
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.load import load
 from vocable.errors import ArgumentError
@@ -75,6 +77,22 @@ def test_a_machine_too_slow_for_tuning_goes_without(monkeypatch: pytest.MonkeyPa
     left_out, instead = printed(tmp_path).splitlines()
     assert left_out == "   left out: minutes must be at least 9 on this machine, not 5"
     assert "vocable tune vocable-mini pydocs:" in instead
+
+
+def test_answers_are_printed_as_a_search_prints_them(
+    backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["which elements occur most often in a list", "several random items", "compare two files and their lines"]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(f'{{"_id": "d{i}", "text": "{text}"}}\n' for i, text in enumerate(texts)))
+    monkeypatch.setenv("COLUMNS", "80")
+    with index(str(backbones["bert"]), corpus, tmp_path / "index", device="cpu") as collection:
+        text = io.StringIO()
+        demo._ask(Console(file=text, width=80), collection.models.loaded, collection)
+        answer = search(collection, [demo.QUESTIONS[0]], 3)[0]
+    for line in str(answer).splitlines():
+        assert line in text.getvalue()
+    assert text.getvalue().count("because of") == len(demo.QUESTIONS)
 
 
 @pytest.mark.slow

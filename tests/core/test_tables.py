@@ -28,6 +28,17 @@ MEASURES = [f"a-measure-{number}" for number in range(20)]
 TABLE = Table("", ["system", *MEASURES], [[ID, *("0.1234",) * 20]])
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("url", ["https://x.org/a", "https://x.org/" + "long/" * 40 + "#anchor"])
+def test_an_address_stands_first_and_whole(monkeypatch: pytest.MonkeyPatch, columns: int, url: str) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    fields = {"file": "x/" * 90, "url": url, "page": 1}
+    address, others = str(Hit(1, 0.5, Document("d", "text", "", fields))).splitlines()[-2:]
+    assert address.strip() == url
+    assert others.strip().startswith("file: x/x/")
+    assert (len(others), others[-1]) == (columns, "…")
+
+
 def test_a_table_in_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     text = str(Answer(Query("1", "question"), (HIT,)))
