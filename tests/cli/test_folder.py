@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command_line import done, refused
 from vocable.cli import main
-from vocable.collection import making
+from vocable.collection import making, writer
 from vocable.collection.verbs import open_index
 from vocable.encoding.text_encoder import TextEncoder
 
@@ -57,7 +59,7 @@ def test_a_folder_becomes_an_index_inside_it(
     assert main(["add", "index", "."]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("1 added, ")
-    assert "index: 2 documents, as 'guide/a.md#" in said.err
+    assert "index: 2 documents, such as 'guide/a.md#" in said.err
     assert "--replace" in said.err
     after = documents(Path("index"))
     assert after["guide/a.md#other"]["url"] == "https://x.org/guide/a/#other"
@@ -89,3 +91,64 @@ def test_bad_files_are_skipped_by_number(capsys: pytest.CaptureFixture[str], mod
     said = capsys.readouterr()
     assert "1 bad line skipped" in said.out
     assert "1 file of other kinds (1 .png) left out" in said.err
+
+
+def test_a_changed_folder_names_the_command_that_updates_its_index(
+    capsys: pytest.CaptureFixture[str], model: str, folder: Path
+) -> None:
+    output = folder.parent / "index"
+    done(capsys, "index", model, folder, "-o", output)
+    (folder / "index.md").write_text("# Other\n\nAnother text.\n", encoding="utf-8")
+    assert f"vocable add {output} {folder} --replace" in refused(capsys, "index", model, folder, "-o", output)
+    assert "--replace" not in refused(capsys, "index", model, folder, "-o", output, "--max-terms", 3)
+
+
+def test_a_page_that_is_gone_is_counted(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:
+    output = folder.parent / "index"
+    done(capsys, "index", model, folder, "-o", output)
+    (folder / "guide/b.md").rename(folder / "guide/c.md")
+    main(["add", str(output), str(folder)])
+    said = capsys.readouterr()
+    assert said.out.startswith("2 added, 4 unchanged; now 8 documents")
+    assert "2 documents, such as 'guide/b.md#" in said.err
+
+
+def test_one_page_of_the_folder_is_added(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:
+    output = folder.parent / "index"
+    done(capsys, "index", model, folder, "-o", output, "--base-url", "https://x.org")
+    page = folder / "guide/a.md"
+    page.write_text(page.read_text("utf-8").replace("## More", "## Less"), encoding="utf-8")
+    (folder / "new.txt").write_text("Lines of\na text.\n", encoding="utf-8")
+    main(["add", str(output), str(page)])
+    said = capsys.readouterr()
+    assert said.out.startswith("1 added, 1 unchanged; now 7 documents")
+    assert "1 document, such as 'guide/a.md#more'" in said.err
+    assert documents(output)["guide/a.md#less"]["url"] == "https://x.org/guide/a/#less"
+    assert done(capsys, "add", output, folder / "new.txt").startswith("1 added; now 8 documents")
+    assert str(folder) in refused(capsys, "add", output, page, "--replace")
+    (folder / ".gitignore").write_text("new.txt\n", encoding="utf-8")
+    assert "new.txt: no such page" in refused(capsys, "add", output, folder / "new.txt")
+    assert "document files end in" in refused(capsys, "add", output, Path(__file__).parents[2] / "README.md")
+
+
+def test_all_unreadable_files_are_named_at_once(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:
+    for name in ("bad.md", "guide/b.html", "z.txt"):
+        (folder / name).write_bytes(b"\n\0")
+    said = refused(capsys, "index", model, folder, "-o", folder.parent / "index")
+    assert "bad.md:2: " in said
+    assert "2 other files (guide/b.html, z.txt)" in said
+
+
+def test_the_progress_of_a_folder_has_a_total(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, folder: Path
+) -> None:
+    totals = list[int | None]()
+
+    @contextmanager
+    def noted(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+        totals.append(total)
+        yield lambda done, more="": None
+
+    monkeypatch.setattr(writer, "progress", noted)
+    done(capsys, "index", model, folder, "-o", folder.parent / "index")
+    assert totals == [6]

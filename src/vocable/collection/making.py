@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vocable.collection.collection import Collection
 from vocable.collection.settings import STATE, CollectionSettings
+from vocable.core.fingerprint import INPUTS_KEY
 from vocable.core.storage import ANOTHER, differing, finish, finished, resumable
 from vocable.core.tables import masked
 from vocable.data import Document
@@ -32,7 +33,10 @@ Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # docum
 
 @dataclass
 class Making:
-    """The build of a collection: engine, place, settings to compare when it is repeated, and loaded models."""
+    """The build of a collection: engine, place, settings to compare when it is repeated, and loaded models.
+
+    `total` is the number of documents, if it is known.
+    """
 
     engine: type[Store]
     output: str | PathLike[str]
@@ -41,6 +45,7 @@ class Making:
     dense_model: DenseModel | None
     dimensions: int | None  # size of the dense vectors that the sparse model gives in the same pass
     device: str | None
+    total: int | None = None
 
     @patiently()
     def make(self, address: str, parts: Parts) -> Collection:
@@ -48,7 +53,12 @@ class Making:
         if not self.engine.about.in_folder:
             return self._fill(address, self._begun(address), parts)
         folder = Path(address)
-        if not (was_there := finished(folder, self._made_from)):
+        try:
+            was_there = finished(folder, self._made_from)
+        except ArgumentError as error:
+            error.args = (f"{error}{self._update(address)}",)
+            raise
+        if not was_there:
             with resumable(folder, self._made_from) as work:
                 inner = work / "store"
                 if not (inner / STORE).is_file():
@@ -99,7 +109,7 @@ class Making:
         collection.was_there = store.settings["whole"]
         if not collection.was_there:
             try:
-                collection.writer.fill(parts)
+                collection.writer.fill(parts, self.total)
             except BaseException as error:
                 if store.folder is None:  # a folder is closed when it is let go
                     if isinstance(error, ArgumentError | DataError) and not begun and not self._written(store):
@@ -133,8 +143,16 @@ class Making:
         """Return whether the same call has begun or made the store; `ArgumentError` if another call has."""
         if other := self._differing(address):
             place = f"{self.engine.about.engine} {masked(address)}"
-            raise ArgumentError(f"{place} was made with other settings ({', '.join(other)}): {ANOTHER}")
+            reason = f"was made with other settings ({', '.join(other)}): {ANOTHER}"
+            raise ArgumentError(f"{place} {reason}{self._update(address)}")
         return other is not None
+
+    def _update(self, address: str) -> str:
+        """Return the command that brings a collection up to date, for a message; "" if more than its corpus differs."""
+        if not self.engine.about.changes or self._differing(address) != [INPUTS_KEY]:
+            return ""
+        place = masked(fspath(self.output))
+        return f"; `vocable add {place} {self.settings.source} --replace` brings it up to date"
 
     def _differing(self, address: str) -> list[str] | None:
         """Return the names of a store's settings that differ from this call's; None if there is no store."""

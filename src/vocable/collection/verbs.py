@@ -17,6 +17,7 @@ from vocable.collection.making import Making, Parts
 from vocable.collection.records import Changed
 from vocable.collection.settings import CollectionSettings, Limits
 from vocable.core.fingerprint import fingerprint
+from vocable.core.folders import ENDINGS
 from vocable.core.storage import path_name
 from vocable.core.tables import counted
 from vocable.data import BadLines, Document, read_corpus
@@ -90,6 +91,7 @@ def index(
         VectorsError: stored vectors are damaged, or belong to another corpus.
     """
     bad, source = BadLines(skip_bad), path_name(corpus, "corpus")
+    total = sum(1 for _ in read_corpus(source, bad=BadLines(skip_bad))) if Path(source).is_dir() else None
     documents = read_corpus(source, bad=bad)
     if base_url is not None:
         documents = _with_urls(documents, source, base_url)
@@ -99,6 +101,7 @@ def index(
         "engine_options": engine_options,
         "base_url": base_url,
         "replace": replace,
+        "total": total,
     }
     collection = build(model, documents, output, source=source, **parts, **options)  # type: ignore[arg-type]
     collection.built = collection.making_counts()._replace(
@@ -119,10 +122,12 @@ def build(
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
     replace: bool = False,
+    total: int | None = None,
     **options: Unpack[IndexOptions],
 ) -> Collection:
     """Make a collection of documents, as `index` does; `name`, `source` and `base_url` are stored with it.
 
+    `total` is the number of documents, if it is known.
     An interrupted call resumes when it is repeated with the same documents.
     """
     engine, address = engine_of(output)
@@ -165,7 +170,7 @@ def build(
         limits=limits,
         fields=[],
     )
-    making = Making(engine, output, settings, corpus.loaded, dense_model, dimensions, device)
+    making = Making(engine, output, settings, corpus.loaded, dense_model, dimensions, device, total)
     return making.replace(address, corpus.parts) if replace else making.make(address, corpus.parts)
 
 
@@ -255,12 +260,12 @@ def add(
     """Add documents; a known id replaces the old document.
 
     The index's settings encode them. An unchanged document is skipped, so that an interrupted run can be repeated, and
-    a corpus that has grown can be added whole. A warning counts documents of a folder that its changed files no longer
-    have.
+    a corpus that has grown can be added whole. A warning counts documents that a folder no longer has.
 
     Args:
         index: place of the index; in Python also the result of `vocable.open_index`.
-        corpus: a file, a folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).
+        corpus: a file, a folder or a page of the indexed folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or -
+            (stdin).
         replace: delete all documents that the corpus does not have.
         device: device of the models, such as cpu, cuda or cuda:1; by default the best available.
         skip_bad: number of malformed lines to skip; one more is an error.
@@ -273,14 +278,25 @@ def add(
     if replace and skip_bad:
         raise ArgumentError("replace would delete the documents of bad lines: mend these, and leave out skip_bad")
     source = path_name(corpus, "corpus")
-    documents = read_corpus(source)
     with _opened(index, device) as opened:
-        is_folder = Path(source).is_dir()
-        if opened.settings.base_url is not None and is_folder:
-            documents = _with_urls(documents, source, opened.settings.base_url)
+        folder = _folder_of(opened, source)
+        documents = read_corpus(source, folder=folder if folder != source else None)
+        if opened.settings.base_url is not None and folder is not None:
+            documents = _with_urls(documents, folder, opened.settings.base_url)
         if replace:
+            if folder != source and folder is not None:
+                raise ArgumentError(f"replace deletes the documents of all other pages: name the folder, {folder}")
             return _replaced(opened, documents, source)
-        return _with_sections(opened, documents, source) if is_folder else opened.writer.add_stream(documents)
+        return opened.writer.add_stream(documents) if folder is None else _with_sections(opened, documents, source)
+
+
+def _folder_of(opened: Collection, source: str) -> str | None:
+    """Return the folder of documents that a source is, or that the collection was made of and the source is in."""
+    indexed = opened.settings.source
+    if Path(source).is_dir():
+        return source
+    inside = Path(indexed).is_dir() and Path(source).resolve().is_relative_to(Path(indexed).resolve())
+    return indexed if inside and Path(source).suffix.lower() in ENDINGS else None
 
 
 def _replaced(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
@@ -293,16 +309,22 @@ def _replaced(opened: Collection, documents: Iterable[Document], source: str) ->
     return dataclasses.replace(changed, deleted=gone.deleted, documents=gone.documents)
 
 
-def _with_sections(opened: Collection, documents: Iterable[Document], folder: str) -> Changed:
-    """Add the documents of a folder, and warn of documents that its files no longer have."""
+def _with_sections(opened: Collection, documents: Iterable[Document], source: str) -> Changed:
+    """Add the documents of a folder or a page, and warn of documents that it no longer has.
+
+    They are sections of its files and, in the folder that the collection was made of, of other files.
+    """
     seen = dict[str, object]()
     changed = opened.writer.add_stream(_noted(documents, seen))
-    files = {*seen.values()}
+    files, whole = {*seen.values()}, source == opened.settings.source
     if opened.store.about.in_folder:
-        names = [name for name in opened.writer.others(seen) if any(name[:end] in files for end in _file_ends(name))]
+        others = opened.writer.others(seen)
+        names = [name for name in others if whole or any(name[:end] in files for end in _file_ends(name))]
         stored = filter(None, opened.documents(names))
-        if stale := [document for document in stored if document.fields.get("file") in files]:
-            gone = f"{counted(len(stale), 'document')}, as {stale[0].id!r}, no longer in the files of {folder}"
+        if stale := [
+            document for document in stored if (file := document.fields.get("file")) and (whole or file in files)
+        ]:
+            gone = f"{counted(len(stale), 'document')}, such as {stale[0].id!r}, no longer in {source}"
             logger.warning("%s: %s: add --replace deletes all that the corpus does not have", opened.place, gone)
     return changed
 

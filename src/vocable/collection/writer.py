@@ -56,18 +56,19 @@ class CollectionWriter:
         self._models, self._units, self._counts = models, units, counts
 
     @patiently()
-    def fill(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]]) -> None:
+    def fill(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]], total: int | None = None) -> None:
         """Add the documents of a corpus to a new collection; an interrupted call resumes when repeated.
 
         A part is documents and their vectors, None if they must be encoded. The store's settings hold the `progress`,
-        and `whole` at the end.
+        and `whole` at the end. `total` is the number of documents, if it is known.
         """
         done, stream = StreamProgress(**self._store.settings["progress"]), iter(parts)
         last = deque(islice(stream, done.parts), maxlen=1)
         if done.parts and (not last or last[0][0][-1].id != done.last_id):
             raise VectorsError(f"{self._place} was begun with other documents: {ANOTHER}")
         try:
-            self._fill_on(stream, done)
+            with progress("index", total) as advance:
+                self._fill_on(stream, done, advance)
             if not done.texts:
                 raise ArgumentError(f"{self._settings.source or 'the corpus'} has no documents")
             self._counts.settle(0)
@@ -77,23 +78,27 @@ class CollectionWriter:
             raise
         warn_of_language(self._settings.model, Coverage(*done.coverage), self._settings.bm25)
 
-    def _fill_on(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]], done: StreamProgress) -> None:
+    def _fill_on(
+        self,
+        parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]],
+        done: StreamProgress,
+        advance: Callable[..., None],
+    ) -> None:
         """Write further parts of a corpus, and count them in `done`."""
         resumed = done.parts  # a killed call may have written this part
-        with progress("index") as advance:
-            advance(done.texts)
-            for documents, encoded in parts:
-                started, ids = time.perf_counter(), [document.id for document in documents]
-                stored = self._units.documents(ids) if done.parts == resumed else []
-                done.add(self._put(documents, [one for one in stored if one is not None], encoded, advance))
-                done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(documents), documents[-1].id
-                done.seconds += time.perf_counter() - started
-                if encoded is None:
-                    texts, tokenization = [document.full for document in documents], self._models.documents.tokenization
-                    done.coverage = Coverage(*done.coverage).with_sample(texts, tokenization)
-                words = self._counts.hashed_words
-                lengths = {} if words is None else {"mean_length": words.mean}
-                self._store.configure(self._store.settings | lengths | {"progress": asdict(done)})
+        advance(done.texts)
+        for documents, encoded in parts:
+            started, ids = time.perf_counter(), [document.id for document in documents]
+            stored = self._units.documents(ids) if done.parts == resumed else []
+            done.add(self._put(documents, [one for one in stored if one is not None], encoded, advance))
+            done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(documents), documents[-1].id
+            done.seconds += time.perf_counter() - started
+            if encoded is None:
+                texts, tokenization = [document.full for document in documents], self._models.documents.tokenization
+                done.coverage = Coverage(*done.coverage).with_sample(texts, tokenization)
+            words = self._counts.hashed_words
+            lengths = {} if words is None else {"mean_length": words.mean}
+            self._store.configure(self._store.settings | lengths | {"progress": asdict(done)})
 
     def add(self, documents: Iterable[Document]) -> Changed:
         """Add documents; a document with a known id replaces the old one, an unchanged one is skipped.

@@ -26,6 +26,7 @@ from vocable.data.records import BETWEEN, Document, MalformedError
 from vocable.errors import ArgumentError, DataError
 
 SHOWN = 5  # endings or names of unread files in a message
+MOST_NAMED = 20  # unreadable files in a message
 EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"
 # Limits of a page: 100 kB of adversarial Markdown take a second, 16 MB of HTML a minute and 1.9 GB of memory.
 MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".mdx": 4, ".rst": 4, ".html": 16, ".htm": 16}
@@ -82,16 +83,35 @@ def folder_items(folder: Path, files: Sequence[str]) -> Iterator[FolderItem]:
     Raises:
         DataError: a file cannot be read, or no file has a text.
     """
-    empty, remarks = True, list[str]()
-    for file in files:
+    empty, remarks, is_first = True, list[str](), True
+    for number, file in enumerate(files, start=1):
         for item in _file_items(folder, file, remarks):
             empty = False
+            if item.fault and is_first:
+                item, is_first = item._replace(fault=item.fault + _also(folder, files[number:])), False
             yield item
     if remarks:
         others = f" (also in {counted(len(remarks) - 1, 'other file')})" if len(remarks) > 1 else ""
         warn_once(f"{remarks[0]}: read as text{others}")
     if empty:
         raise DataError(f"no text in {counted(len(files), 'file')} ({', '.join(ENDINGS)})", source=str(folder))
+
+
+def _also(folder: Path, files: Sequence[str]) -> str:
+    """Return the names of the files that cannot be read as text, as the end of a message."""
+    unreadable = [_shown(file) for file in files if _is_unreadable(folder / file)]
+    names = ", ".join([*unreadable[:MOST_NAMED], *["…"] * (len(unreadable) > MOST_NAMED)])
+    return f", like {counted(len(unreadable), 'other file')} ({names})" if unreadable else ""
+
+
+def _is_unreadable(path: Path) -> bool:
+    try:
+        _text(path)
+    except PageError:
+        return True
+    except OSError:  # is an error of its own when it is reached
+        return False
+    return False
 
 
 def item_row(number: int, item: FolderItem) -> Row | None:

@@ -224,6 +224,17 @@ def _folder(path: Path, kind: Kind[object]) -> Stream:
     return Stream(source, path.resolve().name, items, item_row, EXPECTED, several=True)
 
 
+def page_stream(folder: Path, page: Path) -> Stream:
+    """Return the stream of the documents of a page in a folder; raise `DataError` if the folder does not have it."""
+    from vocable.data.folder import EXPECTED, check_folder, folder_items, item_row
+
+    source, file = str(page), page.resolve().relative_to(folder.resolve()).as_posix()
+    if file not in check_folder(folder)[0].files:
+        raise DataError(f"no such page among the documents of {folder}", source=source)
+    items = numbered(lambda: folder_items(folder, [file]), source)
+    return Stream(source, page.stem, items, item_row, EXPECTED, several=True)
+
+
 def _is_json(sample: bytes) -> bool:
     """Return whether each line of a text file is a JSON object."""
     rows = [line for line in sample.splitlines() if line.strip()]
