@@ -26,7 +26,6 @@ from vocable.torch_models.opening import Target
 from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.torch_models.special_terms import special_tokens
 
-FAMILY = {"bert": "wordpiece", "roberta": "byte-level", "modernbert": "byte-level", "albert": "unigram"}
 ODD = ["u.s.", "it's", '"fox"', "the\x07fox", "read\nbooks", "a\u200bb", "\x1bthe", "naïve", "å"]
 
 

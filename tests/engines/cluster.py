@@ -19,7 +19,6 @@ from urllib.request import Request, urlopen
 
 Answer = Callable[[str, str, bytes, str], tuple[int, Any]]  # of a method, a path, a content and a fault in the engine
 BEFORE = ("429", "503")  # instead of carrying the request out; a second word is the header Retry-After
-INSIDE = ("partly busy", "partly refused", "reordered")  # which the engine itself does
 SLOW = 1.3  # seconds, longer than a request may take
 
 

@@ -171,25 +171,21 @@ def test_the_reason_of_waiting_is_said_while_it_lasts(
 
 
 @pytest.mark.parametrize(
-    ("blocked", "error", "said"),
+    ("blocked", "error"),
     [
-        (
-            "index [x] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark]",
-            NoSpaceError,
-            "disk",
-        ),
-        ("index [x] blocked by: [FORBIDDEN/8/index write (api)];", VectorsError, "index write"),
+        ("index [x] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark]", NoSpaceError),
+        ("index [x] blocked by: [FORBIDDEN/8/index write (api)];", VectorsError),
     ],
 )
 def test_an_index_that_cannot_be_written_ends_at_once(
-    failing: Cluster, corpus: Path, blocked: str, error: type[Exception], said: str
+    failing: Cluster, corpus: Path, blocked: str, error: type[Exception]
 ) -> None:
     place = failing.place()
     index(corpus, place).close()
     lucene_of(failing).blocked = blocked
     store = opened(place)
     failing.faults.plan([])
-    with pytest.raises(error, match=said):
+    with pytest.raises(error):
         store.upsert([Document("d1", "new")], {"sparse": csr_array(VECTORS[:1])})
     assert sum("_bulk" in path for _, path, _ in failing.faults.requests) == 1
     store.close()
