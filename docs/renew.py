@@ -257,18 +257,19 @@ def rules() -> str:
 
 def tuning_study() -> str:
     """Return the published table of the study of tunings."""
-    return _published().study_table().markdown()
+    [table] = _study().published().table()
+    return str(table.markdown())
 
 
-def tuning_contrasts() -> str:
-    """Return the published contrasts of the ablation of tunings."""
-    return _published().contrast_table().markdown()
+def tuning_rules() -> str:
+    """Return what users of the published tunings gain by each rule of the verdict."""
+    return str(_study().rules_table().markdown())
 
 
-def _published() -> types.ModuleType:
+def _study() -> types.ModuleType:
     if str(ROOT) not in sys.path:  # the studies are not installed
         sys.path.append(str(ROOT))
-    return importlib.import_module("studies.tuning.published")
+    return importlib.import_module("studies.tuning.results")
 
 
 def parts_of(annotation: Any) -> list[type]:

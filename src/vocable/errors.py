@@ -13,7 +13,7 @@ from types import ModuleType
 
 # Packages of the extra `train`, as they are imported.
 TRAIN = {"accelerate", "datasets", "entmax", "onnx", "onnxscript", "sentence_transformers", "sklearn"}
-TRAIN |= {"torch", "transformers"}
+TRAIN |= {"psutil", "torch", "transformers"}
 
 
 class VocableError(Exception):

@@ -123,7 +123,6 @@ class TuningSources(TypedDict, total=False):
         str | None, Doc("Source of queries of people; judged queries join the exam, the others are learned from.")
     ]
     judgments: Annotated[str | None, Doc("Source of judgments of the queries.")]
-    teacher: Annotated[Sequence[str], Doc("Dense or sparse encoder to learn from, too.")]
     generator: Annotated[str | None, Doc("Causal or sequence-to-sequence model that writes questions.")]
 
 
@@ -135,8 +134,6 @@ def _check_bootstrap(options: Mapping[str, object]) -> None:
 def _check_sources(options: Mapping[str, object]) -> None:
     if options.get("judgments") is not None and options.get("queries") is None:
         raise ArgumentError("--judgments needs --queries")
-    if isinstance(options.get("teacher"), str):
-        raise ArgumentError("teacher must be a list of names, not one str")
 
 
 RECORD_RULES[WackinessOptions] = _check_bootstrap

@@ -21,9 +21,9 @@ from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.significance import compare
 from vocable.tuning.exam import Change
 from vocable.tuning.plan import Plan, Reading, TuningSpeed
-from vocable.tuning.report import TuningReport
+from vocable.tuning.report import ALL_QUESTIONS, TuningReport
 
-KINDS = ("keywords", "all")
+KINDS = ("keywords", ALL_QUESTIONS)
 
 
 def report(output: Path) -> TuningReport:
@@ -34,10 +34,10 @@ def report(output: Path) -> TuningReport:
         corpus="pydocs:",
         verdict="better",
         reason="nDCG@10 up",
+        decided_by=ALL_QUESTIONS,
         alone=found,
         hybrid=found,
         recall=found,
-        control=found["all"],
         costs=[Cost(query_terms=40.0), Cost(query_terms=39.0)],
         plan=plan,
         examples=1234,
@@ -66,7 +66,6 @@ def test_tuning_shows_the_exam_and_the_verdict(monkeypatch: pytest.MonkeyPatch, 
     assert "verdict: better (nDCG@10 up)" in text
     assert text.count("+0.125") == 2 * len(KINDS)  # alone and with BM25, by kind
     assert "1,234 questions learned from in 12 steps" in text
-    assert "control" not in text  # the corpus is the control
 
 
 def test_a_machine_too_slow_for_tuning_goes_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -71,8 +71,11 @@ def test_a_model_that_changed_since_it_was_loaded_has_no_weights_on_disk(backbon
     assert weights_on_disk(model) == ""
 
 
-def test_checkpoints_of_a_training_are_not_the_weights_of_a_model(tmp_path: Path) -> None:
-    for name in ("model-00001-of-00002.safetensors", "document/model.safetensors", "checkpoint-9/model.safetensors"):
+def test_models_inside_the_folder_of_a_model_are_not_its_weights(tmp_path: Path) -> None:
+    inside = [
+        f"{folder}/{file}" for folder in ("checkpoint-9", "trained") for file in ("model.safetensors", "modules.json")
+    ]
+    for name in ("model-00001-of-00002.safetensors", "document/model.safetensors", "modules.json", *inside):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     names = [str(file.relative_to(tmp_path)) for file in weight_files(tmp_path)]

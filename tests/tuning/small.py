@@ -1,22 +1,26 @@
-"""A tuning in a second: few documents, steps and control questions, in this process or in one that is killed."""
+"""A tuning in a second: few documents and steps, in this process or in one that is killed."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tests.kill_moments import kill_at_call
 
-FIGURES = {"FEWEST_DOCUMENTS": 40, "QUESTIONS_PER_STEP": 8, "TRAINING_STEPS": 6, "SAVE_EVERY": 2, "DOCUMENT_LENGTH": 48}
+FIGURES = {
+    "FEWEST_DOCUMENTS": 40,
+    "QUESTIONS_PER_STEP": 8,
+    "MICRO_BATCH": 4,
+    "TRAINING_STEPS": 6,
+    "SAVE_EVERY": 2,
+    "DOCUMENT_LENGTH": 48,
+}
 MODULES = ("exam", "examples", "plan", "recipe", "tune")
-CONTROL = 12  # questions
 
 
 def small_figures() -> Iterator[tuple[Any, str, object]]:
@@ -24,20 +28,12 @@ def small_figures() -> Iterator[tuple[Any, str, object]]:
     for name in MODULES:
         module = import_module(f"vocable.tuning.{name}")
         yield from ((module, figure, value) for figure, value in FIGURES.items() if hasattr(module, figure))
-    tune = import_module("vocable.tuning.tune")
-    yield tune, "control", partial(_control, tune.control)
 
 
 def make_small() -> None:
     """Make the tunings of this process small."""
     for module, figure, value in small_figures():
         setattr(module, figure, value)
-
-
-def _control(whole: Callable[[], Any]) -> Any:
-    dataset = whole()
-    queries, judged = dataset.queries[:CONTROL], dataset.judgments[:CONTROL]
-    return replace(dataset, documents=dataset.documents[: 2 * CONTROL], queries=queries, judgments=judged)
 
 
 def write_corpus(path: Path, texts: list[str], count: int) -> Path:
@@ -61,7 +57,10 @@ def tune_small(model: str, corpus: str, output: str, kill: tuple[str, str, int] 
     vars(import_module("vocable.encoding.stream"))["PART_SIZE"] = 16
     vars(os)["fsync"] = lambda file: None  # the power stays on
     if better:
-        vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: ("better", "")
+        report = import_module("vocable.tuning.report")
+        vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: report.Judgment(
+            "better", "", report.ALL_QUESTIONS
+        )
     if kill is not None:
         kill_at_call(*kill)
     import_module("vocable.tuning.tune").tune(model, corpus, output, device="cpu")

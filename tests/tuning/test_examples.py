@@ -35,7 +35,7 @@ def test_made_examples_are_questions_of_the_documents(many: list[Document]) -> N
     rarity = Rarity(one.full for one in many)
     found = made_examples(many, rarity, 3, 10**6)
     possible = {
-        (made.query, made.document.full)
+        (made.query, made.part.full)
         for document in many
         for kind in LEARNED_KINDS
         for number in range(2 * DRAWS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
@@ -15,16 +16,16 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from vocable.core.storage import read_record, write_record
 from vocable.data import Document
 from vocable.encoding.hub import locate
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.evaluation.cost import spread
 from vocable.language.words import spaced_pieces
 from vocable.tuning.plan import (
-    CONTROL_TEXTS,
     FULL_BATCHES,
     VOCABULARY_TEXTS,
     Plan,
     Reading,
     TuningSpeed,
+    check_questions,
     check_vocabulary,
     make_plan,
     measure_speed,
@@ -130,7 +131,7 @@ def test_the_plan_stays_within_the_minutes_and_its_bounds(
     assert 1 <= plan.steps <= TRAINING_STEPS
     made = questions * plan.collection * 0.8
     assert plan.steps <= max(1, FULL_BATCHES * made / QUESTIONS_PER_STEP)
-    encoded = 2 * (plan.collection + CONTROL_TEXTS) / rate
+    encoded = 2 * plan.collection / rate
     assert plan.expected_minutes == pytest.approx((encoded + plan.steps * step) / 60)
 
 
@@ -149,16 +150,16 @@ def test_more_minutes_are_never_worse(rate: float, step: float, minutes: float) 
 def test_a_plan_by_hand() -> None:
     speed = TuningSpeed(100.0, 6.0)
     plan = make_plan(reading(5_000), speed, 60)
-    # 60 minutes x 0.85 = 3060 s; 0.4 of it would encode 61,200 texts twice; all 5,000 and the control take 126 s.
+    # 60 minutes x 0.85 = 3060 s; 0.4 of it would encode 61,200 texts twice; all 5,000 take 100 s.
     assert plan.collection == 5_000
-    assert plan.steps == min(TRAINING_STEPS, int((3060 - 126) / 6), int(0.97 * 24_000) // QUESTIONS_PER_STEP)
-    with pytest.raises(ArgumentError, match=f" {ceil((66 + FEWEST_STEPS * 6) / 0.85 / 60)} "):
-        make_plan(reading(5_000), speed, 1)
+    assert plan.steps == min(TRAINING_STEPS, int((3060 - 100) / 6), int(0.97 * 24_000) // QUESTIONS_PER_STEP)
+    with pytest.raises(ArgumentError, match=f" {ceil((40 + FEWEST_STEPS * 6) / 0.85 / 60)} "):
+        make_plan(reading(5_000), speed, 0.8)
 
 
 def test_a_short_time_takes_fewer_steps_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    speed = TuningSpeed(100.0, 6.0)  # 66 s of encoding
-    for minutes, steps in ((3, 10), (1.8, 4), (1.33, 2)):
+    speed = TuningSpeed(100.0, 6.0)  # 40 s of encoding
+    for minutes, steps in ((3, 10), (1.3, 4), (0.9, 2)):
         plan = make_plan(reading(5_000), speed, minutes)
         assert min(plan.steps, FEWEST_STEPS) == steps
         caplog.clear()
@@ -177,17 +178,53 @@ def test_a_plan_is_kept_and_shown(tmp_path) -> None:
     write_record(tmp_path / "plan.json", plan)
     assert read_record(tmp_path / "plan.json", Plan) == plan
     shown = str(plan)
-    for figure in ("5,000", "7 of them", f"{plan.steps:,} steps", "100 texts/s", "60 minutes"):
+    for figure in (
+        "5,000",
+        "7 of them",
+        f"{plan.steps:,} steps",
+        "100 texts/s",
+        "60 minutes",
+        "600 questions",
+        "0.012",
+    ):
         assert figure in shown
     assert plan.to_json()["expected_minutes"] == plan.expected_minutes
 
 
-def test_the_measured_speed_leaves_the_model_as_it_was(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("documents", "questions", "asked", "gain"),
+    [(300, 6.0, 60, 0.0380), (1_000, 6.0, 200, 0.0208), (3_000, 6.0, 600, 0.0120), (9_000, 6.0, 600, 0.0120),
+     (1_000, 0.1, 100, 0.0294)],
+)  # fmt: skip
+def test_the_plan_says_which_gain_its_exam_can_show(documents: int, questions: float, asked: int, gain: float) -> None:
+    plan = make_plan(reading(documents, questions=questions), TuningSpeed(100.0, 1.0), 60)
+    assert plan.exam_questions == asked
+    assert plan.visible_gain == pytest.approx(gain, abs=5e-5)
+
+
+def test_too_few_questions_name_what_helps() -> None:
+    check_questions(reading(300, questions=0.32))
+    with pytest.raises(DataError, match=r"95 questions.*96.*--queries.*--generator"):
+        check_questions(reading(310, repeated=10, questions=0.319))
+
+
+def test_a_plan_that_exceeds_the_free_memory_is_refused() -> None:
+    plan = make_plan(reading(), TuningSpeed(100.0, 6.0, 0.5), 60)
+    plan.check_memory()
+    with pytest.raises(ArgumentError, match=r"100000\.0 GB"):
+        replace(plan, speed=TuningSpeed(100.0, 6.0, 1e5)).check_memory()
+
+
+def test_the_measured_speed_leaves_the_model_as_it_was(
+    backbones: dict[str, Path], toy_model: SparseEncoder, toy_texts: list[str]
+) -> None:
     before = {name: weight.detach().clone() for name, weight in toy_model.named_parameters()}
     length = toy_model[0].document_length
-    speed = measure_speed(toy_model, [Document(f"{i}", text) for i, text in enumerate(toy_texts[:40])])
+    documents = [Document(f"{i}", text) for i, text in enumerate(toy_texts[:40])]
+    speed = measure_speed(str(backbones["bert"]), toy_model, documents, "cpu")
     assert speed.texts_per_second > 0
     assert speed.seconds_per_step > 0
+    assert 0.1 < speed.gigabytes < 20
     assert toy_model[0].document_length == length
     for name, weight in toy_model.named_parameters():
         assert weight.grad is None

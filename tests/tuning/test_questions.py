@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -16,10 +15,11 @@ from vocable.language.words import words
 from vocable.tuning.questions import (
     KEPT_WORDS,
     KEYWORDS,
-    PASSAGE_WORDS,
+    PART_WORDS,
     QUESTION_KINDS,
     QUESTION_WORDS,
     TITLE_WORDS,
+    WORDS_BEFORE,
     Kind,
     Rarity,
     question,
@@ -58,10 +58,10 @@ UNSPACED_TEXTS = {
 def test_scripts_without_spaces_give_questions_of_every_kind(language: str) -> None:
     title, text = UNSPACED_TEXTS[language]
     for kind in QUESTION_KINDS:
-        document = Document("1", text if kind == "passage" else text[: len(text) // 3 + 1], title)
+        document = Document("1", text[: len(text) // 3 + 1], title)
         found = [one for seed in range(8) if (one := question(document, kind, Rarity([text]), seed)) is not None]
         assert found, kind
-        for one in found if kind in ("sentence", "passage") else []:
+        for one in found if kind == "sentence" else []:
             assert 8 <= len(one.query) <= 170
             assert one.query.replace(" ", "") in document.text.replace(" ", "")
             kept = [len("".join(words.split())) for words in (one.query, one.document.text, document.text)]
@@ -70,11 +70,6 @@ def test_scripts_without_spaces_give_questions_of_every_kind(language: str) -> N
 
 def page(lines: int = 12, identifier: str = "p", title: str = "A title of words") -> Document:
     return Document(identifier, " ".join(LONG.format(number) for number in range(lines)), title, {"n": 1})
-
-
-def test_kinds_of_questions_are_title_keywords_sentence_and_passage() -> None:
-    assert get_args(Kind) == QUESTION_KINDS
-    assert set(QUESTION_KINDS) == {"title", "keywords", "sentence", "passage"}
 
 
 @pytest.mark.slow
@@ -101,7 +96,7 @@ def test_a_question_is_asked_of_what_the_document_then_lacks(document: Document,
     else:
         assert rest.title == document.title
         assert found.query not in rest.text  # even where the text says it twice
-    least, most = {"title": TITLE_WORDS, "sentence": QUESTION_WORDS, "passage": PASSAGE_WORDS}[kind]
+    least, most = {"title": TITLE_WORDS, "sentence": QUESTION_WORDS}[kind]
     assert least <= len(asked) <= most
 
 
@@ -131,14 +126,12 @@ def test_other_seeds_and_ids_give_other_questions() -> None:
         (Document("d", "", ""), "title"),
         (Document("d", "", ""), "keywords"),
         (Document("d", "", ""), "sentence"),
-        (Document("d", "", ""), "passage"),
         (Document("d", "One two three four five six seven eight.", "Word"), "title"),  # one word asks nothing
         (Document("d", "One two three four five six seven.", "Two words"), "title"),  # nothing would be left to find
         (Document("d", "One two three four five six seven eight.", " ".join("abc" for _ in range(26))), "title"),
         (Document("d", "the and of it 12 2024 word"), "keywords"),  # one that is neither a stop word nor a number
-        (Document("d", "A single sentence that is all there is to say of it."), "sentence"),
+        (Document("d", "A single sentence of eleven words gives no third of four."), "sentence"),
         (Document("d", "Too short. " * 30), "sentence"),
-        (Document("d", " ".join(["word"] * 49)), "passage"),  # half of it is no abstract
         (Document("d", "Again and again and again. " * 20), "sentence"),  # which it still says then
     ],
 )
@@ -152,10 +145,34 @@ def test_the_limits_of_what_suits_a_kind() -> None:
         found = question(Document("d", text, title), "title", Rarity([]))
         assert found is not None
         assert found.query == title
-    parts = [f"w{number}" for number in range(2 * PASSAGE_WORDS[0])]
-    found = question(Document("d", " ".join(parts)), "passage", Rarity([]))
-    assert found is not None
-    assert len(found.query.split()) == PASSAGE_WORDS[0]
+
+
+@pytest.mark.parametrize("count", [12, 14, 30, 149, 400])
+def test_an_only_sentence_gives_a_third_of_itself(count: int) -> None:
+    parts = [f"w{number}" for number in range(count)]
+    queries = set()
+    for seed in range(12):
+        cut = question(Document("d", " ".join(parts)), "sentence", Rarity([]), seed)
+        assert cut is not None
+        queries.add(cut.query)
+        assert sorted(cut.query.split() + cut.document.text.split()) == sorted(parts)
+        assert cut.part == cut.document
+    third = min(count // 3, QUESTION_WORDS[1])
+    assert queries == {" ".join(parts[:third]), " ".join(parts[-third:])}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_part_of_a_document_surrounds_the_place_of_the_question(seed: int) -> None:
+    document = page(60)
+    asked = question(document, "sentence", Rarity([]), seed)
+    assert asked is not None
+    assert (asked.part.id, asked.part.title) == (document.id, document.title)
+    assert asked.document.text.endswith(asked.part.text)  # the rest from there
+    before = asked.document.text.removesuffix(asked.part.text)
+    place = len(document.text.partition(asked.query)[0].split())
+    distance, following = place - len(before.split()), len(asked.document.text.split()) - place
+    sentence = len(LONG.split())
+    assert distance == min(place, -(-max(WORDS_BEFORE, PART_WORDS - following) // sentence) * sentence)
 
 
 def test_a_sentence_is_often_the_first() -> None:

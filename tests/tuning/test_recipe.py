@@ -32,30 +32,26 @@ def test_a_scaled_model_gets_the_same_training() -> None:
     rng = np.random.default_rng(0)
     queries, documents = csr_array(rng.random((8, 9))), csr_array(rng.random((20, 9)))
     one, other = measure_scale(queries, documents), measure_scale(2 * queries, 5 * documents)
-    first, second = (recipe("m", scale, 5, (), 0, "float32")["training"] for scale in (one, other))
+    first, second = (recipe("m", scale, 5, 0, "float32")["training"] for scale in (one, other))
     assert second["losses"][0]["temperature"] == pytest.approx(10 * first["losses"][0]["temperature"], rel=0.01)
     for role, factor in (("query", 4), ("document", 25)):
         assert second["regularizers"][role] == pytest.approx(first["regularizers"][role] / factor, rel=0.01)
 
 
 def test_the_recipe_is_valid_and_says_all() -> None:
-    values = recipe("m", Scale(2.0, 0.5, 10.0), 40, ["t1", "t2"], 3, "bfloat16")
+    values = recipe("m", Scale(2.0, 0.5, 10.0), 40, 3, "bfloat16")
     made = make_recipe({**values, "data_folder": "/x"})
     assert (made.model, made.seed, made.training.steps, made.training.batch_size) == ("m", 3, 40, QUESTIONS_PER_STEP)
-    assert [loss.name for loss in made.training.losses] == ["info_nce", "kl"]
+    assert [loss.name for loss in made.training.losses] == ["info_nce"]
     assert values["training"]["losses"][0]["temperature"] == TEMPERATURE * 2.0
     assert values["training"]["regularizers"] == {
         "query": pytest.approx(QUERY_COST / 0.5),
         "document": pytest.approx(DOCUMENT_COST / 10.0),
     }
-    assert values["training"]["teacher"] == {"models": ["t1", "t2"]}
     assert (made.data.examples, made.data.held_out, made.saved.dtype) == ([EXAMPLES_FILE], 0, "bfloat16")
-    alone = recipe("m", Scale(2.0, 0.5, 10.0), 40, (), 3, "float32")["training"]
-    assert "teacher" not in alone
-    assert [loss["name"] for loss in alone["losses"]] == ["info_nce"]
 
 
 @pytest.mark.parametrize("scale", [Scale(0.0, 1.0, 1.0), Scale(1.0, 0.0, 1.0), Scale(1.0, 1.0, 0.0)])
 def test_a_model_that_scores_nothing_is_refused(scale: Scale) -> None:
     with pytest.raises(ModelError):
-        recipe("dead", scale, 5, (), 0, "float32")
+        recipe("dead", scale, 5, 0, "float32")

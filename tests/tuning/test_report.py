@@ -13,7 +13,7 @@ from vocable.evaluation.cost import Cost
 from vocable.tuning.exam import ASKED, Change
 from vocable.tuning.plan import Reading, TuningSpeed, make_plan
 from vocable.tuning.report import ALL_QUESTIONS, REPORT, TuningReport, interval, judge, write_report
-from vocable.tuning.settings import ENOUGH_ASKED
+from vocable.tuning.settings import ENOUGH_ASKED, EXPECTED_GAIN
 
 UP, DOWN, EVEN = (
     Change(90, 0.4, 0.5, 0.05, 0.15),
@@ -36,28 +36,36 @@ def found(alone: Change, hybrid: Change, asked: tuple[Change, Change] | None = N
         (UP, UP, "better"),
         (UP, EVEN, "better"),
         (UP, DOWN, "worse"),
-        (EVEN, UP, "no difference"),
-        (EVEN, EVEN, "no difference"),
+        (EVEN, UP, "better"),
+        (EVEN, EVEN, "kept"),
         (EVEN, DOWN, "worse"),
         (DOWN, UP, "worse"),
         (DOWN, EVEN, "worse"),
         (DOWN, DOWN, "worse"),
-        (Change(90, 0.4, 0.5, 0.0, 0.2), UP, "no difference"),  # an interval that ends at 0 shows nothing
+        (Change(90, 0.4, 0.5, 0.0, 0.2), EVEN, "kept"),  # an interval that ends at 0 shows nothing
         (UP, Change(90, 0.5, 0.4, -0.2, 0.0), "better"),
+        (EVEN, Change(90, 0.5, 0.4, -0.2, 0.0), "kept"),
     ],
 )
 def test_the_verdict_follows_from_the_interval_of_the_change(alone: Change, hybrid: Change, verdict: str) -> None:
-    said, reason = judge(found(alone, hybrid))
-    assert said == verdict
+    said, reason, decided_by = judge(found(alone, hybrid))
+    assert (said, decided_by) == (verdict, ALL_QUESTIONS)
     assert interval(alone) in reason
     assert interval(hybrid) in reason
-    assert ("stays as it was" in reason) == (verdict != "better")
+    assert ("stays as it was" in reason) == (verdict == "worse")
+    assert (EXPECTED_GAIN in reason) == (verdict == "kept")
+
+
+def test_keywords_do_not_decide() -> None:
+    results = {name: kinds | {"keywords": DOWN} for name, kinds in found(UP, UP).items()}
+    assert judge(results).verdict == "better"
 
 
 @pytest.mark.parametrize("queries", [ENOUGH_ASKED - 1, ENOUGH_ASKED])
 def test_queries_of_people_decide_where_there_are_enough(queries: int) -> None:
     worse = Change(queries, 0.5, 0.4, -0.15, -0.05)
-    verdict, reason = judge(found(UP, UP, (worse, worse)))
+    verdict, reason, decided_by = judge(found(UP, UP, (worse, worse)))
+    assert decided_by == (ASKED if queries >= ENOUGH_ASKED else ALL_QUESTIONS)
     assert verdict == ("worse" if queries >= ENOUGH_ASKED else "better")
     assert interval(worse if queries >= ENOUGH_ASKED else UP) in reason
 
@@ -67,20 +75,33 @@ def report(tmp_path: Path) -> TuningReport:
     plan = make_plan(Reading(5_000, 3, 80, 1.2, 0.01, 6.0), TuningSpeed(100.0, 6.0), 60)
     kinds = {"title": UP, ALL_QUESTIONS: EVEN}
     costs = [Cost(flops=1.5, index_bytes=2_000), Cost(flops=2.5, index_bytes=3_000)]
-    control = Change(40, 0.7, 0.65, -0.09, -0.01)
     return TuningReport(
-        *("<m>", "docs/", "no difference", "too little", kinds, kinds, kinds, control, costs, plan, 960, 10, 12.0),
+        *(
+            "<m>",
+            "docs/",
+            "worse",
+            "too little",
+            ALL_QUESTIONS,
+            kinds,
+            kinds,
+            kinds,
+            costs,
+            plan,
+            960,
+            10,
+            12.0,
+        ),
         tmp_path / "my model",
         "Made on 2026-01-02 with vocable 1.0.",
     )
 
 
 def test_the_report_is_read_as_it_was_written(report: TuningReport, tmp_path: Path) -> None:
-    write_report(tmp_path, report, {"model": "<m>", "training": {"steps": 10}})
+    write_report(tmp_path, report, {"model": "<m>", "training": {"losses": [{"name": "kl"}]}})
     assert read_record(tmp_path / REPORT, TuningReport) == report
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     for shown in (
-        "No difference: too little",
+        "Worse: too little",
         "Made on 2026-01-02",
         "tokens per word",
         "vocable index",
@@ -90,22 +111,25 @@ def test_the_report_is_read_as_it_was_written(report: TuningReport, tmp_path: Pa
         "[+0.050, +0.150]",
         "1.50",
         "2.50",
+        "all but keywords: decides",
+        "training.losses.0.name",
     ):
         assert shown in page, shown
     assert "<m>" not in page
+    assert "dense" not in page
 
 
 def test_the_next_command_uses_the_better_model(report: TuningReport) -> None:
     assert report.next_commands()[0] == "vocable index '<m>' docs/ -o my-index --bm25"
-    better = replace(report, verdict="better", corpus="my docs", model="m")
-    assert better.next_commands()[0] == f"vocable index '{report.output}' 'my docs' -o my-index --bm25"
+    for verdict in ("better", "kept"):
+        tuned = replace(report, verdict=verdict, corpus="my docs", model="m")  # type: ignore[arg-type]
+        assert tuned.next_commands()[0] == f"vocable index '{report.output}' 'my docs' -o my-index --bm25"
 
 
 def test_the_report_prints_its_figures(report: TuningReport) -> None:
     shown = str(report)
     for figures in (
-        "verdict: no difference",
-        "0.700 before, 0.650 after",
+        "verdict: worse",
         "960 questions",
         "10 steps",
         "[-0.020, +0.040]",
@@ -121,7 +145,7 @@ def test_the_report_prints_its_figures(report: TuningReport) -> None:
 )
 def test_a_dense_side_that_fell_is_refused(dense: Change, together: Change, verdict: str) -> None:
     given = {**found(UP, UP), "dense": {ALL_QUESTIONS: dense}, "together": {ALL_QUESTIONS: together}}
-    said, reason = judge(given)
+    said, reason, _ = judge(given)
     assert said == verdict
     assert f"{interval(dense)} by its dense vectors, {interval(together)} by all three" in reason
 

@@ -163,11 +163,10 @@ def _tune(folder: Path, console: Console) -> None:
         console.print(f"   with more time: vocable tune {BUILT_IN_MODEL} pydocs: -o {quoted(folder)}")
         return
     assert isinstance(report, TuningReport)
-    # Further tables use Python's documentation as a control, which is no control here.
     for table in report.tables()[:2]:
         console.print(table)
     console.print(f"   verdict: {report.verdict} ({escape(report.reason)})", highlight=False)
-    console.print(f"   {report.notes()[-1]}; report: {folder / 'index.html'}", highlight=False)
+    console.print(f"   {report.note()}; report: {folder / 'index.html'}", highlight=False)
 
 
 def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:

@@ -24,8 +24,8 @@ def files_checksum(files: Iterable[Path]) -> str:
 
 
 def weight_files(place: Path) -> list[Path]:
-    """Return the files of weights of a model and of its modules, but not of a training's checkpoints."""
-    modules = [file for file in place.glob(f"*/{WEIGHT_FILES}") if not file.parent.name.startswith("checkpoint")]
+    """Return the files of weights of a model and of its modules, but not of models inside, such as checkpoints."""
+    modules = [file for file in place.glob(f"*/{WEIGHT_FILES}") if not (file.parent / "modules.json").exists()]
     return sorted([*place.glob(WEIGHT_FILES), *modules])
 
 

@@ -76,7 +76,7 @@ def load(
         ArgumentError: the pooling, activation, device or runtime does not exist, or an exported model does not have it.
     """
     changes = {"pooling": pooling, "activation": activation, "new_head": new_head, "special_terms": special_terms}
-    graph = None if runtime == "torch" else _graph_folder(name)
+    graph = None if runtime == "torch" else graph_folder(name)
     if runtime is None and graph is not None and _has_torch() and _has_weights(name, graph):
         graph = None
     if graph is not None:
@@ -107,7 +107,7 @@ def load_encoder(
         return encoding_model(model)
     on_cpu = device == "cpu" or (device is None and not (_has_torch() and _has_gpu()))
     wanted = on_cpu and dtype == "auto" if runtime is None else runtime != "torch"
-    if wanted and (folder := _graph_folder(model)) is not None:
+    if wanted and (folder := graph_folder(model)) is not None:
         graph = _open_graph(model, folder, runtime, device, {})
         graph.begin_loading()
         return graph
@@ -147,7 +147,7 @@ def _open_graph(
     return model
 
 
-def _graph_folder(name: str | Path) -> Path | None:
+def graph_folder(name: str | Path) -> Path | None:
     """Return the folder of a model with a graph, downloaded from the Hub if necessary; None without a graph."""
     place = locate(BUILT_IN_MODEL if name == BY_LOOKUP else name)
     if Path(place).is_dir():

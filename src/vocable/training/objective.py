@@ -44,7 +44,7 @@ from vocable.torch_models.asymmetric import route
 from vocable.torch_models.fuse import pack as without_padding
 from vocable.training.data import TrainingData
 from vocable.training.distributed import gathered
-from vocable.training.micro_batches import Tokens, embedded
+from vocable.training.micro_batches import Tokens, embedded, in_parts
 from vocable.training.recipe import MaxTermsSettings, TrainingSettings
 from vocable.training.teachers import Teacher
 from vocable.training.term_statistics import WeightedRegularizers, term_statistics
@@ -331,7 +331,10 @@ class Objective(nn.Module):
 
 
 class CachedObjective(CachedLossMixin, Objective):
-    """The objective with gradient caching (arXiv 2101.06983): only `micro_batch` texts at a time need memory."""
+    """The objective with gradient caching (arXiv 2101.06983): only `micro_batch` texts at a time need memory.
+
+    On a CPU, texts of similar length are encoded together, as many as have the tokens of the `micro_batch` longest.
+    """
 
     forward_cached: Any  # defined by the mixin
 
@@ -339,20 +342,41 @@ class CachedObjective(CachedLossMixin, Objective):
         super().__init__(model, settings, data)
         self.mini_batch_size = settings.micro_batch
         self._parts: dict[str, Tensor] = {}
+        self._rows: list[Tensor] | None = None  # of each column: the row of each text of the batch
 
     def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Return the parts of the loss; only the first part carries the gradient."""
         columns = list(sentence_features)
         with self._queued(columns):
-            total = self.forward_cached(columns, labels)
+            total = self.forward_cached(self._by_length(columns), labels)
         others = {name: value for name, value in self._parts.items() if name != LOSSES}
         return {LOSSES: total - sum(others.values()), **others}
+
+    def _by_length(self, columns: list[Tokens]) -> list[Tokens]:
+        """Sort the texts of each column by length where padding costs time, and remember their rows."""
+        masks = [column.get("attention_mask") for column in columns]
+        self._rows = self.mini_batch_num_tokens = None
+        if not in_parts(self.model) or not all(isinstance(mask, Tensor) for mask in masks):
+            return columns
+        self.mini_batch_num_tokens = self.mini_batch_size * max(mask.shape[1] for mask in masks)
+        orders = [mask.sum(dim=1).argsort(descending=True, stable=True) for mask in masks]
+        self._rows = [order.argsort() for order in orders]
+        return [
+            {
+                name: part[order] if isinstance(part, Tensor) and len(part) == len(order) else part
+                for name, part in column.items()
+            }
+            for column, order in zip(columns, orders, strict=True)
+        ]
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
         """Return the whole loss of the vectors; each column is a list of micro batches."""
-        parts = self.parts([torch.cat(column) for column in reps], labels)
+        columns = [torch.cat(column) for column in reps]
+        if self._rows is not None:
+            columns = [column[rows] for column, rows in zip(columns, self._rows, strict=True)]
+        parts = self.parts(columns, labels)
         self._parts = {name: value.detach() for name, value in parts.items()}
         total = torch.stack(list(parts.values())).sum()
         if with_backward:

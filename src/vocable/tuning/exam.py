@@ -1,9 +1,9 @@
 """The exam of a tuning: questions about documents that no stage learns from, asked before and after.
 
-The documents of the exam are drawn by their ids. Each gives a question; the kinds of question take turns. In the
-searched collection the document lacks the words of its question. Documents that repeat passages of the exam's documents
-are not learned from either. Two kinds, keywords and passages, are not trained: they show whether the training harms
-other kinds of questions.
+The documents of the exam are drawn by their ids. Each gives a question of a kind that the training teaches; in the
+searched collection the document lacks the words of its question. It also gives keywords, which are not trained: they
+show whether the training harms other questions. Documents that repeat passages of the exam's documents are not learned
+from either.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vocable.indexes.ranking import Ranking
 from vocable.language.words import words
 from vocable.training_options import TuningSources
 from vocable.tuning.questions import QUESTION_KINDS, Kind, Question, Rarity, question
-from vocable.tuning.settings import FEWEST_DOCUMENTS, MOST_QUESTIONS, ONE_IN, SHARED_PASSAGES
+from vocable.tuning.settings import FEWEST_DOCUMENTS, LEARNED_KINDS, MOST_QUESTIONS, ONE_IN, SHARED_PASSAGES
 
 logger = logging.getLogger(__name__)
 
@@ -94,11 +94,13 @@ def make_exam(
     """
     replaced: dict[int, Document] = {}
     queries, judgments, kinds = list[Query](), list[Qrel](), dict[str, str]()
-    for row, made_question in _questions(documents, rarity, seed, min(MOST_QUESTIONS, len(documents) // ONE_IN)):
-        replaced[row], name = made_question.document, f"{made_question.kind}-{row}"
-        queries.append(Query(name, made_question.query))
-        judgments.append(Qrel(name, made_question.document.id, 1))
-        kinds[name] = made_question.kind
+    for row, learned in _questions(documents, rarity, seed, min(MOST_QUESTIONS, len(documents) // ONE_IN)):
+        replaced[row] = learned.document
+        for asked_question in filter(None, (learned, question(learned.document, "keywords", rarity, seed))):
+            name = f"{asked_question.kind}-{row}"
+            queries.append(Query(name, asked_question.query))
+            judgments.append(Qrel(name, learned.document.id, 1))
+            kinds[name] = asked_question.kind
     if not queries:
         raise DataError("no document suits a question: they have too few words")
     for query in asked:
@@ -115,12 +117,12 @@ def _digest(seed: int, name: str) -> bytes:
 
 
 def _questions(documents: Sequence[Document], rarity: Rarity, seed: int, count: int) -> Iterator[tuple[int, Question]]:
-    """Yield `count` questions with the rows of their documents; a kind with fewer questions so far comes first."""
+    """Yield at most `count` questions of trained kinds, with rows; a kind with fewer questions so far comes first."""
     asked: Counter[Kind] = Counter()
     for row in sorted(range(len(documents)), key=lambda row: _digest(seed, documents[row].id)):
         if asked.total() == count:
             return
-        for kind in sorted(QUESTION_KINDS, key=asked.__getitem__):
+        for kind in sorted(LEARNED_KINDS, key=asked.__getitem__):
             if (made_question := question(documents[row], kind, rarity, seed)) is not None:
                 asked[kind] += 1
                 yield row, made_question

@@ -14,11 +14,10 @@ from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.fusion import weighted
 from vocable.indexes.ranking import Ranking
 from vocable.tuning.exam import EXAM_DEPTH
-from vocable.tuning.questions import Rarity, question
+from vocable.tuning.questions import PART_WORDS, Rarity, question
 from vocable.tuning.settings import DRAWS, LEARNED_KINDS
 
 QUESTION_TOKENS, SAMPLED_TOKENS = 32, 10  # tokens of a written question; likeliest tokens that each is drawn from
-PROMPT_WORDS = 250  # words of a document
 REQUEST = "\n\nA question that this text answers:"
 ROUND_TRIP = 10  # rank at which a written question finds its document
 
@@ -32,7 +31,7 @@ def made_examples(documents: Sequence[Document], rarity: Rarity, seed: int, coun
             kind = LEARNED_KINDS[(row + number) % len(LEARNED_KINDS)]
             learned = question(documents[row], kind, rarity, seed + number)
             if learned is not None and learned.query not in examples:
-                examples[learned.query] = Example(learned.query, learned.document.full)
+                examples[learned.query] = Example(learned.query, learned.part.full)
                 if len(examples) == count:
                     return [*examples.values()]
     return [*examples.values()]
@@ -55,15 +54,15 @@ def written_examples(
 ) -> list[Example]:
     """Return examples of the questions that a generative model writes about `count` of the documents.
 
-    A causal model continues the text of a document and a request. A seq2seq model gets the text without an instruction,
-    the input format of docT5query. A question is kept if the fused ranking of model and BM25 has its document among the
-    first ten.
+    The generator reads the part of a document that the training reads. A causal model continues it and a request. A
+    seq2seq model gets the text without an instruction, the input format of docT5query. A question is kept if the fused
+    ranking of model and BM25 has its document among the first ten.
     """
     rows = np.random.default_rng(seed).permutation(len(documents))[:count].tolist()
     chosen = [documents[row] for row in rows]
     task = generator_task(generator)
     request = REQUEST if task == "causal" else ""
-    prompts = [" ".join(document.full.split()[:PROMPT_WORDS]) + request for document in chosen]
+    prompts = [" ".join(document.full.split()[:PART_WORDS]) + request for document in chosen]
     options = {"new_tokens": QUESTION_TOKENS, "top_k": SAMPLED_TOKENS, "seed": seed}
     written = generate(load_generator(generator, task, device), prompts, **options)
     questions = [text.partition("\n")[0].strip() for [text] in written]

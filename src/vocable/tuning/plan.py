@@ -6,25 +6,26 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil
+from math import ceil, sqrt
 from statistics import median
 from time import perf_counter
 
 import torch
+from psutil import Process, virtual_memory
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedTokenizerBase
 
 from vocable.core.tables import Table, Tabled, counted
 from vocable.data import Document
+from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.evaluation.cost import spread
 from vocable.language.coverage import Coverage, foreign
 from vocable.language.words import spaced_pieces
 from vocable.torch_models.cpu import in_bfloat16
 from vocable.torch_models.fuse import splade_modules
 from vocable.torch_models.torch_model import HostTokenization
-from vocable.training.micro_batches import embedded
 from vocable.tuning.examples import made_examples
 from vocable.tuning.questions import Rarity
 from vocable.tuning.settings import (
@@ -33,9 +34,12 @@ from vocable.tuning.settings import (
     FEWEST_SEARCHED,
     FEWEST_STEPS,
     LEAST_STEPS,
+    MICRO_BATCH,
+    MOST_QUESTIONS,
     MOST_SEARCHED,
     ONE_IN,
     QUERY_LENGTH,
+    QUESTION_DEVIATION,
     QUESTIONS_PER_STEP,
     RESERVE,
     TRAINING_STEPS,
@@ -45,8 +49,8 @@ logger = logging.getLogger(__name__)
 
 VOCABULARY_TEXTS = 256  # texts that are cut into tokens to judge the vocabulary
 SPEED_TEXTS, ROUNDS = 32, 3  # texts and rounds of the measured speed
+STATES = 4  # copies of the weights beside the model: gradients, AdamW's two moments, the initial weights
 PASSES = 2  # the initial model and the tuned model each encode the collection
-CONTROL_TEXTS = 1_300  # texts of the control, which both models encode, too
 FULL_BATCHES = 0.97  # share of the questions in full batches: a batch repeats no text, an incomplete batch is left out
 
 
@@ -88,25 +92,39 @@ def check_vocabulary(name: str, reading: Reading) -> None:
         )
 
 
+def check_questions(reading: Reading) -> None:
+    """Raise `DataError` if the documents give too few questions for a step of the training."""
+    count = int(reading.questions * (reading.documents - reading.repeated))
+    if count < QUESTIONS_PER_STEP:
+        raise DataError(
+            f"titles and texts are too short: they give about {counted(count, 'question')}, and a step needs "
+            f"{QUESTIONS_PER_STEP}; --queries (of people) or --generator (a model that writes questions) help"
+        )
+
+
 @dataclass(frozen=True)
 class TuningSpeed:
-    """Speed of this machine with a model and typical texts of the collection."""
+    """Speed of this machine with a model and typical texts of the collection, and the memory of a training there."""
 
     texts_per_second: float  # documents encoded
     seconds_per_step: float  # training steps
+    gigabytes: float = 0.0
 
 
-def measure_speed(model: SparseEncoder, documents: Sequence[Document]) -> TuningSpeed:
-    """Time the encoding of documents, and a forward and backward pass over a batch of the training."""
+def measure_speed(name: str, model: SparseEncoder, documents: Sequence[Document], device: str | None) -> TuningSpeed:
+    """Time the encoding of documents, and the passes of a training over a micro batch."""
     texts = [documents[row].full for row in spread(len(documents), SPEED_TEXTS)]
-    encoder = TextEncoder(model, "document")
+    encoder = TextEncoder(load_encoder(name, device), "document")
     # The fastest of several rounds: the first round warms up caches, and other programs slow some rounds down.
     rates = [len(texts) / _seconds(lambda: encoder.encode(texts)) for _ in range(ROUNDS)]
-    batch = [texts[row % len(texts)] for row in range(QUESTIONS_PER_STEP)]
-    seconds = min(_pass(model, batch) for _ in range(ROUNDS))
+    batch = sorted((texts[row % len(texts)] for row in range(QUESTIONS_PER_STEP)), key=len, reverse=True)
+    passes = [_passes(model, batch) for _ in range(ROUNDS)]
+    seconds = min(seconds for seconds, _ in passes)
     if encoder.dimensions:  # the initial model teaches the dense vectors, so it encodes the batch, too
-        seconds += len(batch) / max(rates)
-    return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * seconds)  # queries are shorter
+        seconds += QUESTIONS_PER_STEP / max(rates)
+    weights = sum(4 * weight.numel() for weight in model.parameters())
+    needed = max(resident for _, resident in passes) + STATES * weights
+    return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * seconds, needed / 1e9)  # queries are shorter
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -115,23 +133,27 @@ def _seconds(call: Callable[[], object]) -> float:
     return perf_counter() - start
 
 
-def _pass(model: SparseEncoder, texts: list[str]) -> float:
-    """Return the seconds of a forward and backward pass over texts."""
+def _passes(model: SparseEncoder, texts: Sequence[str]) -> tuple[float, float]:
+    """Return the seconds of a training's passes over texts, and the largest number of resident bytes.
+
+    With gradient caching, each micro batch passes twice forward, first without gradients, and once backward.
+    """
     transformer = splade_modules(model)[-1][0]
-    lengths = transformer.document_length
+    lengths, resident, start = transformer.document_length, 0, perf_counter()
     transformer.document_length = DOCUMENT_LENGTH
     try:
-        tokens = model.preprocess(texts, task="document")
-        tokens = {
-            name: part.to(model.device) if isinstance(part, torch.Tensor) else part for name, part in tokens.items()
-        }
-        start = perf_counter()
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16("auto", model.device)):
-            [vectors] = embedded(model, [tokens])
-        vectors.float().sum().backward()
+        for first in range(0, len(texts), MICRO_BATCH):
+            tokens = model.preprocess(texts[first : first + MICRO_BATCH], task="document")
+            tokens = {name: part.to(model.device) if hasattr(part, "to") else part for name, part in tokens.items()}
+            with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16("auto", model.device)):
+                with torch.no_grad():
+                    model(dict(tokens))
+                vectors = model(tokens)["sentence_embedding"]
+            resident = max(resident, Process().memory_info().rss)
+            vectors.float().sum().backward()
         if model.device.type == "cuda":
             torch.cuda.synchronize(model.device)
-        return perf_counter() - start
+        return perf_counter() - start, resident
     finally:
         transformer.document_length = lengths
         model.zero_grad(set_to_none=True)
@@ -148,6 +170,26 @@ class Plan(Tabled):
     steps: int  # training steps
 
     @property
+    def exam_questions(self) -> int:
+        """The number of questions that decide the verdict, if people's queries do not."""
+        suitable = int(self.reading.questions * self.collection)
+        return max(1, min(MOST_QUESTIONS, self.collection // ONE_IN, suitable))
+
+    @property
+    def visible_gain(self) -> float:
+        """The smallest difference of nDCG@10 that an exam of this size tells from chance, with 95 % confidence."""
+        return 1.96 * QUESTION_DEVIATION / sqrt(self.exam_questions)
+
+    def check_memory(self) -> None:
+        """Raise `ArgumentError` if the plan needs more memory than is free."""
+        free = (virtual_memory().available + Process().memory_info().rss) / 1e9
+        if self.speed.gigabytes > free:
+            needed = (
+                f"a tuning of this model needs about {self.speed.gigabytes:.1f} GB of memory, and {free:.1f} are free"
+            )
+            raise ArgumentError(f"{needed}: close other programs, or take a smaller model")
+
+    @property
     def expected_minutes(self) -> float:
         """The minutes that encoding and training take at the measured speed."""
         return (_encoding(self.collection, self.speed) + self.steps * self.speed.seconds_per_step) / 60
@@ -160,8 +202,13 @@ class Plan(Tabled):
             ("words of a document", f"{reading.words:.0f}, median"),
             ("tokens per word", f"{reading.tokens_per_word:.2f}, {reading.unknown:.1%} unknown"),
             ("speed", f"{speed.texts_per_second:,.0f} texts/s encoded, {speed.seconds_per_step:.1f} s a training step"),
-            ("encoding", f"{self.collection:,} documents and a control, before and after"),
+            ("encoding", f"{self.collection:,} documents, before and after"),
             ("questions", f"{reading.questions:.1f} a document"),
+            (
+                "exam",
+                f"{counted(self.exam_questions, 'question')}, which show gains above {self.visible_gain:.3f} nDCG@10",
+            ),
+            ("memory", f"about {speed.gigabytes:.1f} GB"),
             ("training", f"{counted(self.steps, 'step')} of {QUESTIONS_PER_STEP} questions"),
             ("time", f"about {max(1, self.expected_minutes):.0f} of {self.minutes:g} minutes"),
         ]
@@ -188,7 +235,7 @@ def make_plan(reading: Reading, speed: TuningSpeed, minutes: float) -> Plan:
         needed = ceil((_encoding(least, speed) + training) / RESERVE / 60)
         raise ArgumentError(f"minutes must be at least {needed} at the speed of this machine, not {minutes:g}")
     encoding = min(ENCODED * budget, budget - training)
-    affordable = int(encoding * speed.texts_per_second / PASSES) - CONTROL_TEXTS
+    affordable = int(encoding * speed.texts_per_second / PASSES)
     collection = min(distinct, MOST_SEARCHED, max(least, affordable))
     steps = min(int((budget - _encoding(collection, speed)) / speed.seconds_per_step), _most_steps(reading, collection))
     return Plan(reading, speed, collection, minutes, max(least_steps, steps))
@@ -213,5 +260,5 @@ def _most_steps(reading: Reading, collection: int) -> int:
 
 
 def _encoding(collection: int, speed: TuningSpeed) -> float:
-    """Return the seconds that both models need to encode the collection and the control."""
-    return PASSES * (collection + CONTROL_TEXTS) / speed.texts_per_second
+    """Return the seconds that both models need to encode the collection."""
+    return PASSES * collection / speed.texts_per_second

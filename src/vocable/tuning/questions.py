@@ -18,13 +18,13 @@ from vocable.data import Document
 from vocable.language.languages import stop_words
 from vocable.language.words import spaced_pieces, words
 
-Kind: TypeAlias = Literal["title", "keywords", "sentence", "passage"]
+Kind: TypeAlias = Literal["title", "sentence", "keywords"]
 QUESTION_KINDS: tuple[Kind, ...] = get_args(Kind)
 TITLE_WORDS = (2, 25)  # fewest and most words of a title that is a question
 KEYWORDS = (2, 5)  # words of a keyword query
 QUESTION_WORDS = (4, 50)  # words of a query that has one or two sentences
-PASSAGE_WORDS = (25, 80)  # words of a query as long as an abstract, at most half of the text
 KEPT_WORDS = 8  # words that a document keeps at least
+PART_WORDS, WORDS_BEFORE = 90, 30  # words of the part of a document that is learned, and words of it before the query
 DIGITS = re.compile(r"[\d_]+")
 # Includes Devanagari, Chinese and Japanese, Khmer and Burmese; Thai and Lao separate sentences by spaces.
 SENTENCE_BREAKS = re.compile(r"(?<=[.!?।])\s+|(?<=[。！？።។။])|(?<=[\u0e00-\u0eff])\s+(?=[\u0e00-\u0eff])|\n\s*\n")
@@ -36,6 +36,7 @@ class Question(NamedTuple):
     kind: Kind
     query: str
     document: Document
+    part: Document  # the document from shortly before the place of the query: the training reads only its beginning
 
 
 class Rarity:
@@ -59,9 +60,9 @@ def question(document: Document, kind: Kind, rarity: Rarity, seed: int = 0) -> Q
     """Return a question of this kind that the document answers, or None if the document does not suit the kind.
 
     - `title`: the title of the document, which the document then lacks.
+    - `sentence`: one or two of its sentences, often the first, or a third of its only sentence; the document then lacks
+      these words.
     - `keywords`: two to five of its words; rare words, and words that are frequent in the text, are more probable.
-    - `sentence`: one or two of its sentences, often the first, which the document then lacks.
-    - `passage`: consecutive words, as long as an abstract, which the document then lacks.
 
     >>> page = Document("1", "Press the red button twice. The machine stops at once, and the lamp goes out.")
     >>> question(page, "sentence", Rarity([page.full]), seed=1).query
@@ -74,7 +75,8 @@ def question(document: Document, kind: Kind, rarity: Rarity, seed: int = 0) -> Q
 def _title(document: Document, rarity: Rarity, rng: Random) -> Question | None:
     if not TITLE_WORDS[0] <= len(spaced_pieces(document.title)) <= TITLE_WORDS[1] or _few(document.text):
         return None
-    return Question("title", document.title, document._replace(title=""))
+    untitled = document._replace(title="")
+    return Question("title", document.title, untitled, untitled)
 
 
 def _keywords(document: Document, rarity: Rarity, rng: Random) -> Question | None:
@@ -88,33 +90,45 @@ def _keywords(document: Document, rarity: Rarity, rng: Random) -> Question | Non
     # The largest of u^(1/w) with u uniform are a weighted sample without replacement (Efraimidis and Spirakis 2006).
     keys = {word: rng.random() ** (1 / (rarity(word) * count**0.5)) for word, count in counts.items()}
     chosen = sorted(keys, key=keys.__getitem__, reverse=True)[:wanted]
-    return Question("keywords", " ".join(word for word in counts if word in chosen), document)
+    return Question("keywords", " ".join(word for word in counts if word in chosen), document, document)
 
 
 def _sentence(document: Document, rarity: Rarity, rng: Random) -> Question | None:
     sentences = [sentence for sentence in SENTENCE_BREAKS.split(document.text) if sentence.strip()]
     count, first = rng.choice((1, 1, 2)), rng.choice((0, rng.randrange(max(1, len(sentences)))))
-    query, rest = " ".join(sentences[first : first + count]), " ".join(sentences[:first] + sentences[first + count :])
+    if len(sentences) == 1:
+        sentences, count, first = _cut(sentences[0], rng)
+    query, left = " ".join(sentences[first : first + count]), sentences[:first] + sentences[first + count :]
+    rest = " ".join(left)
     if not QUESTION_WORDS[0] <= len(spaced_pieces(query)) <= QUESTION_WORDS[1] or _few(rest) or query in rest:
         return None
-    return Question("sentence", query, document._replace(text=rest))
+    part = document._replace(text=" ".join(left[_start(left, first) :]))
+    return Question("sentence", query, document._replace(text=rest), part)
 
 
-def _passage(document: Document, rarity: Rarity, rng: Random) -> Question | None:
-    parts = spaced_pieces(document.text)
-    if len(parts) // 2 < PASSAGE_WORDS[0]:
-        return None
-    length = rng.randint(PASSAGE_WORDS[0], min(PASSAGE_WORDS[1], len(parts) // 2))
-    first = rng.randint(0, len(parts) - length)
-    query, rest = (
-        "".join(parts[first : first + length]).strip(),
-        "".join(parts[:first] + parts[first + length :]).strip(),
-    )
-    return None if query in rest else Question("passage", query, document._replace(text=rest))
+def _cut(sentence: str, rng: Random) -> tuple[list[str], int, int]:
+    """Cut a third of a sentence off its beginning or end; return both pieces, 1, and the number of the shorter one."""
+    pieces, first = spaced_pieces(sentence), rng.randrange(2)
+    third = min(len(pieces) // 3, QUESTION_WORDS[1])
+    cut = len(pieces) - third if first else third
+    return ["".join(pieces[:cut]).strip(), "".join(pieces[cut:]).strip()], 1, first
+
+
+def _start(sentences: list[str], place: int) -> int:
+    """Return the number of the sentence where the part around `place` begins; near the end of a text it begins earlier.
+
+    >>> _start(["A short sentence."] * 100, 50)
+    40
+    """
+    lengths = [len(spaced_pieces(sentence)) for sentence in sentences]
+    start, least = place, max(WORDS_BEFORE, PART_WORDS - sum(lengths[place:]))
+    while start and sum(lengths[start:place]) < least:
+        start -= 1
+    return start
 
 
 def _few(text: str) -> bool:
     return len(spaced_pieces(text)) < KEPT_WORDS
 
 
-_MAKERS = {"title": _title, "keywords": _keywords, "sentence": _sentence, "passage": _passage}
+_MAKERS = {"title": _title, "sentence": _sentence, "keywords": _keywords}

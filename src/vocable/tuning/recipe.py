@@ -6,7 +6,6 @@ the scores and vectors of the initial model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -18,11 +17,11 @@ from vocable.tuning.settings import (
     DOCUMENT_COST,
     DOCUMENT_LENGTH,
     LEARNING_RATE,
+    MICRO_BATCH,
     QUERY_COST,
     QUERY_LENGTH,
     QUESTIONS_PER_STEP,
     START_SHARE,
-    TEACHER_TEMPERATURE,
     TEMPERATURE,
 )
 
@@ -58,12 +57,11 @@ def recipe(
     model: str,
     scale: Scale,
     steps: int,
-    teachers: Sequence[str],
     seed: int,
     dtype: str,
     dimensions: int | None = None,
 ) -> dict[str, Any]:
-    """Return the keys of a recipe: contrastive in-batch training and, with teachers, their distributions.
+    """Return the keys of a recipe of contrastive in-batch training.
 
     A dense side with this number of `dimensions` learns to stay as it is: the initial model is its teacher. Raises
     `ModelError` if the model gives no scores or vectors for the scale.
@@ -71,14 +69,14 @@ def recipe(
     if not min(astuple(scale)) > 0:
         raise ModelError(f"{model}: it gives these texts no terms, or the same terms to all: see vocable inspect")
     temperature = _rounded(TEMPERATURE * scale.score_spread)
-    losses: list[dict[str, Any]] = [{"name": "info_nce", "temperature": temperature}]
     training: dict[str, Any] = {
         "steps": steps,
         "batch_size": QUESTIONS_PER_STEP,
+        "micro_batch": MICRO_BATCH,
         "query_length": QUERY_LENGTH,
         "document_length": DOCUMENT_LENGTH,
         "learning_rate": LEARNING_RATE,
-        "losses": losses,
+        "losses": [{"name": "info_nce", "temperature": temperature}],
         "regularizers": {
             "query": _rounded(QUERY_COST / scale.query_flops),
             "document": _rounded(DOCUMENT_COST / scale.document_flops),
@@ -88,9 +86,6 @@ def recipe(
     }
     if dimensions:
         training["dense"] = {"teacher": model, "dimensions": dimensions}
-    if teachers:
-        losses.append({"name": "kl", "temperature": temperature, "teacher_temperature": TEACHER_TEMPERATURE})
-        training["teacher"] = {"models": [*teachers]}
     return {
         "about": "Made by vocable tune.",
         "model": model,

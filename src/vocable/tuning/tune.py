@@ -1,4 +1,4 @@
-"""The verb `tune`: a better model for the user's documents, or the plain answer that tuning does not pay.
+"""The verb `tune`: a model for the user's documents, handed out unless an exam shows harm.
 
 The work folder OUTPUT.partial has the plan, the vectors of both models, the examples, the recipe and the trained model.
 Each is made once; an interrupted command uses it again when repeated.
@@ -29,20 +29,22 @@ from vocable.core.fingerprint import settings_of
 from vocable.core.progress import track
 from vocable.core.steps import made_once, record_once
 from vocable.core.storage import RECIPE as TRAINING_SETTINGS
-from vocable.core.storage import finish, finished, read_record, replacing, resumable
-from vocable.data import Document, Example, Qrel, Query, pydocs, read_corpus
+from vocable.core.storage import SETTINGS, finish, finished, read_record, replacing, replacing_folder, resumable
+from vocable.data import Document, Example, read_corpus
 from vocable.data.bad_lines import tolerant
-from vocable.encoding.graph import refuse_exported
+from vocable.encoding.graph import is_exported, refuse_exported
+from vocable.encoding.graph_settings import GraphSettings, read_graph_settings
+from vocable.encoding.graph_weights import has_weights
 from vocable.encoding.hub import locate
+from vocable.encoding.load import graph_folder, load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.evaluation.cost import spread
-from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.quality import Evaluation, evaluate_run
-from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically
+from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve_lexically
 from vocable.indexes.ranking import Ranking
 from vocable.options import CountOrZero, checked
 from vocable.torch_models.asymmetric import positions
+from vocable.torch_models.export import COMPARISON, export_model
 from vocable.torch_models.fuse import splade_modules
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.recipe_files import load_yaml, make_recipe
@@ -50,10 +52,8 @@ from vocable.training.train import train
 from vocable.training_options import TuningSources
 from vocable.tuning.exam import (
     EXAM_DEPTH,
-    EXAM_MEASURE,
     AskedQueries,
     answer,
-    change,
     check_count,
     distinct,
     make_exam,
@@ -63,6 +63,7 @@ from vocable.tuning.examples import asked_examples, made_examples, written_examp
 from vocable.tuning.plan import (
     FULL_BATCHES,
     Plan,
+    check_questions,
     check_vocabulary,
     make_plan,
     measure_speed,
@@ -71,15 +72,17 @@ from vocable.tuning.plan import (
 )
 from vocable.tuning.questions import Rarity
 from vocable.tuning.recipe import EXAMPLES_FILE, Scale, measure_scale, recipe
-from vocable.tuning.report import REPORT, TuningReport, changes, judge, write_report
+from vocable.tuning.report import REPORT, TRAINED, TuningReport, changes, judge, write_report
 from vocable.tuning.settings import DOCUMENT_LENGTH, QUERY_LENGTH, QUESTIONS_PER_STEP
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)
 
 PLAN_FILE, RECIPE_FILE = "plan.json", "recipe.yaml"
-BEFORE, AFTER, TRAINED, TUNED = "before", "after", "trained", "model"  # folders of the work
+BEFORE, AFTER, GRAPH, WITH_GRAPH, TUNED = "before", "after", "graph", "trained-with-graph", "model"  # of the work
 SCALE_TEXTS = 256  # examples whose scores are measured
+GRAPH_TEXTS = 192  # documents that give the ranges of an 8-bit graph
+LEAST_OVERLAP = 0.1  # of the largest terms: a graph below is broken, and the exam measures the others
 
 
 @tolerant
@@ -96,10 +99,11 @@ def tune(
     skip_bad: CountOrZero = 0,
     **sources: Unpack[TuningSources],
 ) -> TuningReport | Plan:
-    """Tune a model on your own documents, with proof.
+    """Tune a model on your own documents, with an exam.
 
-    Both models answer questions about documents that the training does not use. The output is the better model; it is
-    the initial model unless the exam shows a gain. An interrupted run resumes when repeated.
+    The models before and after answer questions about documents that the training does not use. The output is the tuned
+    model, with a graph if the initial model has one. If the exam shows harm, it is the initial model, and the tuned
+    model lies in its folder `trained`. An interrupted run resumes when repeated.
 
     Args:
         model: the name of a model with weights: vocable-mini, a folder, or a Hub id.
@@ -116,7 +120,7 @@ def tune(
         the report; with `dry_run` the plan.
 
     Raises:
-        ArgumentError: too few minutes, several processes, or the output exists and is something else.
+        ArgumentError: too few minutes, too little free memory, several processes, or the output is something else.
         DataError: a source cannot be read, or has fewer than 300 distinct documents.
         ModelError: no such model, or its vocabulary does not fit the documents' language.
     """
@@ -125,22 +129,23 @@ def tune(
         raise ArgumentError("tune runs in one process: start it without torchrun, and train its recipe.yaml with it")
     if not dry_run and finished(output, settings):
         return read_record(Path(output) / REPORT, TuningReport)
-    name, start = str(model), load_sparse_encoder(model, device=device)
-    refuse_exported(start)
-    for other in filter(None, (*sources.get("teacher", ()), sources.get("generator"))):
+    name = str(model)
+    for other in filter(None, (name, sources.get("generator"))):
         locate(other)  # a wrong name is an error before the work
     documents, repeated = distinct(track(read_corpus(corpus), "documents"))
+    make = partial(_plan, name, documents, repeated, minutes, device, sources)
     if dry_run:
-        return _plan(name, start, documents, repeated, minutes, sources)
+        return make()
     with resumable(output, settings) as work:
         began = perf_counter()
-        plan = record_once(work / PLAN_FILE, Plan, lambda: _plan(name, start, documents, repeated, minutes, sources))
+        plan = record_once(work / PLAN_FILE, Plan, make)
         for label, figure in plan.lines():
             logger.info("plan: %s: %s", label, figure)
+        plan.check_memory()
         documents = [documents[row] for row in spread(len(documents), plan.collection)]
         asked = read_asked(sources, {document.id for document in documents})
-        tuning = Tuning(name, start, documents, asked, work, plan, seed)
-        trained = tuning.train(sources)
+        tuning = Tuning(name, device, documents, asked, work, plan, seed)
+        trained = tuning.train(sources.get("generator"))
         report = tuning.compare(trained)
         origin = f"Made on {date.today():%Y-%m-%d} with vocable {__version__}."
         spent = (perf_counter() - began) / 60
@@ -152,24 +157,22 @@ def tune(
 
 def _plan(
     name: str,
-    model: SparseEncoder,
     documents: Sequence[Document],
     repeated: int,
     minutes: float,
+    device: str | None,
     sources: TuningSources,
 ) -> Plan:
     check_count(documents)
+    model = load_sparse_encoder(name, device=device)
+    refuse_exported(model)
     if (read := min(positions(transformer) for transformer, _ in splade_modules(model))) < DOCUMENT_LENGTH:
         raise ModelError(f"{name} reads at most {read} tokens of a text, and a tuning needs {DOCUMENT_LENGTH}")
     reading = read_words(documents, repeated, splade_modules(model)[-1][0].tokenizer)
     check_vocabulary(name, reading)
-    if reading.questions * len(documents) < QUESTIONS_PER_STEP and not (
-        sources.get("queries") or sources.get("generator")
-    ):
-        raise DataError(
-            "titles and sentences of the documents are too short for questions: give --queries or --generator"
-        )
-    plan = make_plan(reading, measure_speed(model, documents), minutes)
+    if not (sources.get("queries") or sources.get("generator")):
+        check_questions(reading)
+    plan = make_plan(reading, measure_speed(name, model, documents, device), minutes)
     warn_of_few_steps(plan)
     return plan
 
@@ -180,15 +183,15 @@ class Tuning:
     def __init__(
         self,
         name: str,
-        start: SparseEncoder,
+        device: str | None,
         documents: Sequence[Document],
         asked: AskedQueries,
         work: Path,
         plan: Plan,
         seed: int,
     ) -> None:
-        self.name, self.start, self.work, self.plan, self.seed = name, start, work, plan, seed
-        self.device, self.log = str(start.device), asked.unjudged
+        self.name, self.device, self.work, self.plan, self.seed = name, device, work, plan, seed
+        self.log = asked.unjudged
         self.rarity = Rarity(document.full for document in documents)
         self.exam = make_exam(documents, self.rarity, seed, asked.judged, asked.judgments)
         self.lexical: Ranking = retrieve_lexically(self.exam.dataset, k=EXAM_DEPTH).ranking
@@ -196,33 +199,48 @@ class Tuning:
     @cached_property
     def collection(self) -> Encoded:
         """The collection of the exam, encoded by the initial model."""
-        return self._encoded(self.start, BEFORE)
+        return self._encoded(self.name, BEFORE)
 
-    def _encoded(self, model: SparseEncoder, folder: str) -> Encoded:
-        """Encode the collection of the exam; a folder of the work keeps the vectors."""
-        return encode_dataset(model, self.exam.dataset, keep=self.work / folder, name=folder, title=f"model {folder}")
+    def _encoded(self, model: str | Path, folder: str) -> Encoded:
+        """Encode the collection of the exam, as a search does; a folder of the work keeps the vectors."""
+        encoder = load_encoder(model, self.device)
+        return encode_dataset(encoder, self.exam.dataset, keep=self.work / folder, name=folder, title=f"model {folder}")
 
-    def train(self, sources: TuningSources) -> SparseEncoder | None:
-        """Train the model; return None if the training collapsed."""
-        made_once(self.work / RECIPE_FILE, partial(self._write_recipe, sources))
+    def train(self, generator: str | None) -> Path | None:
+        """Train the model; return its folder, or None if the training collapsed."""
+        made_once(self.work / RECIPE_FILE, partial(self._write_recipe, generator))
+        trained = self.work / TRAINED
         try:
-            train(make_recipe(self.recipe | {"data_folder": str(self.work)}), self.work / TRAINED)
+            train(make_recipe(self.recipe | {"data_folder": str(self.work)}), trained)
         except CollapseError as error:
             logger.warning("%s", error)
             return None
-        return load_sparse_encoder(self.work / TRAINED, device=self.device)
+        if (graph := graph_folder(self.name)) is None:
+            return trained
+        return made_once(self.work / WITH_GRAPH, partial(self._add_graph, read_graph_settings(graph)))
 
-    def _write_recipe(self, sources: TuningSources) -> None:
+    def _add_graph(self, like: GraphSettings) -> None:
+        """Write the trained model with a graph in the format of the initial model's; the exam measures its answers."""
+        trained, graph = self.work / TRAINED, self.work / GRAPH
+        texts = [document.full for document in self.exam.training]
+        texts = [texts[row] for row in spread(len(texts), GRAPH_TEXTS)]
+        model = load_sparse_encoder(trained, device="cpu")
+        export_model(model, graph, format=like.format, int8=like.int8, texts=texts, min_overlap=LEAST_OVERLAP)
+        with replacing_folder(self.work / WITH_GRAPH) as folder:
+            shutil.copytree(graph, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(COMPARISON, SETTINGS))
+            shutil.copytree(trained, folder, dirs_exist_ok=True)
+
+    def _write_recipe(self, generator: str | None) -> None:
         """Write the examples and the recipe of the training."""
-        examples = self._examples(sources.get("generator"))
+        examples = self._examples(generator)
         with replacing(self.work / EXAMPLES_FILE) as file:
             file.writelines(example.line for example in examples)
         steps = min(self.plan.steps, int(FULL_BATCHES * len(examples)) // QUESTIONS_PER_STEP)
         if steps < 1:
             raise DataError(f"the documents give {len(examples):,} questions, and a step needs {QUESTIONS_PER_STEP}")
-        names = [_from_anywhere(name) for name in (self.name, *sources.get("teacher", ()))]
-        dimensions, dtype = TextEncoder(self.start).dimensions, _stored_type(self.start)
-        values = recipe(names[0], self._scale(examples), steps, names[1:], self.seed, dtype, dimensions)
+        model, name = load_sparse_encoder(self.name, device=self.device), _from_anywhere(self.name)
+        dimensions, dtype = TextEncoder(model).dimensions, _stored_type(model)
+        values = recipe(name, _scale(model, examples), steps, self.seed, dtype, dimensions)
         with replacing(self.work / RECIPE_FILE) as file:
             file.write(yaml.safe_dump({**values, "data_folder": "."}, sort_keys=False).encode())
 
@@ -241,37 +259,23 @@ class Tuning:
         examples += made_examples(learned, self.rarity, self.seed, count)
         return [*{example.query: example for example in reversed(examples)}.values()][::-1][:count]
 
-    def _scale(self, examples: Sequence[Example]) -> Scale:
-        """Measure the scores of the initial model on a sample of the examples."""
-        sample = [examples[row] for row in spread(len(examples), SCALE_TEXTS)]
-        queries = TextEncoder(self.start, "query", max_length=QUERY_LENGTH)
-        documents = TextEncoder(self.start, "document", max_length=DOCUMENT_LENGTH)
-        return measure_scale(
-            queries.encode([example.query for example in sample]),
-            documents.encode([example.positive for example in sample]),
-        )
-
-    def compare(self, trained: SparseEncoder | None) -> TuningReport:
-        """Ask both models the questions of the exam and of the control."""
+    def compare(self, trained: Path | None) -> TuningReport:
+        """Ask both models the questions of the exam."""
         collections = [self.collection] + ([] if trained is None else [self._encoded(trained, AFTER)])
         start, end = (answer(encoded, self.lexical, self.exam) for encoded in (collections[0], collections[-1]))
         results = changes(start, end, self.exam)
-        verdict, reason = judge(results)
+        judgment = judge(results)
         if trained is None:
-            verdict, reason = "no difference", "the training collapsed; the model stays as it was"
-        models = {BEFORE: self.start, AFTER: trained or self.start}
-        first, second = (self._control(model, folder) for folder, model in models.items())
+            judgment = judgment._replace(verdict="worse", reason="the training collapsed; the model stays as it was")
         return TuningReport(
             model=self.name,
             corpus="",
-            verdict=verdict,
-            reason=reason,
+            **judgment._asdict(),
             alone=results["alone"],
             hybrid=results["hybrid"],
             recall=results["recall"],
             dense=results.get("dense"),
             together=results.get("together"),
-            control=change(first, second, list(first.per_query[EXAM_MEASURE])),
             costs=[side.cost for side in (start.alone, end.alone) if side.cost is not None],
             plan=self.plan,
             examples=(self.work / EXAMPLES_FILE).read_bytes().count(b"\n"),
@@ -279,25 +283,40 @@ class Tuning:
             minutes=0.0,
         )
 
-    def _control(self, model: SparseEncoder, folder: str) -> Evaluation:
-        dataset = control()
-        encoded = encode_dataset(model, dataset, keep=self.work / f"control-{folder}", name=folder, title="control")
-        return evaluate_run(folder, retrieve(encoded, k=EXAM_DEPTH), dataset, [EXAM_MEASURE])
-
-    def assemble(self, report: TuningReport, trained: SparseEncoder | None) -> None:
-        """Write the result of the work: the better model, the report, the recipe, and the examples."""
-        result = self.work / TUNED
+    def assemble(self, report: TuningReport, trained: Path | None) -> None:
+        """Write the result of the work: the tuned or the initial model, the report, the recipe, and the examples."""
+        result, without_settings = self.work / TUNED, shutil.ignore_patterns(TRAINING_SETTINGS)
         if result.exists():
             shutil.rmtree(result)
-        if report.verdict == "better" and trained is not None:
-            shutil.copytree(self.work / TRAINED, result)
-            (result / TRAINING_SETTINGS).unlink()
+        if report.verdict != "worse" and trained is not None:
+            shutil.copytree(trained, result, ignore=without_settings)
         else:
-            self.start.to(getattr(torch, _stored_type(self.start)))
-            save_model(self.start, result)
+            self._copy_initial(result)
+            if trained is not None:
+                shutil.copytree(trained, result / TRAINED, ignore=without_settings)
         for file in (RECIPE_FILE, EXAMPLES_FILE):
             shutil.copy(self.work / file, result / file)
         write_report(result, report, self.recipe)
+
+    def _copy_initial(self, result: Path) -> None:
+        """Write the initial model, with its graph if its folder has both."""
+        place = locate(self.name)
+        if is_exported(place) and has_weights(place):
+            shutil.copytree(place, result, copy_function=shutil.copyfile)  # installed files may be read-only
+            return
+        model = load_sparse_encoder(self.name, device="cpu")
+        save_model(model.to(getattr(torch, _stored_type(model))), result)
+
+
+def _scale(model: SparseEncoder, examples: Sequence[Example]) -> Scale:
+    """Measure the scores of the initial model on a sample of the examples."""
+    sample = [examples[row] for row in spread(len(examples), SCALE_TEXTS)]
+    queries = TextEncoder(model, "query", max_length=QUERY_LENGTH)
+    documents = TextEncoder(model, "document", max_length=DOCUMENT_LENGTH)
+    return measure_scale(
+        queries.encode([example.query for example in sample]),
+        documents.encode([example.positive for example in sample]),
+    )
 
 
 def _from_anywhere(name: str) -> str:
@@ -309,11 +328,3 @@ def _stored_type(model: SparseEncoder) -> Literal["float32", "bfloat16"]:
     """Return the smaller number type that holds the weights of a model exactly."""
     exact = all(torch.equal(weight.bfloat16().to(weight.dtype), weight) for weight in model.parameters())
     return "bfloat16" if exact else "float32"
-
-
-def control() -> Dataset:
-    """Return the built-in collection: half of the docstrings of the known-item test, without their first sentences."""
-    items = [item for item in pydocs.known_items() if item.split == "test"][::2]
-    documents = [Document(item.id, item.rest) for item in items]
-    queries = [Query(item.id, item.sentence) for item in items]
-    return Dataset("control", documents, queries, [Qrel(item.id, item.id, 1) for item in items])
