@@ -340,7 +340,7 @@ class CachedObjective(CachedLossMixin, Objective):
 
     def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData) -> None:
         super().__init__(model, settings, data)
-        self.mini_batch_size = settings.micro_batch
+        self.mini_batch_size: int = settings.micro_batch or settings.batch_size
         self._parts: dict[str, Tensor] = {}
         self._rows: list[Tensor] | None = None  # of each column: the row of each text of the batch
 
@@ -354,9 +354,9 @@ class CachedObjective(CachedLossMixin, Objective):
 
     def _by_length(self, columns: list[Tokens]) -> list[Tokens]:
         """Sort the texts of each column by length where padding costs time, and remember their rows."""
-        masks = [column.get("attention_mask") for column in columns]
+        masks = [mask for column in columns if isinstance(mask := column.get("attention_mask"), Tensor)]
         self._rows = self.mini_batch_num_tokens = None
-        if not in_parts(self.model) or not all(isinstance(mask, Tensor) for mask in masks):
+        if not in_parts(self.model) or len(masks) < len(columns):
             return columns
         self.mini_batch_num_tokens = self.mini_batch_size * max(mask.shape[1] for mask in masks)
         orders = [mask.sum(dim=1).argsort(descending=True, stable=True) for mask in masks]
