@@ -156,6 +156,15 @@ class SearchOptions(ListOptions, QueryEncoding, total=False):
     """Settings of a search."""
 
 
+class AnswerOptions(SearchOptions, total=False):
+    """Settings of a search and of its answers."""
+
+    facets: Annotated[
+        str | None,
+        Doc("Count the values of these fields among the best hits, as lang,year; file/ counts the folders of files."),
+    ]
+
+
 class StandingOptions(RankingOptions, QueryEncoding, total=False):
     """Settings of a search that give a document its score and rank."""
 

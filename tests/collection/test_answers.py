@@ -176,6 +176,39 @@ def test_words_that_no_document_has_get_a_suggestion(
     assert search(collection, [query])[0].to_json().get("suggestion") == suggestion
 
 
+@pytest.mark.parametrize(
+    ("query", "note"),
+    [
+        ("the librarain reads Bokks", "no document has the words librarain, Bokks"),
+        ("the old fox reads", None),
+        ("the of", None),
+        ("東亰 xylophone", "no document has the word xylophone"),
+        (
+            "Xylophone xylophone-xylophone",
+            "no document has the words Xylophone, xylophone: these hits are guesses by {}",
+        ),
+        (
+            "xa xb xc xd xe xf reads",
+            "no document has the words xa, xb, xc, xd, xe and 1 other",
+        ),
+        ("", None),
+    ],
+)
+def test_words_that_no_document_has_are_named(collection: Collection, query: str, note: str | None) -> None:
+    [answer] = search(collection, [query], 1)
+    if note is not None and answer.hits:
+        note = note.format("pieces of them")
+    elif note is not None:
+        note = note.partition(":")[0]
+    assert answer.note == answer.to_json().get("note") == note
+    if note is not None:
+        assert str(answer).startswith(note)
+        assert note in answer._repr_html_()
+    [by_words] = search(collection, [query], 1, weights="bm25=1")
+    assert by_words.note == (note if note is None or "guesses" not in note else note.partition(":")[0])
+    assert search(collection, k=1, like="d7")[0].note is None
+
+
 @pytest.mark.parametrize("kind", ["", "exact:"])
 def test_suggestions_are_words_as_they_are_written(kind: str, backbones: dict[str, Path], tmp_path: Path) -> None:
     texts = ["Expansion and a dimension.", "The quantization of integers", "An explanation", "Compressed documents"]

@@ -14,12 +14,14 @@ from vocable.errors import ArgumentError
 
 NAMES = st.sampled_from(["a", "b"])
 TIMES = st.sampled_from(["2021-05-06", "2021-05-06T00:00:01", "2022-01-01T00:00:00+02:00", "no time"])
-SCALARS = st.integers(-3, 3) | st.sampled_from([0.5, 1.0, -2.5]) | st.booleans() | TIMES
+FILES = st.text("ab/", max_size=6) | st.just("a/" * 200)
+SCALARS = FILES | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, -2.5]) | st.booleans() | TIMES
 FIELDS = st.dictionaries(NAMES, SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(NAMES, SCALARS))
 PATHS = st.sampled_from(["a", "b", "a.a", "a.b"])
 ORDERED = st.integers(-3, 3) | st.sampled_from([0.5, 1.0]) | st.sampled_from(["2021-05-06", "2022-01-01"])
 COMPARISONS = st.builds(Comparison, PATHS, st.just("="), SCALARS)
 COMPARISONS |= st.builds(Comparison, PATHS, st.sampled_from([*ORDERS]), ORDERED)
+COMPARISONS |= st.builds(Comparison, PATHS, st.just("^="), FILES.map(lambda file: f"{file[:255]}/"))
 FILTERS = st.recursive(
     COMPARISONS,
     lambda part: (
@@ -37,7 +39,7 @@ def test_keys_decide_a_filter_as_matches_does(filter: Filter, fields: dict[str, 
 
     def passes(comparison: Comparison) -> bool:
         key = comparison_key(comparison)
-        if comparison.operator == "=":
+        if comparison.operator in ("=", "^="):
             return key in keys.equal
         return key in keys.order and ORDERS[comparison.operator](keys.order[key], bound_of(comparison))
 

@@ -22,7 +22,14 @@ from vocable.engines.filters import (
 )
 from vocable.errors import ArgumentError
 
-FIELDS = {"lang": "de", "year": 2021, "tags": ["a", "b"], "open": True, "made": {"by": "x"}, "at": "2021-05-06"}
+FIELDS = {"file": "cargo/commands/build.html", "links": ["https://x.org/a/b", 7, "c"]} | {
+    "lang": "de",
+    "year": 2021,
+    "tags": ["a", "b"],
+    "open": True,
+    "made": {"by": "x"},
+    "at": "2021-05-06",
+}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +59,15 @@ FIELDS = {"lang": "de", "year": 2021, "tags": ["a", "b"], "open": True, "made": 
         ("at<'2021-05-06T00:00:01'", True),
         ("lang>'2021-05-06'", False),
         ("NOT lang=en AND open=TRUE", True),
+        ("file^=cargo/", True),
+        ("file^=cargo/commands/ and lang=de", True),
+        ("file ^= 'cargo/commands/'", True),
+        ("file^=commands/", False),
+        ("file^=Cargo/", False),
+        ("not file^=cargo/commands/build.html/", True),
+        ("links^=https://x.org/a/", True),
+        ("links^=https://x.org/a/b/", False),
+        ("made.by^=x/ or missing^=x/ or year^=2/", False),
     ],
 )
 def test_a_filter_lets_documents_pass(text: str, passes: bool) -> None:
@@ -82,6 +98,13 @@ def test_a_filter_lets_documents_pass(text: str, passes: bool) -> None:
         ("a in (1, " + "0" * 5000 + ")", "is too large a number"),
         ("a=-1e999", "-1e999 is too large a number"),
         ("a=1." + "0" * 5000, "is too large a number"),
+        ("file=cargo/*", r"\* stands for itself, in quotes; .*file\^=folder/"),
+        ("file in (a, b*)", r"\* stands for itself"),
+        ("file^=cargo/*", r"\* stands for itself"),
+        ("file^=cargo", r"up to a slash, as file\^=cargo/: at its end"),
+        ("file^=7", r"up to a slash"),
+        ("file^=" + "a/" * 129, "at most 256 characters"),
+        ("file not ^= a/", r"expected =, !=, \^="),
     ],
 )
 def test_a_wrong_filter_is_refused_with_its_place(text: str, message: str) -> None:
@@ -120,7 +143,7 @@ FIELDS_OF_ALL = set(field_names(FIELDS)) | {"Language"}
         ("not (year=1 or yaer>2)", "'yaer': did you mean year?"),
         ("made.bi=x", "'made.bi': did you mean made.by?"),
         ("made.by.x=1", "'made.by.x': did you mean made.by?"),
-        ("zzz not in (1, 2)", "'zzz': they have Language, at, lang, made, made.by, open, tags, year"),
+        ("zzz not in (1, 2)", "'zzz': they have Language, at, file, lang, links, made, made.by, open, tags, year"),
     ],
 )
 def test_a_field_that_no_document_has_is_said_with_the_nearest(text: str, said: str) -> None:
@@ -150,6 +173,8 @@ def written(filter: Filter) -> str:
 def holds(filter: Filter, fields: dict[str, Any]) -> bool:
     """Apply a filter by Python's own operators."""
     if isinstance(filter, Comparison):
+        if filter.operator == "^=":
+            return str(fields.get(filter.field)).startswith(str(filter.value))
         return filter.field in fields and bool(fields[filter.field] == filter.value)
     if isinstance(filter, Not):
         return not holds(filter.part, fields)
@@ -157,6 +182,7 @@ def holds(filter: Filter, fields: dict[str, Any]) -> bool:
 
 
 comparisons = st.builds(Comparison, st.sampled_from("ab"), st.just("="), st.sampled_from([1, 2, "x"]))
+comparisons |= st.builds(Comparison, st.sampled_from("ab"), st.just("^="), st.sampled_from(["x/", "x/y/", "*/"]))
 filters = st.recursive(
     comparisons,
     lambda parts: st.one_of(
@@ -168,7 +194,7 @@ filters = st.recursive(
 )
 
 
-@given(filters, st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, 2, "x"])))
+@given(filters, st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, 2, "x", "x/y", "x/y/z", "*/"])))
 def test_a_filter_written_out_is_read_again(filter: Filter, fields: dict[str, Any]) -> None:
     assert parse_filter(written(filter)) == filter
     assert matches(filter, fields) is holds(filter, fields)

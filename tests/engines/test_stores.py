@@ -32,10 +32,10 @@ V, D, N = 1200, 3, 10
 NAMES = ["a'b", 'a"b', "a/b", "Ålesund\\", "a b", "x{}%s", "日本", "-", "d8", "d9"]
 FIELDS: list[dict[str, Any]] = [
     {},
-    {"lang": "de", "year": 2020},
-    {"lang": "en", "year": 2021.5, "open": True},
-    {"lang": ["de", "en"], "year": [1999, 2030], "open": False},
-    {"year": "2020", "at": "2021-05-06", "made": {"by": "x", "at": ["2021-05-06T12:00:00+02:00", 7]}},
+    {"lang": "de", "year": 2020, "file": "a/b/c.md"},
+    {"lang": "en", "year": 2021.5, "open": True, "file": ["x/y'z\"/%/a.md", "a/bb/c/d.md", 7, "a/"]},
+    {"lang": ["de", "en"], "year": [1999, 2030], "open": False, "file": [["a/b/c.md"]], "made": [{"by": "a/b/"}]},
+    {"year": "2020", "at": "2021-05-06", "made": {"by": "a/b/x", "at": ["2021-05-06T12:00:00+02:00", 7]}},
     {"at": "2021-05-06T00:00:01", "open": 1, "tags": [], "made": "x"},
     {"a.b": 1, "lang": 'it\'s "quoted" \\ 日本 %s {}', "year": -0.5},
     {"year": [[2020]], "made": [{"by": "x"}], "open": ["true", None]},
@@ -443,6 +443,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_is(make: Make) -> None
 
 values = [2020, 2021.5, -0.5, 1, True, False, "de", "en", "x", "2020", "true", FIELDS[6]["lang"]]
 paths = ["lang", "year", "open", "at", "made", "made.by", "made.at", "tags", "a.b", "none", "lang.de", "a'b\"", ""]
+beginnings = ["a/", "a/b/", "a/b/c/", "b/", "x/y'z\"/%/", "/"]
 bounds = [2020, 2021.5, -1, 1e300, 2**53 - 1, "2021-05-06", "2021-05-06T10:00:00Z", "9999-12-31", "1500-01-01"]
 comparisons = st.one_of(
     st.builds(Comparison, st.sampled_from(paths), st.just("="), st.sampled_from(values)),
@@ -452,6 +453,7 @@ comparisons = st.one_of(
         st.sampled_from(["<", "<=", ">", ">="]),
         st.sampled_from([bound for bound in bounds if bound != 1e300]),
     ),
+    st.builds(Comparison, st.sampled_from(["file", "made.by", "lang"]), st.just("^="), st.sampled_from(beginnings)),
 )
 some_filters = st.recursive(
     comparisons,

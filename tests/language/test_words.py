@@ -44,6 +44,14 @@ EXPECTED = {
     "a Chinese character with a variation selector": ("葛\U000e0101城", "葛城"),
     "Japanese": ("東京タワー、々〇", "東京 京タ タワ ワー 々〇"),
     "Korean, whose particles are written onto words": ("학교에서 책을", "학교 교에 에서 책을"),
+    "full width": ("ＡＢＣ１２３ ｆｏｘ＿ｘ", "abc123 fox_x"),
+    "Katakana of half width": ("ﾃﾞｰﾀﾍﾞｰｽ ｶ", "デー ータ タベ ベー ース カ"),
+    "Hangul of half width": ("ﾡﾢ", "ᄀᄁ"),
+    "ligatures": ("oﬃce ﬁle", "office file"),
+    "soft hyphens and word joiners": (
+        "co\u00adop\u00aderate a\u2060b 東\u2060京 \ufeffno\u00ad",
+        "cooperate ab 東京 no",
+    ),
     "signs": ("❤️ 1️⃣ → ★", ""),
 }
 UNSPACED = ("THAI ", "LAO ", "MYANMAR ", "KHMER ", "TAI ", "NEW TAI ", "CJK ", "HIRAGANA ", "KATAKANA", "HANGUL ")
@@ -66,9 +74,19 @@ def unspaced(character: str) -> bool:
     return name.startswith(UNSPACED) and unicodedata.category(character) not in ("Nd", "No", *MARKS)
 
 
+def usual(character: str) -> str:
+    """The usual form of a letter or digit of another width, or of a Latin ligature."""
+    kind = unicodedata.decomposition(character).partition(">")[0]
+    ligature = "\ufb00" <= character <= "\ufb06"
+    if not ligature and (kind not in ("<wide", "<narrow") or not (character.isalnum() or character == "＿")):
+        return character
+    return unicodedata.normalize("NFKC", character)
+
+
 def by_characters(text: str) -> list[str]:
     """The words of a text, as `words` gives them, found a character at a time and by the characters' names."""
     composed = unicodedata.normalize("NFC", text.lower()).replace("i\u0307", "i")
+    composed = "".join(usual(character) for character in composed if character not in "\u00ad\u2060\ufeff")
     kept = ""
     for before, character in pairwise(" " + composed):
         joined = character in "\u200c\u200d" and unicodedata.category(before) in MARKS

@@ -15,9 +15,13 @@ from typing import Any, Unpack, cast
 from scipy.sparse import csr_array
 
 from vocable.collection.collection import Collection
+from vocable.collection.copies import merged
+from vocable.collection.facets import facet
 from vocable.collection.passages import passage
+from vocable.collection.plan import SearchPlan
 from vocable.collection.records import Answer, Hit
-from vocable.collection.suggestion import suggestion
+from vocable.collection.search import SPARE_HITS
+from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.collection.verbs import open_index
 from vocable.core.progress import progress
 from vocable.core.tables import counted, line_width, shortened
@@ -33,24 +37,29 @@ from vocable.explanation.highlights import MARKED_CHARACTERS, Snippet, snippet, 
 from vocable.indexes.fusion import ScoreParts
 from vocable.indexes.ranking import Ranking
 from vocable.language.words import stemmed, word_spans
-from vocable.options import Count, SearchOptions, checked, select
+from vocable.options import AnswerOptions, Count, checked, select
 
 
 @dataclass(frozen=True, eq=False)
 class Answers(Sequence[Answer]):
-    """The answers to q `queries`: their `ranking` [q, k], and the function that returns their sparse vectors [q, v].
+    """The answers to q `queries` by a `plan`: candidates of hits, and the function that returns the vectors [q, v].
 
-    Looking at an answer reads its documents and, if `explained`, explains their scores. In a search `like` a document,
-    the query has the document's id.
+    Looking at an answer reads its documents, merges copies and, if `explained`, explains their scores. In a search
+    `like` a document, the query has the document's id.
     """
 
     collection: Collection
     queries: tuple[Query, ...]
     encoded: Callable[[], csr_array]
-    ranking: Ranking
+    plan: SearchPlan
+    candidates: Ranking
     explained: bool = False
     wacky: Container[str] | None = None
-    like: bool = False
+
+    @property
+    def ranking(self) -> Ranking:
+        """Return the ranking [q, k], in which a text may be several documents."""
+        return self.candidates.after(self.plan.offset).first(self.plan.k)
 
     @property
     def vectors(self) -> csr_array:
@@ -66,27 +75,37 @@ class Answers(Sequence[Answer]):
     def __getitem__(self, number: Any) -> Any:  # an answer; for a slice, a list of answers
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
-        ranked = self.ranking.hits(number)
-        pairs = zip(self.collection.documents([identifier for identifier, _ in ranked]), ranked, strict=True)
-        scored = [(document, score) for document, (_, score) in pairs if document is not None]
-        units = self.collection.units.shown([document for document, _ in scored], lambda: self.vectors[[number]])
+        query, plan, like = self.queries[number], self.plan, self.plan.like is not None
+        ranked, documents_of = self.candidates.hits(number), self.collection.documents
+        best = merged(ranked, SPARE_HITS if plan.facets else plan.offset + plan.k, documents_of)
+        shown = best[plan.offset : plan.offset + plan.k]
+        units = self.collection.units.shown([hit.document for hit in shown], lambda: self.vectors[[number]])
         stored = self.collection.vectors([unit.id for unit in units]) if self.explained else None
-        query = self.queries[number]
-        words = frozenset[str]() if self.like else frozenset(stemmed([query.text])[0])
+        words = frozenset[str]() if like else frozenset(stemmed([query.text])[0])
         hits, firsts = [], self._first_scores(number)
-        for place, ((document, score), unit) in enumerate(zip(scored, units, strict=True)):
-            best = None if unit is document else passage(unit)
+        for place, (hit, unit) in enumerate(zip(shown, units, strict=True)):
+            document = hit.document
+            part = None if unit is document else passage(unit)
             why = None if stored is None else self._explained(number, unit, stored[[place]])
-            part = self._snippet(document.title, unit.text, words, why, 0 if best is None else best.start)
-            parts = score_parts(self.collection, self.ranking, number, document, query.text) if self.explained else None
-            rank, first = self.ranking.offset + place + 1, firsts.get(document.id)
-            hits.append(Hit(rank, score, document, why, best, part, first, parts))
-        better = None if self.like else suggestion(self.collection, query.text)
-        return Answer(query, tuple(hits), better, self.ranking.missing)
+            cut = self._snippet(document.title, unit.text, words, why, 0 if part is None else part.start)
+            parts = (
+                score_parts(self.collection, self.candidates, number, document, query.text) if self.explained else None
+            )
+            rank, first = plan.offset + place + 1, firsts.get(document.id)
+            hits.append(Hit(rank, hit.score, document, why, part, cut, first, parts, tuple(hit.copies)))
+        facets = tuple(facet([hit.document for hit in best], name) for name in plan.facets)
+        better = None if like else suggestion(self.collection, query.text)
+        guessing = "sparse" in plan.weights and bool(hits)
+        note = None if like else unknown_note(self.collection, query.text, guessing=guessing)
+        return Answer(query, tuple(hits), better, self.candidates.missing, note, facets)
+
+    def _parts(self, number: int, document: Document) -> ScoreParts | None:
+        text = self.queries[number].text
+        return score_parts(self.collection, self.candidates, number, document, text) if self.explained else None
 
     def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
         model, query = self.collection.models.loaded, self.queries[number]
-        [text] = self.collection.texts([query.id]) if self.like else [query.text]
+        [text] = [query.text] if self.plan.like is None else self.collection.texts([query.id])
         tokens = text_terms(model, text), text_terms(model, shown.full)
         return explain_vectors(self.vectors[[number]], vector, self.collection.models.terms, *tokens, self.wacky)
 
@@ -100,11 +119,11 @@ class Answers(Sequence[Answer]):
 
     def _first_scores(self, number: int) -> dict[str, float]:
         """Return the scores before a reranking by document."""
-        scores = self.ranking.first_scores
-        return {} if scores is None else dict(replace(self.ranking, scores=scores).hits(number))
+        scores = self.candidates.first_scores
+        return {} if scores is None else dict(replace(self.candidates, scores=scores).hits(number))
 
     def __repr__(self) -> str:
-        return f"Answers({counted(len(self), 'query', 'queries')}, k={self.ranking.rows.shape[1]})"
+        return f"Answers({counted(len(self), 'query', 'queries')}, k={self.plan.k})"
 
     def __str__(self) -> str:
         if len(self) == 1:
@@ -177,7 +196,7 @@ def search(
     if device not in (None, collection.models.device) or (allow_changed_model and not collection.models.allow_changed):
         collection = collection.with_model(device=device, allow_changed_model=allow_changed_model)
     texts = [query.text for query in records] if like is None else collection.texts([like])
-    plan = collection.plan(k, **select(SearchOptions, options))
+    plan = collection.searcher.plan(k, select(AnswerOptions, options), spare=True)
 
     @cache
     def encoded() -> EncodedTexts:
@@ -190,7 +209,9 @@ def search(
         return vectors
 
     # A search by words alone needs no model: it is loaded if an explanation or a passage needs it.
-    ranking = collection.run(plan, texts, encoded() if plan.needs_model or like is not None else None)
+    needed = plan.needs_model or like is not None
+    candidates = collection.searcher.candidates(plan, texts, encoded() if needed else None)
+    answers = Answers(collection, tuple(records), lambda: encoded().sparse, plan, candidates, explain, wacky)
     if run is not None:
-        ranking.write_trec(run, [query.id for query in records])
-    return Answers(collection, tuple(records), lambda: encoded().sparse, ranking, explain, wacky, like is not None)
+        answers.ranking.write_trec(run, [query.id for query in records])
+    return answers

@@ -35,7 +35,14 @@ from vocable.options import Count, CountOrZero, checked
 # Largest relative error of a stored weight; sums of float32 products in another order add `SLACK`.
 PRECISIONS = {"float32": 0.0, "float16": 2.0**-11, "9 bits": 2.0**-8}
 SLACK = 2e-6
-FILTERS = ("number<3", "not word=even", "tags=t1 and number>=2.5", "at<'2001-01-03' or word=odd", "none!=1")
+FILTERS = (
+    "number<3",
+    "not word=even",
+    "tags=t1 and number>=2.5",
+    "at<'2001-01-03' or word=odd",
+    "none!=1",
+    "file^=a/b/",
+)
 
 
 @dataclass(frozen=True)
@@ -227,6 +234,7 @@ def _with_fields(row: int, document: Document) -> Document:
     fields: Mapping[str, object] = {
         "number": row % 7 + (0.5 if row % 3 else 0),
         "word": "odd" if row % 2 else "even",
+        "file": f"a/{'bc'[row % 2]}/{row}.md",
         "tags": [f"t{row % 4}", f"t{row % 5}"],
         "at": f"2001-01-{row % 28 + 1:02d}T12:00:00+01:00",
     }

@@ -19,7 +19,6 @@ from scipy.sparse import csr_array
 from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Passages
-from vocable.collection.plan import SearchPlan
 from vocable.collection.records import Changed
 from vocable.collection.search import CollectionSearch
 from vocable.collection.settings import check_settings
@@ -149,14 +148,6 @@ class Collection:
         """Delete documents; an unknown id is ignored."""
         return self.writer.delete(ids)
 
-    def plan(self, k: int, **options: Unpack[SearchOptions]) -> SearchPlan:
-        """Return the plan of a search with these options; `ArgumentError` for options that do not go together."""
-        return self.searcher.plan(k, options)
-
-    def run(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
-        """Carry out a plan for q queries; `encoded` are their vectors, if they are known."""
-        return self.searcher.run(plan, texts, encoded)
-
     @checked
     def search(
         self,
@@ -175,7 +166,8 @@ class Collection:
         query, the document is no hit, and BM25 takes no part.
         """
         texts = as_texts(queries, "queries")
-        return self.run(self.plan(k, **options), texts, None if vectors is None else EncodedTexts(vectors, dense))
+        encoded = None if vectors is None else EncodedTexts(vectors, dense)
+        return self.searcher.run(self.searcher.plan(k, options), texts, encoded)
 
     def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
         """Return the stored vectors [q, v] of documents as queries, pruned to their largest weights, or by `options`.

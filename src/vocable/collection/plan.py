@@ -30,6 +30,7 @@ class SearchPlan:
     sort: str | None  # field, or -FIELD
     query: QueryEncoding
     pruning: Pruning  # pruning of the vectors of `like`
+    facets: tuple[str, ...]  # fields whose values are counted among the best hits
     depth: int
     first: int
     kept: int

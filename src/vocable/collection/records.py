@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import NamedTuple
 
+from vocable.collection.copies import also_in
+from vocable.collection.facets import Facet
 from vocable.core.tables import UNLIMITED, counted, line_width, shortened, visible, wrapped
 from vocable.data import Document, Query
 from vocable.explanation import notebook
@@ -34,7 +36,7 @@ class Hit(NamedTuple):
     that is searched by passages, `passage` is the best passage, and the explanation is about it. `snippet` is the part
     of the text, or of the passage, with most of the query's words; if the hit is explained, with the terms that make
     its score. `first_score` is the score before a reranking. `parts` are the parts of the fused score, if a hit of a
-    hybrid search is explained.
+    hybrid search is explained. `copies` are the ids of lower hits with the same title and text.
     """
 
     rank: int
@@ -45,12 +47,15 @@ class Hit(NamedTuple):
     snippet: Snippet | None = None
     first_score: float | None = None
     parts: ScoreParts | None = None
+    copies: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return the hit as JSON values."""
         values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
         if not self.document.fields:
             del values["fields"]
+        if self.copies:
+            values["copies"] = list(self.copies)
         if self.first_score is not None:
             values["first_score"] = self.first_score
         if self.parts is not None:
@@ -67,8 +72,9 @@ class Hit(NamedTuple):
             marked = notebook.marked((part.text, part.term, part.kind) for part in parts(snippet.text, snippet.marks))
             text = "… " * self._cut[0] + marked + " …" * self._cut[1]
         why = "" if self.explanation is None else self.explanation._repr_html_()
-        parts_of = [] if self.parts is None else [f"parts: {self.parts}"]
-        about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items()), *parts_of])
+        more = [also_in(self.copies, UNLIMITED)] if self.copies else []
+        more += [] if self.parts is None else [f"parts: {self.parts}"]
+        about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items()), *more])
         return notebook.hit(f"{self.rank}. {self.score:.4g}", self.document.title, about, text, why)
 
     @property
@@ -105,6 +111,8 @@ class Hit(NamedTuple):
             lines.append(indent + visible(str(url)))  # whole, however long: it is there to be opened
         if fields:
             lines.append(indent + shortened(", ".join(f"{name}: {value}" for name, value in fields.items()), width))
+        if self.copies:
+            lines.append(indent + also_in(self.copies, width))
         score = self.score
         if self.first_score is not None:
             lines.append(f"{indent}score before reranking: {self.first_score:.4g}")
@@ -122,26 +130,33 @@ class Answer(NamedTuple):
     """A query and its hits, best first.
 
     `suggestion` is the query, with each word that occurs in no document replaced by the nearest known word. `missing`
-    describes the part of the index that was not searched.
+    describes the part of the index that was not searched. `note` names words that no document has. `facets` count
+    values of fields among the best hits.
     """
 
     query: Query
     hits: tuple[Hit, ...]
     suggestion: str | None = None
     missing: str | None = None
+    note: str | None = None
+    facets: tuple[Facet, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return the answer as JSON values."""
-        more: dict[str, object] = {"suggestion": self.suggestion, "missing": self.missing}
+        more: dict[str, object] = {"note": self.note, "suggestion": self.suggestion, "missing": self.missing}
+        more["facets"] = [json_values(facet) for facet in self.facets] or None
         more = {name: value for name, value in more.items() if value is not None}
         return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **more}
 
     def __str__(self) -> str:
-        shown = "\n".join(map(str, self.hits)) or "no hits"
-        return shown + (f"\ndid you mean: {visible(self.suggestion)}" if self.suggestion else "")
+        lines = [visible(self.note)] if self.note else []
+        lines += [*map(str, self.hits)] or ["no hits"]
+        lines += [facet.line(line_width()) for facet in self.facets]
+        return "\n".join(lines + ([f"did you mean: {visible(self.suggestion)}"] if self.suggestion else []))
 
     def _repr_html_(self) -> str:
-        instead = f" (did you mean: {self.suggestion})" if self.suggestion else ""
+        instead = f" ({self.note})" if self.note else ""
+        instead += f" (did you mean: {self.suggestion})" if self.suggestion else ""
         return notebook.answer(self.query.text + instead, (hit._repr_html_() for hit in self.hits))
 
 

@@ -28,13 +28,24 @@ from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
 from vocable.indexes.fusion import MIN_DEPTH, aligned, fused_with_parts, fusion_depth, parse_weights
 from vocable.indexes.ranking import Ranking, ranking_of
-from vocable.options import Matching, Pruning, QueryEncoding, RerankOptions, SearchOptions, SortOptions, check, select
+from vocable.options import (
+    AnswerOptions,
+    Matching,
+    Pruning,
+    QueryEncoding,
+    RerankOptions,
+    SearchOptions,
+    SortOptions,
+    check,
+    select,
+)
 
 logger = logging.getLogger(__name__)
 
 # Terms of a document that are the query for others like it. Over Python's documentation (6,404 documents, on average 70
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
+SPARE_HITS = 100  # candidates of the hits that are shown, at least: some may be copies, and facets count them
 
 
 class CollectionSearch:
@@ -52,8 +63,11 @@ class CollectionSearch:
         self._place, self._store, self._spaces = place, store, spaces
         self._models, self._units, self._counts = models, units, counts
 
-    def plan(self, k: int, options: SearchOptions) -> SearchPlan:
-        """Return the plan of a search with these options; `ArgumentError` for options that do not go together."""
+    def plan(self, k: int, options: SearchOptions, *, spare: bool = False) -> SearchPlan:
+        """Return the plan of a search with these options; `ArgumentError` for options that do not go together.
+
+        With `spare` it has candidates for more than k hits, of which some may have the same text (`copies.merged`).
+        """
         like, text = options.get("like"), options.get("filter")
         weights = self.weighting(options.get("hybrid", False), options.get("weights"), like=like is not None)
         if like is not None and not (weights := {name: weight for name, weight in weights.items() if name != "bm25"}):
@@ -62,12 +76,18 @@ class CollectionSearch:
         check_reranking(reranking)
         self._check_sort(sorting)
         offset, reranks = options.get("offset", 0), rerank_depth(reranking)
+        facets = select(AnswerOptions, options).get("facets")
         kept, deepest = sort_depth(sorting) or offset + k, max(MIN_DEPTH, reranks)
         paged = offset and not sorting.get("sort")  # sorted pages are all of the same hits
         if len(weights) > 1 and paged and self.reachable(kept) > deepest:  # pages would be of different fusions
             limit = f"offset + k must be at most {deepest} in a fused search, not {kept}"
             raise ArgumentError(f"{limit}: take further hits from one search with a larger k")
         first = self.reachable(max(kept, reranks))
+        depth = fusion_depth(first) if len(weights) > 1 else first
+        if spare and not sorting.get("sort"):
+            kept = max(SPARE_HITS, 2 * kept)
+            first = self.reachable(max(kept, reranks))
+            depth = depth if len(weights) > 1 else first
         return SearchPlan(
             k=k,
             offset=offset,
@@ -81,7 +101,8 @@ class CollectionSearch:
             sort=sorting.get("sort"),
             query=select(QueryEncoding, options),
             pruning=select(Pruning, options),
-            depth=fusion_depth(first) if len(weights) > 1 else first,
+            facets=() if facets is None else self._facets(facets),
+            depth=depth,
             first=first,
             kept=kept,
             needs_model=like is None and self._needs_model(weights),
@@ -96,6 +117,10 @@ class CollectionSearch:
 
     def run(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
         """Carry out a plan for q queries; `encoded` are their vectors, if they are known."""
+        return self.candidates(plan, texts, encoded).after(plan.offset).first(plan.k)
+
+    def candidates(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
+        """Return the hits that a plan keeps, from the best on."""
         if encoded is None and (plan.needs_model or plan.like is not None):
             encoded = self.encode(plan, texts)
         vectors, dense = encoded or (None, None)
@@ -122,7 +147,7 @@ class CollectionSearch:
         ranking = ranking.first(plan.kept).after(0, plan.min_score)
         if plan.sort:
             ranking = sorted_by(ranking, plan.sort, self._fields)
-        return replace(ranking.after(plan.offset).first(plan.k), missing=missing)
+        return replace(ranking, missing=missing)
 
     def weighting(
         self, hybrid: bool, weights: str | Mapping[Space, float] | None, *, like: bool = False
@@ -275,6 +300,13 @@ class CollectionSearch:
         """Raise `ArgumentError` for an order by a field that no document has; on a server, warn."""
         if field := options.get("sort"):
             self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
+
+    def _facets(self, names: str) -> tuple[str, ...]:
+        """Return the fields of facets; raise `ArgumentError` for a field that no document has; on a server, warn."""
+        fields = tuple(name.strip() for name in names.split(","))
+        for field in fields:
+            self._check_names(partial(check_field, field.removesuffix("/"), option="facets"))
+        return fields
 
     def _check_names(self, check_known: Callable[[frozenset[str]], object]) -> None:
         """Check names of fields against the names that documents have."""

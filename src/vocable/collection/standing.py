@@ -162,7 +162,8 @@ def _standing(
     vector = encoded.sparse
     depth = min(max(k, MIN_DEPTH), DEEPEST)
     while len(hits) < depth and not any(identifier == name for identifier, _ in hits):
-        ranking = collection.run(collection.plan(depth, **select(SearchOptions, options)), [query], encoded)
+        plan = collection.searcher.plan(depth, select(SearchOptions, options))
+        ranking = collection.searcher.run(plan, [query], encoded)
         previous, hits = len(hits), ranking.hits(0)
         depth = min(10 * depth, DEEPEST) if len(hits) == depth > previous else 0
     rank = next((place for place, (hit, _) in enumerate(hits, start=1) if hit == name), None)

@@ -1,4 +1,4 @@
-"""Suggestions for misspelt words of a query, from the words of a collection's documents."""
+"""Words of a query that no document has, and suggestions for them from the words of a collection's documents."""
 
 from __future__ import annotations
 
@@ -7,31 +7,61 @@ from typing import Any, cast
 import numpy as np
 
 from vocable.collection.collection import Collection
+from vocable.core.tables import counted
 from vocable.encoding.tokens import WORD_MARKS
 from vocable.explanation.highlights import MARKED_CHARACTERS
 from vocable.language.suggestions import DOCUMENTS_READ, edits_of, likely_stems, nearest
 from vocable.language.words import stemmed, unspaced, word_spans, words
 
+NAMED_WORDS = 5  # unknown words that are named in a line
+
+
+def unknown_words(collection: Collection, text: str) -> list[tuple[int, int]]:
+    """Return the places of the words in a query that no document has, as BM25 compares words.
+
+    The list is empty for a collection without BM25. Scripts without spaces have no words to speak of.
+    """
+    places = [(start, end) for start, end in word_spans(text) if not unspaced(text[start:end])]
+    if "bm25" not in collection.spaces or not places:
+        return []
+    typed, language = [text[start:end] for start, end in places], collection.settings.language
+    unknown = np.diff(collection.counts.lexicon.query_vectors(typed).indptr) == 0
+    pairs = zip(places, unknown, stemmed(typed, language), strict=True)
+    return [place for place, is_unknown, stems in pairs if is_unknown and stems]  # a stop word has no stem
+
+
+def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | None:
+    """Return a line about the words of a query that no document has; None without such words.
+
+    With `guessing`, hits are by the model: if they are by pieces of unknown words alone, the line says so. An unknown
+    word that is a term of the model is found by its expansion.
+    """
+    if not (unknown := unknown_words(collection, text)):
+        return None
+    typed = dict.fromkeys(text[start:end] for start, end in unknown)
+    known = stemmed([text], collection.settings.language)[0]
+    terms = set(collection.models.terms) if guessing and len(known) == len(unknown) else set[str]()
+    guesses = terms and not any(mark + word.lower() in terms for word in typed for mark in ("", *WORD_MARKS))
+    more = f" and {counted(len(typed) - NAMED_WORDS, 'other')}" if len(typed) > NAMED_WORDS else ""
+    words = f"word{'s' if len(typed) > 1 else ''} {', '.join([*typed][:NAMED_WORDS])}{more}"
+    pieces = f": these hits are guesses by pieces of {'them' if len(typed) > 1 else 'it'}" if guesses else ""
+    return f"no document has the {words}{pieces}"
+
 
 def suggestion(collection: Collection, text: str) -> str | None:
     """Return a query with each word that no document has replaced by the nearest known word; None without such words.
 
-    Only BM25 knows words, so a collection without BM25, or on a server, suggests nothing. A word that is a term of the
-    model is right, if the model is loaded already; this function never loads a model.
+    A collection on a server suggests nothing, since it has only hashes of words. A word that is a term of the model is
+    right, if the model is loaded already; this function never loads a model.
     """
-    places = [(start, end) for start, end in word_spans(text) if edits_of(text[start:end])]
-    places = [(start, end) for start, end in places if not unspaced(text[start:end])]
-    if "bm25" not in collection.spaces or collection.counts.hashed_words is not None or not places:
+    if collection.counts.hashed_words is not None:
         return None
-    typed, language = [text[start:end] for start, end in places], collection.settings.language
-    unknown = (np.diff(collection.counts.lexicon.query_vectors(typed).indptr) == 0) & [
-        bool(stems) for stems in stemmed(typed, language)
-    ]
     replaced, done, loaded = "", 0, "loaded" in vars(collection.models)
-    known = set(collection.models.terms) if unknown.any() and loaded else set[str]()
-    for (start, end), word in ((places[at], typed[at]) for at in np.flatnonzero(unknown)):
+    known = set(collection.models.terms) if loaded else set[str]()
+    for start, end in unknown_words(collection, text):
+        word = text[start:end]
         right = any(mark + word.lower() in known for mark in ("", *WORD_MARKS))
-        if not right and (instead := _nearest(collection, word)):
+        if edits_of(word) and not right and (instead := _nearest(collection, word)):
             replaced, done = replaced + text[done:start] + instead, end
     return replaced + text[done:] if replaced else None
 

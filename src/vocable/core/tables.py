@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from vocable.core.graphemes import beginning
+
 NONE = "–"
 WIDTH = 80  # columns of running text, at most
 NAME_WIDTH, LEAST_NAME_WIDTH = 40, 8  # columns at which a name breaks: preferred, and narrowest
@@ -187,7 +189,7 @@ def shortened(text: str, width: int) -> str:
     'one two …'
     """
     line = visible(" ".join(text.split()))
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return line if len(line) <= width else beginning(line, width - 1)
 
 
 def has_colours() -> bool:

@@ -213,7 +213,7 @@ def _vector(row: Row) -> Any:
 
 def _condition(filter: Filter) -> Any:
     def leaf(comparison: Comparison) -> Any:
-        if comparison.operator == "=":
+        if comparison.keyed:
             return qdrant.FieldCondition("equal", match=qdrant.MatchValue(comparison_key(comparison)))
         bound = qdrant.RangeFloat(**{RANGES[comparison.operator]: bound_of(comparison)})
         return qdrant.FieldCondition(f"order.{comparison_key(comparison)}", range=bound)

@@ -1,7 +1,7 @@
 """Turn the fields of documents into keys and numbers that every engine compares in the same way.
 
-For equality, a document has a digest of each value of a field. For order, a document has the lowest and the highest
-number of each field, and the earliest and the latest time.
+For equality, a document has a digest of each value of a field, and of the beginnings of a text up to its slashes. For
+order, it has the lowest and the highest number of each field, and the earliest and the latest time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from vocable.engines.filters import Comparison, Every, Filter, Not, shown, time_of
+from vocable.engines.filters import Comparison, Every, Filter, Not, beginnings, shown, time_of
 from vocable.errors import ArgumentError
 
 T = TypeVar("T")
@@ -45,6 +45,7 @@ def filter_keys(fields: Mapping[str, object]) -> FilterKeys:
     order: dict[str, float] = {}
     for path, value in _scalars(fields, ()):
         equal[_digest(path, _plain(value))] = None
+        equal |= dict.fromkeys(_digest(path, "beginning", beginning) for beginning in beginnings(value))
         number = _number(value)
         if number is not None:
             kind = "time" if isinstance(value, str) else "number"
@@ -55,10 +56,10 @@ def filter_keys(fields: Mapping[str, object]) -> FilterKeys:
 
 
 def comparison_key(comparison: Comparison) -> str:
-    """Return the digest that a comparison looks up: in `equal` for "=", otherwise in `order`."""
+    """Return the digest that a comparison looks up: in `equal` if it is `keyed`, otherwise in `order`."""
     path, value = tuple(comparison.field.split(".")), comparison.value
-    if comparison.operator == "=":
-        return _digest(path, _plain(value))
+    if comparison.keyed:
+        return _digest(path, *["beginning"] * (comparison.operator == "^="), _plain(value))
     return _digest(
         path, "time" if isinstance(value, str) else "number", "low" if "<" in comparison.operator else "high"
     )

@@ -1,10 +1,12 @@
 """Filters on documents' fields: the language of `--filter`, its parser, and the matching of documents.
 
     lang=de and year>=2020 and not (kind in (draft, 'old note') or public=false)
+    file^=cargo/commands/
 
 A value is a number, true, false, a word, or any text in quotes. A dot names a nested field. If a field is a list, one
-element must match the comparison. A document without the field matches no comparison, so it matches every `not`.
-Numbers are ordered by value, and dates in ISO 8601 by time (in quotes if they have a blank); other texts have no order.
+element must match the comparison; a document without the field matches no comparison, so it matches every `not`.
+`^=` compares the beginning of a text, up to a slash. Numbers are ordered by value, and dates in ISO 8601 by time (in
+quotes if they have a blank); other texts have no order.
 """
 
 from __future__ import annotations
@@ -23,16 +25,17 @@ from typing import Any, Literal, TypeAlias, get_args
 from vocable.core.tables import shortened
 from vocable.errors import ArgumentError
 
-Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
+Operator: TypeAlias = Literal["=", "^=", "<", "<=", ">", ">="]
 Value: TypeAlias = str | int | float | bool
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 MAX_PARTS = 256  # comparisons and brackets in a filter, since engines limit their queries
 MAX_NAMES = 100_000  # characters in the names of all fields
 MAX_NUMBER = 400  # characters of a number
 MAX_SHOWN = 80  # characters of a filter in a message
-BARE_WORD = re.compile(r"""[^\s'"!=<>(),]+""")  # such as the name of a field
+MAX_PREFIX = 256  # characters of a beginning
+BARE_WORD = re.compile(r"""(?:(?!\^=)[^\s'"!=<>(),])+""")  # such as the name of a field
 FILTER_TOKEN = re.compile(
-    rf"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>{BARE_WORD.pattern}))"""
+    rf"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|\^=|<=|>=|[=<>(),])|(?P<word>{BARE_WORD.pattern}))"""
 )
 NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
 
@@ -48,6 +51,11 @@ class Comparison:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", type(self.value))
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the comparison is of equal values or beginnings, which engines look up, and not of an order."""
+        return self.operator in ("=", "^=")
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,17 @@ def values_of_field(fields: Mapping[str, object], name: str) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
+def beginnings(value: object) -> list[str]:
+    """Return the beginnings of a text up to each of its first slashes, which `^=` compares.
+
+    >>> beginnings("cargo/commands/build.html"), beginnings(2024)
+    (['cargo/', 'cargo/commands/'], [])
+    """
+    if not isinstance(value, str):
+        return []
+    return [value[: place + 1] for place, character in enumerate(value[:MAX_PREFIX]) if character == "/"]
+
+
 def time_of(value: object) -> datetime | None:
     """Return the time in a text in ISO 8601 (UTC by default); None for any other value."""
     if not isinstance(value, str) or not value[:4].isdecimal() or "-" not in value:
@@ -186,6 +205,8 @@ def _holds(comparison: Comparison, value: object) -> bool:
     if comparison.operator == "=":
         # `True` does not match 1.
         return isinstance(value, bool) == isinstance(bound, bool) and bool(value == bound)
+    if comparison.operator == "^=":
+        return bound in beginnings(value)
     order = ORDERS[comparison.operator]
     if isinstance(bound, str):
         times = time_of(value), time_of(bound)
@@ -250,17 +271,27 @@ class _Parser:
             return Not(listed) if negated else listed
         operator = self.tokens.pop(0)[1] if self.tokens[0][0] == "sign" else ""
         if negated or operator not in (*get_args(Operator), "!="):
-            raise self._wrong("expected =, !=, <, <=, >, >= or in")
+            raise self._wrong("expected =, !=, ^=, <, <=, >, >= or in")
+        if operator == "^=":
+            return self._prefix(field)
         comparison = Comparison(field, "=" if operator == "!=" else operator, self._value())  # type: ignore[arg-type]
         ordered = not isinstance(comparison.value, str | bool) or time_of(comparison.value) is not None
         if comparison.operator != "=" and (isinstance(comparison.value, bool) or not ordered):
             raise self._wrong(f"{comparison.value!r} has no order: only numbers and ISO dates in quotes have one:")
         return Not(comparison) if operator == "!=" else comparison
 
+    def _prefix(self, field: str) -> Filter:
+        value = str(self._value())
+        if not value.endswith("/") or len(value) > MAX_PREFIX:
+            raise self._wrong(f"^= takes at most {MAX_PREFIX} characters up to a slash, as {field}^=cargo/:")
+        return Comparison(field, "^=", value)
+
     def _value(self) -> Value:
         kind, text, _ = self.tokens[0]
         if kind not in ("word", "quoted"):
             raise self._wrong("expected a value")
+        if kind == "word" and "*" in text:
+            raise self._wrong("* stands for itself, in quotes; for all of a folder write file^=folder/:")
         self.tokens.pop(0)
         if kind == "quoted":
             return re.sub(r"\\(.)", r"\1", text[1:-1])

@@ -411,7 +411,7 @@ def _sortable(number: float) -> str:
 def _condition(filter: Filter) -> Mapping[str, object]:
     def leaf(comparison: Comparison) -> Mapping[str, object]:
         key = comparison_key(comparison)
-        if comparison.operator == "=":
+        if comparison.keyed:
             return {"term": {"equal": key}}
         other = {"gte": key} if "<" in comparison.operator else {"lt": f"{key}g"}  # the other end of the key's range
         bound = {RANGES[comparison.operator]: f"{key}{_sortable(bound_of(comparison))}"}

@@ -332,7 +332,7 @@ def _condition(filter: Filter) -> str:
     """Return the filter as a Milvus expression that contains only digests and numbers."""
 
     def leaf(comparison: Comparison) -> str:
-        if comparison.operator == "=":
+        if comparison.keyed:
             return f'array_contains(equal, "{comparison_key(comparison)}")'
         key = f'order["{comparison_key(comparison)}"]'
         # Without `exists`, negating a comparison with a missing value would be neither true nor false.

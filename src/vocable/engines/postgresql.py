@@ -375,10 +375,15 @@ def _condition(filter: Filter) -> tuple[str, list[object]]:
     """Return the filter as an SQL condition, and the values of its placeholders."""
 
     def leaf(comparison: Comparison) -> tuple[str, list[object]]:
+        names = comparison.field.split(".")
+        field = f"fields{' -> %s::text' * len(names)}"
+        if comparison.operator == "^=":
+            beginning = json.dumps({"beginning": comparison.value})
+            starts = "@ starts with $beginning"
+            path = f"'strict $ ? ({starts} || exists(@[*] ? ({starts})))'::jsonpath"
+            return f"coalesce(jsonb_path_exists({field}, {path}, %s::jsonb), false)", [*names, beginning]
         if comparison.operator == "=":
-            names = comparison.field.split(".")
             # For an array, the operator @> is true if one of its elements is the value.
-            field = f"fields{' -> %s::text' * len(names)}"
             return f"coalesce(({field}) @> %s::jsonb, false)", [*names, json.dumps(_all_digits(comparison.value))]
         condition = f"coalesce((ranges ->> %s)::float8 {comparison.operator} %s::float8, false)"
         return condition, [comparison_key(comparison), bound_of(comparison)]

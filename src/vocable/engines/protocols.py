@@ -20,7 +20,7 @@ from vocable import engines as package
 from vocable.core.storage import path_name, read_record
 from vocable.core.tables import masked
 from vocable.errors import ArgumentError
-from vocable.options import SearchOptions
+from vocable.options import AnswerOptions
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array  # slow to import, and no command needs it for its help
@@ -31,7 +31,7 @@ DEFAULT_ENGINE = "edge"  # engine of a plain folder
 Space = str  # kind of vectors of a document: "sparse" and "bm25" are sparse [n, v]; "dense" is float32 [n, d]
 
 
-class OpenedSearchOptions(SearchOptions, total=False):
+class OpenedSearchOptions(AnswerOptions, total=False):
     """Settings of a search, and for opening its index."""
 
     engine_options: Annotated[

@@ -283,7 +283,7 @@ class Qdrant(ServerStore):
         models = self._models
 
         def leaf(comparison: Comparison) -> Any:
-            if comparison.operator == "=":
+            if comparison.keyed:
                 return models.FieldCondition(key="equal", match=models.MatchValue(value=comparison_key(comparison)))
             bound = models.Range(**{RANGES[comparison.operator]: bound_of(comparison)})
             return models.FieldCondition(key=f"order.{comparison_key(comparison)}", range=bound)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Literal, TypeAlias
 
+from vocable.core.graphemes import boundary
 from vocable.language.words import stemmed, word_spans
 
 EXCERPT = 300  # most characters of an excerpt
@@ -76,7 +77,9 @@ Mark(start=16, end=19, term='東京', kind='text')]
 def excerpt(
     text: str, marks: Sequence[Mark], weights: Mapping[str, float] | None = None, length: int = EXCERPT
 ) -> tuple[int, int]:
-    """Return the start and end of the part of a text whose distinct marked terms weigh most; it is cut between words.
+    """Return the start and end of the part of a text whose distinct marked terms weigh most.
+
+    It is cut between words, in a text without blanks between graphemes.
 
     The part has at most `length` characters. `weights` has the weights of terms, by default all 1.
 
@@ -99,10 +102,11 @@ def excerpt(
             most, first = weight, at
     start = max(0, min(first - context, len(text) - length))
     blank = min((at for blank in BLANKS if (at := text.find(blank, start, first)) >= 0), default=-1) if start else -1
-    start = blank + 1 if blank >= 0 else start
+    start = blank + 1 if blank >= 0 else boundary(text, start)
     end = min(len(text), start + length)
-    blank = max(text.rfind(blank, first + 1, end + 1) for blank in BLANKS) if end < len(text) else -1
-    return start, blank if blank >= 0 else end
+    nearest = max(first + 1, end - length // 2)  # a text without blanks is cut at the limit
+    blank = max(text.rfind(blank, nearest, end + 1) for blank in BLANKS) if end < len(text) else -1
+    return start, blank if blank >= 0 else boundary(text, end)
 
 
 def snippet(

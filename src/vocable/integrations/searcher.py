@@ -42,7 +42,7 @@ class Searcher:
     def ranking(self, queries: Sequence[str]) -> Ranking:
         """Return the ranking [q, k] of q queries, without reading documents."""
         with self._lock:
-            return search(self.collection, queries, self.k, **self.options).ranking
+            return self.collection.search(queries, self.k, **self.options)
 
 
 def content(hit: Hit) -> str:

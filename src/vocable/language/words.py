@@ -18,7 +18,11 @@ from vocable.language.languages import icu_words, language_of
 
 WORD, LETTERS = re.compile(r"\w\w+"), re.compile(r"\w+")
 # Texts with these characters need `_Patterns`. Latin, Greek, Cyrillic and most symbols have none of them.
-COMPLEX = "[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]"
+COMPLEX = "[\u00ad\u0300-\u036f\u0483-\u1dff\u200c\u200d\u2060\u20d0-\u20ff\u2c00-\U0010ffff]"
+INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen and word joiners, which may stand anywhere in a word
+# Full-width Latin letters and digits, half-width Katakana and Hangul, and ligatures are other forms of letters (NFKC).
+FORMS = re.compile("[\ufb00-\ufb06\uff10-\uff19\uff21-\uff3a\uff3f\uff41-\uff5a\uff66-\uffdc]+")
+VOICED = "\uff9e\uff9f"  # half-width marks of Katakana
 # Scripts without spaces between words, and Korean, which attaches particles to its words. They are cut into pairs of
 # characters (bigrams), as by Lucene's CJKAnalyzer.
 UNSPACED = (
@@ -46,7 +50,7 @@ MARKS = (0x300, 0x1FFFF)  # range that contains all combining marks except the s
 class _Patterns(NamedTuple):
     """Patterns that segment non-ASCII text."""
 
-    ignored: re.Pattern[str]  # variation selectors, and joiners after a mark, which affect only how a letter is drawn
+    ignored: re.Pattern[str]  # invisible characters, variation selectors, and joiners after a mark
     unspaced: re.Pattern[str]  # a letter of a script without spaces, with its marks
     run: re.Pattern[str]  # letters, digits, underscores, and the marks on them
     word: re.Pattern[str]  # a run of two or more letters
@@ -56,8 +60,8 @@ class _Patterns(NamedTuple):
 def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> list[list[str]]:
     """Return the stemmed words of each text, in order, without stop words and single letters.
 
-    Words are lower-cased and in Unicode's composed form (NFC); combining marks belong to their letters. Scripts without
-    spaces and Korean yield overlapping pairs of characters; an isolated character is a word. With `+icu`, scripts
+    Words are lower-cased and in Unicode's composed form (NFC), letters of another width as the usual ones; combining
+    marks belong to their letters, and invisible characters are dropped. Scripts without spaces and Korean yield overlapping pairs of characters; an isolated character is a word. With `+icu`, scripts
     without spaces yield ICU's words instead, but Korean does not.
 
     >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
@@ -101,7 +105,8 @@ def words(text: str, *, letters: bool = False, icu: bool = False, cased: bool = 
     if text.isascii() or not re.search(COMPLEX, text):
         return (LETTERS if letters else WORD).findall(text)
     patterns = _patterns()
-    text = unicodedata.normalize("NFC", patterns.ignored.sub("", text))
+    text = FORMS.sub(lambda letters: unicodedata.normalize("NFKC", letters[0]), patterns.ignored.sub("", text))
+    text = unicodedata.normalize("NFC", text)
     if not patterns.unspaced.search(text):
         return (patterns.run if letters else patterns.word).findall(text)
     result = list[str]()
@@ -176,10 +181,11 @@ def _patterns() -> _Patterns:
         code
         for first, last in UNSPACED
         for code in range(first, last + 1)
-        if unicodedata.category(chr(code)) in ("Lo", "Lm", "Nl")
+        if unicodedata.category(chr(code)) in ("Lo", "Lm", "Nl") and chr(code) not in VOICED
     )
+    marks += VOICED + INVISIBLE  # of the words of a text as it is written
     return _Patterns(
-        ignored=re.compile(rf"[\u200c\u200d](?<=[{marks}].)|[\ufe00-\ufe0f\U000e0100-\U000e01ef]"),
+        ignored=re.compile(rf"[{INVISIBLE}]|[\u200c\u200d](?<=[{marks}].)|[\ufe00-\ufe0f\U000e0100-\U000e01ef]"),
         unspaced=re.compile(rf"[{letters}][{marks}]*"),
         run=re.compile(rf"\w[\w{marks}]*"),
         word=re.compile(rf"\w[\w{marks}]+"),

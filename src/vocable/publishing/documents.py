@@ -13,7 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from vocable.collection.copies import content_of
+from vocable.core.graphemes import boundary
 from vocable.data import Document
+from vocable.engines.filters import beginnings
 from vocable.publishing.binary import gaps, varints
 from vocable.publishing.files import SiteFiles
 from vocable.publishing.tables import FileTable
@@ -24,6 +27,7 @@ MOST_CHOICES = 200  # distinct values of a field that has a filter
 FEW_CHOICES = 10  # distinct values of a field whose filter stays although most pages have different values
 LONGEST_VALUE = 100  # characters of a value
 ADDRESS, PATH, FILE = "url", "path", "file"  # fields of documents that are pages of a folder
+FOLDER = "folder"  # field for filters: the folders of a page's file
 
 
 class Shown(NamedTuple):
@@ -41,7 +45,8 @@ class Shown(NamedTuple):
         """Return the shown part of a document: its first `characters` characters, and fields with a single value."""
         text = document.text
         if len(text) > characters:
-            text = text[: max(text.rfind(" ", 0, characters), text.rfind("\n", 0, characters), characters // 2)] + " …"
+            blank = max(text.rfind(" ", characters // 2, characters), text.rfind("\n", characters // 2, characters))
+            text = text[: blank if blank > 0 else boundary(text, characters)] + " …"
         url, path = (str(document.fields.get(name) or "") for name in (ADDRESS, PATH))
         facts = {name: value for name, value in document.fields.items() if name not in (ADDRESS, PATH, FILE)}
         kept = {name: value for name, value in facts.items() if _short(value)}
@@ -72,6 +77,18 @@ def _json(values: object) -> bytes:
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
+def write_copies(files: SiteFiles, documents: Sequence[Document]) -> str | None:
+    """Write the rows of each group of documents with the same title and text; None without such documents."""
+    groups = defaultdict[tuple[str, str], list[int]](list)
+    for row, document in enumerate(documents):
+        groups[content_of(document)].append(row)
+    copied = [rows for rows in groups.values() if len(rows) > 1]
+    if not copied:
+        return None
+    rows = b"".join(varints([len(rows)]) + varints(gaps(np.array(rows))) for rows in copied)
+    return files.add(varints([len(copied)]) + rows)
+
+
 class FieldValues(NamedTuple):
     """A field for filters: its values, the number of documents with each value, and the file with their rows."""
 
@@ -85,13 +102,13 @@ def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldV
     """Write for each field of n documents the rows of each value, and return the fields.
 
     A field is left out if it is no use in a filter: if all documents have the same value, if the field has very many
-    values, or if most pages have different values, such as a date or a description.
+    values, or if most pages have different values, such as a date or a description. Pages have the field `folder`.
     """
     rows: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     pages, count = defaultdict[str, set[object]](set), 0
     for row, document in enumerate(documents):
         count += 1
-        for name, value in document.fields.items():
+        for name, value in {FOLDER: beginnings(document.fields.get(FILE)), **document.fields}.items():
             if name in (ADDRESS, PATH, FILE):
                 continue
             pages[name].add(document.fields.get(FILE, row))

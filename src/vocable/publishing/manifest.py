@@ -56,6 +56,7 @@ class Manifest:
         page: for each file of the page, its name as if it were a file of the data: its checksum and size.
         language: language of the words.
         encoder: the query encoder, if one is published.
+        copies: name of the file with the rows of documents with the same title and text, if there are any.
         format: version of this format.
     """
 
@@ -72,6 +73,7 @@ class Manifest:
     page: dict[str, str] = field(default_factory=dict)
     language: str = ENGLISH
     encoder: QueryGraph | None = None
+    copies: str | None = None
     format: int = SITE_FORMAT
 
 

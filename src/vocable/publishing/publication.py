@@ -40,7 +40,7 @@ from vocable.indexes.bm25_weights import count_words, term_frequency_weights
 from vocable.language.languages import NO_LANGUAGE
 from vocable.language.words import counted_words, stems_of
 from vocable.options import Count, checked
-from vocable.publishing.documents import ADDRESS, Shown, together, write_documents, write_fields
+from vocable.publishing.documents import ADDRESS, Shown, together, write_copies, write_documents, write_fields
 from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
 from vocable.publishing.files import DATA, SiteFiles, is_site_file, name_of, path_of
 from vocable.publishing.languages import is_readable, language_script
@@ -75,6 +75,7 @@ class Published(NamedTuple):
     written: int
     removed: int
     linked: int  # documents with an address
+    encoder: bool  # readers may load the encoder of queries
 
     def to_json(self) -> dict[str, object]:
         """Return the counts as JSON values."""
@@ -83,8 +84,9 @@ class Published(NamedTuple):
     def __str__(self) -> str:
         size = f"{self.nbytes / 1e6:,.1f} MB in {counted(self.files, 'file')}"
         changed = f"{self.written:,} written, {self.removed:,} removed" if self.written + self.removed else "unchanged"
+        until = " until a reader loads the encoder" if self.encoder else ": for the model's own, add --encoder"
         unlinked = "" if self.linked else "\nno document has a field url, so no hit is a link: index with --base-url"
-        return f"{self.output}: {counted(self.documents, 'document')}, {size} ({changed}){unlinked}"
+        return f"{self.output}: {counted(self.documents, 'document')}, {size} ({changed}){unlinked}\nqueries are looked up in a table{until}"
 
 
 @checked
@@ -215,6 +217,7 @@ class _Publication:
             write_documents(files, [Shown.of(document, self.characters) for document in documents]),
         )
         settings, fields = self.encoder.settings, write_fields(files, documents)
+        copies = write_copies(files, documents)
         prompt = (settings.prompt if self.encoder.looked_up else None) or ""  # its words would be in every query
         query = QueryReading(prompt, settings.max_length, settings.query_idf)
         named = {name for table in directory.tables for name in table.names} | {field.file for field in fields}
@@ -236,6 +239,7 @@ class _Publication:
             {name: name_of(content) for name, content in page.items()},
             self.language,
             graph,
+            copies,
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}
         written = files.written + sum(_write(folder, previous, *file) for file in others.items())
@@ -243,7 +247,9 @@ class _Publication:
         size = files.nbytes + sum(map(len, others.values()))
         counts = len(documents), len(terms.names), 0 if words is None else len(words.names)
         linked = sum(bool(document.fields.get(ADDRESS)) for document in documents)
-        return Published(str(folder), *counts, len(files.names) + len(others), size, written, 0, linked)
+        return Published(
+            str(folder), *counts, len(files.names) + len(others), size, written, 0, linked, graph is not None
+        )
 
     def _content(self) -> tuple[list[Document], csr_array]:
         """Return the n documents, sorted by id, and their vectors [n, v]."""

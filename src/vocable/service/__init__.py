@@ -42,6 +42,7 @@ class ServiceOptions(ServiceLimits, RerankOptions, total=False):
     allow_host: Annotated[
         Sequence[str] | None, Doc("Host name that requests may use without a token, besides addresses and localhost.")
     ]
+    title: Annotated[str | None, Doc("Heading of the page; by default the name of the index.")]
     compare_with: Annotated[str | PathLike[str] | None, Doc("Place of a second index to show beside the first.")]
     engine_options: Annotated[
         str | None, Doc("Options of the engine for a search, such as partial=true of a server (docs/engines.md).")

@@ -137,7 +137,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         http.state.query = request.query
         answer = (await service.search(request)).to_json()
         return JSONResponse(
-            {name: value for name, value in answer.items() if name in ("hits", "suggestion", "missing")}
+            {name: value for name, value in answer.items() if name in schemas.SearchAnswer.model_fields}
         )
 
     @app.post("/explain", responses=refusals(404), response_model=Explanation | Expansion)
@@ -224,6 +224,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
         """Return the index and the limits."""
         limits = service.limits
         return schemas.Info(
+            title=service.title,
             model_id=service.collection.models.name,
             model_dtype=service.queries.model.dtype,
             model_type={"embedding": {"pooling": "splade"}},

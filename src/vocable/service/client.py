@@ -146,8 +146,8 @@ def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Itera
             if not query.text:  # a blank line of stdin
                 yield Answer(query, ())
                 continue
-            answer = client.answer({"query": None if settings.get("like") else query.text, **settings})
-            yield Answer(query, tuple(document.hit() for document in answer.hits), answer.suggestion, answer.missing)
+            body = {"query": None if settings.get("like") else query.text, **settings}
+            yield client.answer(body).answer(query)
 
 
 def _reason(answer: Any) -> str:

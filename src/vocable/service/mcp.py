@@ -14,13 +14,13 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
 from vocable import __version__
 from vocable.collection.records import Hit
+from vocable.core.graphemes import beginning
 from vocable.core.tables import shortened
 from vocable.errors import ArgumentError, VocableError, require_extra
 from vocable.explanation.explain import json_values
@@ -32,7 +32,8 @@ logger = logging.getLogger("vocable.service.log")
 
 AGENT_OPTIONS = ("query", "k", "offset", "filter", "hybrid", "explain")  # options of a search that agents are told of
 MAX_HIT_TEXT = 1000  # characters of a hit's text: an agent reads all of an answer
-MAX_FIELDS = 40  # fields in a description
+MAX_FIELD_TEXT = 200  # characters of a field
+MAX_FIELDS = 40  # fields in a description, and of a hit
 IDENTIFIER = re.compile("[A-Za-z_][A-Za-z0-9_.-]{0,39}")  # the name of a field that an agent is told
 MENDABLE = (VocableError, TooLargeError, NotFoundError, OverloadedError)  # errors that an agent can mend
 
@@ -53,17 +54,25 @@ class ServiceTool(NamedTuple):
 
 async def _search(service: Service, request: SearchRequest) -> dict[str, object]:
     answer = await service.search(request)
-    more = {"suggestion": answer.suggestion, "missing": answer.missing}
-    return {"hits": [_found(hit) for hit in answer.hits]} | {
-        name: note for name, note in more.items() if note is not None
-    }
+    values = {name: value for name, value in answer.to_json().items() if name not in ("id", "query")}
+    return values | {"hits": [_found(hit) for hit in answer.hits]}
 
 
 def _found(hit: Hit) -> dict[str, object]:
     """Return a hit with the beginning of its text, or of its best passage."""
     text = (hit.passage or hit.document).text
-    values = hit.to_json() | {"text": text[:MAX_HIT_TEXT] + "…" * (len(text) > MAX_HIT_TEXT)}
+    values = hit.to_json() | {"text": beginning(text, MAX_HIT_TEXT)}
+    if fields := [*hit.document.fields.items()]:
+        values["fields"] = {name: _short(value) for name, value in fields[:MAX_FIELDS]}
+        if len(fields) > MAX_FIELDS:
+            values["fields_left_out"] = len(fields) - MAX_FIELDS
     return {name: value for name, value in values.items() if name not in ("passage", "snippet")}
+
+
+def _short(value: object) -> object:
+    """Return the value of a field, or the beginning of its text or JSON if it is long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= MAX_FIELD_TEXT else beginning(text, MAX_FIELD_TEXT)
 
 
 async def _explain(service: Service, request: ExplainRequest) -> object:
@@ -80,7 +89,8 @@ async def _get_document(service: Service, request: DocumentRequest) -> dict[str,
 TOOLS = {
     "search": ServiceTool(
         "Search {index}. Returns the best documents for a question or keywords, best first, with id, title, fields and "
-        f"the beginning of the text, at most {MAX_HIT_TEXT:,} characters. Matches by meaning as well as by words; with "
+        f"the beginning of the text, at most {MAX_HIT_TEXT:,} characters; … ends a longer text, or a field of over "
+        f"{MAX_FIELD_TEXT}. `copies` are ids of hits with the same text. Matches by meaning as well as by words; with "
         "`hybrid` exact words count more. Scores compare only within one search. `offset` gets further hits.",
         SearchRequest,
         _search,
@@ -106,16 +116,15 @@ def _schema(request: type[JSONBody]) -> dict[str, Any]:
 
 
 async def _about(service: Service) -> str:
-    """Describe the index: its name without its place, its size, the fields for filters.
+    """Describe the index: its title or its name without its place, its size, the fields for filters.
 
     Only identifiers are named: with other names of fields, a writer of documents could speak to the agent.
     """
-    name = PurePath(service.collection.place.partition("?")[0]).name
     fields = sorted(name for name in service.collection.searcher.known_fields or () if IDENTIFIER.fullmatch(name))
     listed = ", ".join(fields[:MAX_FIELDS]) + ", …" * (len(fields) > MAX_FIELDS)
     count = await service.count()
     size = "documents" if count is None else f"{count:,} documents"
-    return f"{name!r} ({size}{f'; fields: {listed}' if fields else ''})"
+    return f"{service.title!r} ({size}{f'; fields: {listed}' if fields else ''})"
 
 
 async def call(service: Service, name: str, arguments: dict[str, Any]) -> tuple[Any, bool]:

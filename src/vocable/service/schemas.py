@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_ty
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, model_validator
 from typing_extensions import Doc
 
-from vocable.collection.records import Hit, Passage
-from vocable.data import Document
+from vocable.collection.facets import Facet
+from vocable.collection.records import Answer, Hit, Passage
+from vocable.data import Document, Query
 from vocable.explanation.explain import Explanation
 from vocable.explanation.highlights import Snippet
 from vocable.indexes.fusion import ScoreParts
-from vocable.options import Pruning, SearchOptions, check, select
+from vocable.options import AnswerOptions, Pruning, check, select
 
 MAX_TERM_WEIGHT = 1e6
 MAX_ID = 1024  # characters
@@ -146,7 +147,7 @@ class EmbeddingsResponse(BaseModel):
     usage: Usage
 
 
-@with_options(SearchOptions)
+@with_options(AnswerOptions)
 class SearchRequest(JSONBody):
     """A text, its vector, or both: then the vector is searched, and the text is used where a text is needed."""
 
@@ -213,10 +214,11 @@ class FoundDocument(WrittenDocument):
     explanation: Explanation | None = None
     passage: Passage | None = Field(default=None, description="The best passage, in an index of passages.")
     snippet: Snippet = Field(description="The part of the text with most of the query's words, and their places.")
+    copies: list[Id] = Field(default=[], description="Ids of lower hits with the same title and text.")
 
     def hit(self) -> Hit:
         """Return the hit as a record."""
-        rest = self.explanation, self.passage, self.snippet, self.first_score, self.parts
+        rest = self.explanation, self.passage, self.snippet, self.first_score, self.parts, tuple(self.copies)
         return Hit(self.rank, self.score, self.document(), *rest)
 
 
@@ -226,6 +228,13 @@ class SearchAnswer(BaseModel):
     hits: list[FoundDocument]
     suggestion: str | None = Field(default=None, description="The query with words that no document has replaced.")
     missing: str | None = Field(default=None, description="The part of the index that was not searched, in words.")
+    note: str | None = Field(default=None, description="The words of the query that no document has, in a sentence.")
+    facets: list[Facet] = Field(default=[], description="Counts of fields' values among the best hits.")
+
+    def answer(self, query: Query) -> Answer:
+        """Return the answer to a query as a record."""
+        hits = tuple(document.hit() for document in self.hits)
+        return Answer(query, hits, self.suggestion, self.missing, self.note, tuple(self.facets))
 
 
 class DocumentsRequest(JSONBody):
@@ -237,6 +246,7 @@ class DocumentsRequest(JSONBody):
 class Info(BaseModel):
     """The index and the limits of the service, with the keys of text-embeddings-inference."""
 
+    title: str = Field(description="Heading of the page: by default the name of the index.")
     model_id: str
     model_sha: str | None = None
     model_dtype: str

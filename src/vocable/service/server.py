@@ -152,7 +152,9 @@ def application(settings: WorkerSettings, opened: ServedIndex | None = None) -> 
         Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
     _log_to_stderr(JSONLines())
     opened, limits, options = opened or _opened(settings), settings.limits, settings.options
-    service = Service(opened.collection, limits, metrics, opened.wacky, select(RerankOptions, options))
+    service = Service(
+        opened.collection, limits, metrics, opened.wacky, select(RerankOptions, options), options.get("title")
+    )
     second = None if opened.second is None else Service(opened.second, limits, metrics)
     return ServiceMiddleware(
         endpoints(service, metrics, second),
@@ -176,8 +178,8 @@ def _serve_stdio(settings: WorkerSettings) -> None:
     with without_progress():
         opened = _opened(settings)
         logger.info("serving %s on stdin and stdout", opened.collection.place)
-        reranking = select(RerankOptions, settings.options)
-        serve_stdio(Service(opened.collection, settings.limits, Metrics(), opened.wacky, reranking))
+        reranking, title = select(RerankOptions, settings.options), settings.options.get("title")
+        serve_stdio(Service(opened.collection, settings.limits, Metrics(), opened.wacky, reranking, title))
 
 
 def _log_to_stderr(form: logging.Formatter) -> None:

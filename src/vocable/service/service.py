@@ -10,6 +10,7 @@ import dataclasses
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from vocable.collection.records import Answer, Changed
 from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
+from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.engines.base import rows_of
@@ -28,7 +30,7 @@ from vocable.engines.filters import Comparison, Filter, Not, parse_filter
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.indexes.fusion import MIN_DEPTH
-from vocable.options import ListOptions, Pruning, RerankOptions, SearchOptions, check, select
+from vocable.options import AnswerOptions, Pruning, RerankOptions, check, select
 from vocable.service import ServiceLimits
 from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics
@@ -85,7 +87,10 @@ class Service:
         metrics: Metrics,
         wacky: frozenset[str] | None = None,
         rerank: RerankOptions | None = None,
+        title: str | None = None,
     ) -> None:
+        name = PurePath(collection.place.partition("?")[0]).name
+        self.title = name if title is None else title
         self.collection, self.limits, self._metrics, self.wacky = collection, limits, metrics, wacky
         self.rerank: RerankOptions = rerank or {}
         self.model = collection.models.loaded
@@ -138,7 +143,7 @@ class Service:
 
     async def search(self, request: SearchRequest) -> Answer:
         """Return the answer to one query."""
-        options: SearchOptions = {**request.options(SearchOptions), **self._reranking(request)}
+        options: AnswerOptions = {**request.options(AnswerOptions), **self._reranking(request)}
         query = request.query or ""
         limit = min(self.limits["max_k"], MAX_EXPLAINED) if request.explain else self.limits["max_k"]
         offset = options.get("offset", 0)
@@ -165,7 +170,7 @@ class Service:
         answers: list[Answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
         return answers[0]
 
-    async def _like(self, request: SearchRequest, options: SearchOptions) -> Answer:
+    async def _like(self, request: SearchRequest, options: AnswerOptions) -> Answer:
         if request.query is not None or request.vector is not None:
             raise ArgumentError("`like` stands in place of query and vector")
         answers: list[Answer] = await self._run(self._likened, [(request, options)])
@@ -337,12 +342,13 @@ class Service:
         options = json.loads(key)
         vectors = prune(self._weighed(rows, options.get("query_idf")), **select(Pruning, options))
         dense = self._dense(rows)
-        ranking = self.collection.search(texts, k, vectors=vectors, dense=dense, **select(ListOptions, options))
+        plan = self.collection.searcher.plan(k, options, spare=True)
+        candidates = self.collection.searcher.candidates(plan, texts, EncodedTexts(vectors, dense))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
-        return [*Answers(self.collection, queries, lambda: vectors, ranking, explain, self.wacky)]
+        return [*Answers(self.collection, queries, lambda: vectors, plan, candidates, explain, self.wacky)]
 
-    def _likened(self, items: list[tuple[SearchRequest, SearchOptions]]) -> list[Answer | Exception]:
-        def answer(item: tuple[SearchRequest, SearchOptions]) -> Answer:
+    def _likened(self, items: list[tuple[SearchRequest, AnswerOptions]]) -> list[Answer | Exception]:
+        def answer(item: tuple[SearchRequest, AnswerOptions]) -> Answer:
             request, options = item
             answers = search(self.collection, None, request.k, explain=request.explain, wacky=self.wacky, **options)
             first: Answer = answers[0]

@@ -6,8 +6,8 @@ Letters: v output vocabulary, k results.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -15,10 +15,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.collection import Collection
-from vocable.collection.suggestion import suggestion
+from vocable.collection.copies import representatives
+from vocable.collection.facets import Facet, facet
+from vocable.collection.search import SPARE_HITS
+from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.data import Document
 from vocable.encoding.pruning import prune
 from vocable.encoding.terms import term_places
+from vocable.engines.base import Hits
 from vocable.engines.filters import Filter, parse_filter
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import (
@@ -42,6 +46,7 @@ MAX_CHARACTERS = 5000  # shown characters of a document
 MAX_POSTINGS = 10_000  # postings whose weights are read
 BINS = 24
 SHOWN_DOCUMENTS = 10  # listed documents of a term
+MAX_FACETS, MAX_VALUES = 5, 30  # facets of an answer, and values of a field that is a facet
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class ViewedDocument:
     """A document with its ranks and scores by ranking, and its `shared` terms by number and by largest contribution.
 
     `sparse` is the score of the explanation. `cut` is true if only a part of the text is shown, such as a passage.
+    `copies` are the ids of documents with the same title and text.
     """
 
     id: str
@@ -68,6 +74,7 @@ class ViewedDocument:
     shared: int
     ranks: dict[str, int]
     scores: dict[str, float]
+    copies: list[str]
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,8 @@ class VectorCost:
 class View:
     """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown.
 
-    `suggestion` and `missing` are as in `Answer`.
+    `suggestion`, `missing` and `note` are as in `Answer`. `facets` count the values of the fields that have several
+    among the best hits of the first ranking.
     """
 
     active: int
@@ -94,6 +102,8 @@ class View:
     documents: list[ViewedDocument]
     suggestion: str | None = None
     missing: str | None = None
+    note: str | None = None
+    facets: list[Facet] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -144,11 +154,12 @@ def view(
         rankings[RERANKED], _ = collection.searcher.reranked(first, [request.query], kept, **rerank)
     if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
-    places = {
-        name: {identifier: (rank, score) for rank, (identifier, score) in enumerate(ranking.hits(0), start=1)}
-        for name, ranking in rankings.items()
-    }
     show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
+    hits = {name: ranking.hits(0) for name, ranking in rankings.items()}
+    near = dict.fromkeys(identifier for name in show for identifier, _ in hits[name][: 2 * request.k])
+    known = [document for document in collection.documents(list(near)) if document is not None]
+    stands_for = representatives(known)
+    places = {name: _places(ranked, stands_for) for name, ranked in hits.items()}
     ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
     [asked] = [request.query] if request.like is None else collection.texts([request.like])
     tokens, names = text_terms(collection.models.loaded, asked), collection.models.terms
@@ -172,6 +183,7 @@ def view(
                 shared=len(explained.matches),
                 ranks={name: rank for name, (rank, _) in standings.items()},
                 scores={name: score for name, (_, score) in standings.items()},
+                copies=[name for name, first in stands_for.items() if first == document.id != name],
             )
         )
     expanded = expand_vector(vector, names, tokens, QUERY_TERMS, wacky)
@@ -179,7 +191,26 @@ def view(
     terms = [ViewedTerm(**asdict(term), kept=term.term in left) for term in expanded.terms]
     better = None if request.like is not None else suggestion(collection, request.query)
     missing = next((ranking.missing for ranking in rankings.values() if ranking.missing), None)
-    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, better, missing)
+    note = None if request.like is not None else unknown_note(collection, request.query, guessing=bool(documents))
+    facets = _facets(collection, hits[request.show[0]]) if request.show else []
+    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents, better, missing, note, facets)
+
+
+def _places(hits: Hits, stands_for: Mapping[str, str]) -> dict[str, tuple[int, float]]:
+    """Return the rank and the score of each hit by its id; copies have the place of the best."""
+    scores: dict[str, float] = {}
+    for identifier, score in hits:
+        scores.setdefault(stands_for.get(identifier, identifier), score)
+    return {identifier: (rank, score) for rank, (identifier, score) in enumerate(scores.items(), start=1)}
+
+
+def _facets(collection: Collection, hits: Hits) -> list[Facet]:
+    """Return the facets of the best hits that divide them: of a field with a few values, or of the folders of files."""
+    read = collection.documents([identifier for identifier, _ in hits[:SPARE_HITS]])
+    documents = [document for document in read if document is not None]
+    names = dict.fromkeys(name for document in documents for name in document.fields)
+    facets = (facet(documents, "file/" if name == "file" else name) for name in names)
+    return [one for one in facets if 2 <= len(one.counts) <= MAX_VALUES and one.counts[0].count > 1][:MAX_FACETS]
 
 
 def _rankings(

@@ -1,11 +1,12 @@
 // A published collection: its files, and searches in it, with the same numbers as tests/publishing/reader.py.
 
 import { after, contentOf, Cursor, fetched, nameFor, nameOf, Trouble, Unread } from "./bytes.js";
-import { tokensOf } from "./tokenizer.js";
-import { placedWords, wordsOf } from "./words.js";
+import { textOf, tokensOf } from "./tokenizer.js";
+import { isUnspaced, placedWords, wordsOf } from "./words.js";
 
 const FORMAT = 3;
 const DEPTH = 100; // hits of each ranking that are fused, at least
+const NAMED = 3; // copies of a document that are named
 const LIGHT = 1 / 32, TENTH = 10; // a block is left out if it adds less than this share of the score of the tenth hit
 const OPENING = '{"checksum":"00000000","collection":', CLOSING = "}\n";
 const { fround } = Math;
@@ -37,18 +38,63 @@ export class Collection {
 
   /**
    * The k best documents for a text. `passes` are values by field: a document passes that has one of the values of each
-   * field. Without BM25's words, or `hybrid` false, the scores are the model's alone.
+   * field. Without BM25's words, or `hybrid` false, the scores are the model's alone. If `merged`, documents with the same
+   * title and text are one hit, which has the first of its `copies` and the number of all.
    */
-  async search(text, { k = 10, passes = {}, hybrid = this.words, signal } = {}) {
+  async search(text, { k = 10, passes = {}, hybrid = this.words, merged = false, signal } = {}) {
+    const { hits, terms, words } = await this.#ranked(text, merged ? Math.max(2 * k, DEPTH) : k, { k, passes, hybrid, signal });
+    const copies = merged && this.copies ? await this.#copies(signal) : new Map(), seen = new Set();
+    const first = hits.filter(({ row }) => !seen.has(copies.get(row) ?? row) && seen.add(copies.get(row) ?? row)).slice(0, k);
+    return Promise.all(first.map(async (hit) => {
+      const others = (copies.get(hit.row) ?? []).filter((row) => row !== hit.row);
+      const [shown, ...named] = await Promise.all([hit.row, ...others.slice(0, NAMED)].map((row) => this.#document(row, signal)));
+      return { ...hit, ...shown, why: this.#why(hit.row, terms, words), copies: named, copied: others.length };
+    }));
+  }
+
+  /** The `depth` best rows for a text in a search for k documents, and its terms and words. */
+  async #ranked(text, depth, { k, passes = {}, hybrid = this.words, signal }) {
     text = text.normalize("NFC");
     const [terms, words, allowed] = await Promise.all([
       this.#terms(text, signal), hybrid ? this.#words(text, signal) : [], this.#allowed(passes, signal)]);
-    const depth = hybrid ? Math.max(k, DEPTH) : k;
     const rankings = await Promise.all([terms, ...(hybrid ? [words] : [])].map(async (some) =>
-      best(await this.#scores(some, allowed, signal), depth)));
-    const hits = hybrid ? fused(rankings, k) : rankings[0];
-    const shown = await Promise.all(hits.map(({ row }) => this.#document(row, signal)));
-    return hits.map((hit, i) => ({ ...hit, ...shown[i], why: this.#why(hit.row, terms, words) }));
+      best(await this.#scores(some, allowed, signal), hybrid ? Math.max(k, DEPTH) : depth)));
+    return { hits: hybrid ? fused(rankings, depth) : rankings[0], terms, words };
+  }
+
+  /** The numbers of the best documents for a text with each value of each field, and the number of these documents. */
+  async facets(text, { passes = {}, signal } = {}) {
+    const [{ hits }, ...files] = await Promise.all([this.#ranked(text, DEPTH, { k: DEPTH, passes, signal }),
+      ...this.fields.map(([, , , file]) => this.#file(file, signal))]);
+    const rows = new Set(hits.slice(0, DEPTH).map(({ row }) => row));
+    const counts = this.fields.map(([, values], i) => {
+      const cursor = new Cursor(files[i]);
+      return values.map(() => summed(cursor, cursor.number()).filter((row) => rows.has(row)).length);
+    });
+    return { counts, hits: rows.size };
+  }
+
+  /** The words of a text that no document has, and whether hits are `guesses`: by pieces of these words alone. */
+  async unknown(text, signal) {
+    const [words, terms] = this.words ? await Promise.all([this.#words(text.normalize("NFC"), signal), this.#terms(text, signal)]) : [];
+    if (!words) return { words: [], guesses: false };
+    const all = placedWords(text).filter(({ words }) => words.length);
+    const stems = await this.#stems(all.flatMap(({ words }) => words), signal), found = new Set(words.map(({ name }) => name));
+    const lacking = all.filter(({ words }) => !words.some((word) => isUnspaced(word) || found.has(stems.get(word))));
+    const names = [...new Set(lacking.map(({ start, end }) => text.slice(start, end)))];
+    const pieces = new Set(terms.map(({ name }) => textOf(name).toLowerCase()));
+    const guesses = names.length > 0 && lacking.length === all.length && !names.some((name) => pieces.has(name.toLowerCase()));
+    return { words: names, guesses };
+  }
+
+  /** The rows of all documents with the same title and text, by each of these rows. */
+  async #copies(signal) {
+    const cursor = new Cursor(await this.#file(this.copies, signal)), groups = new Map();
+    for (let left = cursor.number(); left; left -= 1) {
+      const rows = [...summed(cursor, cursor.number())];
+      for (const row of rows) groups.set(row, rows);
+    }
+    return groups;
   }
 
   /**

@@ -4,6 +4,7 @@ import { plain } from "./markdown.js";
 import { placedWords } from "./words.js";
 
 const LONG = 300, BEFORE = 60; // characters
+const graphemes = new Intl.Segmenter("en");
 
 /** Pieces of a text without marks of Markdown; words of `marked`, a map from word to stem, have their stem as `mark`. */
 export function markedParts(text, marked) {
@@ -36,7 +37,8 @@ export function excerptOf(parts) {
   let from = start <= BEFORE ? 0 : text.lastIndexOf(" ", start - BEFORE / 2) + 1;
   if (start - from > BEFORE) from = start; // a text without spaces
   let to = Math.min(text.length, from + LONG);
-  if (to < text.length && text.lastIndexOf(" ", to) > start) to = text.lastIndexOf(" ", to);
+  const blank = text.lastIndexOf(" ", to);
+  if (to < text.length) to = blank > Math.max(start, to - LONG / 2) ? blank : graphemes.segment(text).containing(to).index;
   return [...(from ? [{ text: "… " }] : []), ...between(parts, from, to), ...(to < text.length ? [{ text: " …" }] : [])];
 }
 

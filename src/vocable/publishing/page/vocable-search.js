@@ -11,6 +11,7 @@ import { textOf } from "./tokenizer.js";
 const WAIT = 150; // milliseconds without a key, before a query is sent
 const STEP = 10, MOST = 50; // documents
 const NAMED = 3; // terms that a closed explanation names
+const NAMED_WORDS = 5; // words that no document has
 const percent = new Intl.NumberFormat("en", { style: "percent" });
 const count = new Intl.NumberFormat("en");
 
@@ -50,9 +51,10 @@ export class VocableSearch extends HTMLElement {
   #unread = element("p", { class: "unread", role: "alert" });
   #busy = element("p", { class: "busy" }, "Searching …");
   #error = element("p", { class: "error", role: "alert" });
-  #filters = element("details", { class: "filters", hidden: "" });
+  #filters = element("details", { class: "filters", hidden: "", toggle: () => this.#countValues() });
   #hits = element("ol", { class: "hits", "aria-label": "Documents" });
   #none = element("p", { class: "none" });
+  #note = element("p", { class: "note", role: "status" });
   #more = element("button", { type: "button", class: "more", hidden: "", click: () => this.#showMore() }, "More documents");
   #status = element("p", { class: "unseen", role: "status" });
 
@@ -66,7 +68,7 @@ export class VocableSearch extends HTMLElement {
       this.#root.append(
         element("link", { rel: "stylesheet", href: new URL("style.css", import.meta.url).href }),
         element("form", { role: "search", submit }, element("label", { for: "query" }, "Search"), this.#input, this.#busy),
-        this.#encoder, this.#unread, this.#error, this.#filters, this.#none, this.#hits, this.#more, this.#status,
+        this.#encoder, this.#unread, this.#error, this.#filters, this.#note, this.#none, this.#hits, this.#more, this.#status,
       );
       this.#root.addEventListener("keydown", (event) => this.#walk(event));
     }
@@ -119,10 +121,11 @@ export class VocableSearch extends HTMLElement {
     this.setAttribute("aria-busy", "true");
     try {
       const found = async () => {
-        const collection = await this.open(), hits = await collection.search(text, { k: this.#k, passes: this.#passes, signal });
-        return [hits, await collection.marked(text, signal)];
+        const collection = await this.open(), asked = { k: this.#k, passes: this.#passes, merged: true, signal };
+        const hits = await collection.search(text, asked);
+        return [hits, await collection.marked(text, signal), await collection.unknown(text, signal)];
       };
-      const [hits, words] = await found().catch((error) => {
+      const [hits, words, unknown] = await found().catch((error) => {
         if (error instanceof Unread) this.#withoutEncoder(error);
         else if (error instanceof Gone) this.#opened = null; // published anew since it was opened
         else throw error;
@@ -131,7 +134,9 @@ export class VocableSearch extends HTMLElement {
       if (signal.aborted) return;
       this.#said("");
       this.#draw(hits, text, words);
+      this.#note.textContent = noteOf(unknown, hits);
       this.#answered = question;
+      this.#countValues();
       this.dispatchEvent(new CustomEvent("found", { detail: { text, hits } }));
     } catch (error) {
       if (!signal.aborted) this.#failed(error);
@@ -176,6 +181,7 @@ export class VocableSearch extends HTMLElement {
   }
 
   #draw(all, text, words) {
+    this.#note.textContent = "";
     const hits = all.filter((hit, i) => !hit.url || all.findIndex((one) => one.url === hit.url) === i); // parts of one page
     this.#hits.replaceChildren(...hits.map((hit, i) => this.#hitOf(hit, i + 1, words)));
     this.#none.textContent = text && !hits.length ? "No document." : "";
@@ -199,6 +205,7 @@ export class VocableSearch extends HTMLElement {
       element("h2", { dir: "auto" }, link ? element("a", { href: link, class: "target" }, name)
         : element("span", { class: "target", tabindex: "-1" }, name)),
       element("p", { class: "text", dir: "auto" }, marked(excerptOf(markedParts(hit.text, words)))),
+      hit.copied ? element("p", { class: "copies" }, "Also in ", copiesOf(hit, this.#base)) : null,
       factsOf(hit.facts), whyOf(hit.why)));
   }
 
@@ -247,7 +254,22 @@ export class VocableSearch extends HTMLElement {
       element("div", { class: "values" }, values.map((value, i) => element("label", {},
         element("input", { type: "checkbox", "aria-label": `${value} (${counts[i]})`, change: (event) => this.#choose(name, value, event.target.checked) }),
         element("span", { class: "value" }, String(value)), element("span", { class: "count" }, count.format(counts[i])))))));
-    this.#filters.replaceChildren(summary, element("div", { class: "fields" }, sets));
+    this.#filters.replaceChildren(summary, element("p", { class: "of" }), element("div", { class: "fields" }, sets));
+  }
+
+  /** Count the values of the fields among the best documents, while the filters are open. */
+  async #countValues() {
+    const text = this.#input.value, { signal } = this.#asking;
+    if (!this.#filters.open || !text.trim()) return;
+    try {
+      const { counts, hits } = await (await this.open()).facets(text, { passes: this.#passes, signal });
+      if (signal.aborted) return;
+      const spans = [...this.#filters.querySelectorAll(".count")];
+      counts.flat().forEach((number, i) => { spans[i].textContent = count.format(number); });
+      this.#filters.querySelector(".of").textContent = `Numbers of the best ${count.format(hits)} documents`;
+    } catch (error) {
+      if (!signal.aborted) this.#failed(error);
+    }
   }
 
   #choose(name, value, on) {
@@ -298,6 +320,21 @@ function remember(key, value) {
   try {
     localStorage.setItem(key, value);
   } catch { /* the choice holds for this visit */ }
+}
+
+/** The words that no document has, in a sentence. */
+function noteOf({ words, guesses }, hits) {
+  if (!words.length) return "";
+  const more = words.length > NAMED_WORDS ? ` and ${words.length - NAMED_WORDS} more` : "";
+  const pieces = guesses && hits.length ? `: these documents are guesses by pieces of ${words.length > 1 ? "them" : "it"}` : "";
+  return `No document has the ${words.length > 1 ? "words" : "word"} ${words.slice(0, NAMED_WORDS).join(", ")}${more}${pieces}.`;
+}
+
+/** The copies of a document, each a link if it has an address. */
+function copiesOf({ copies, copied }, base) {
+  const links = copies.map(({ id, url }) => (linkOf(url, base) ? element("a", { href: linkOf(url, base) }, id) : id));
+  const more = copied > copies.length ? [` and ${copied - copies.length} more`] : [];
+  return [...links.flatMap((one, i) => (i ? [", ", one] : [one])), ...more];
 }
 
 const nameOf = (hit) => hit.title || hit.id;

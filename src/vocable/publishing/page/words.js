@@ -3,23 +3,30 @@
 import { STOP } from "./language.js";
 
 // Scripts without spaces between words, and Korean, are cut into pairs of letters.
-const UNSPACED = "(?=[\\p{Lo}\\p{Lm}\\p{Nl}])[\\u0e00-\\u0eff\\u1000-\\u109f\\u1100-\\u11ff\\u1780-\\u17ff\\u1950-\\u19df" +
+const UNSPACED = "(?![\\uff9e\\uff9f])(?=[\\p{Lo}\\p{Lm}\\p{Nl}])[\\u0e00-\\u0eff\\u1000-\\u109f\\u1100-\\u11ff\\u1780-\\u17ff\\u1950-\\u19df" +
   "\\u1a20-\\u1aaf\\u3000-\\u31ff\\u3400-\\u9fff\\ua960-\\ua97f\\ua9e0-\\ua9ff\\uaa60-\\uaadf\\uac00-\\ud7ff\\uf900-\\ufaff" +
   "\\uff66-\\uffdc\\u{1aff0}-\\u{1b16f}\\u{20000}-\\u{323af}]";
-const MARK = "\\p{Mn}\\p{Mc}";
+const INVISIBLE = "\\u00ad\\u2060\\ufeff", VOICED = "\\uff9e\\uff9f";
+const FORMS = /[\ufb00-\ufb06\uff10-\uff19\uff21-\uff3a\uff3f\uff41-\uff5a\uff66-\uffdc]+/g; // letters of another width
+const MARK = `\\p{Mn}\\p{Mc}${VOICED}${INVISIBLE}`;
 const LETTER = new RegExp(`${UNSPACED}[${MARK}]*`, "gu");
+const LETTER_FIRST = new RegExp(`^${UNSPACED}`, "u");
 const RUN = new RegExp(`[\\p{L}\\p{N}_][\\p{L}\\p{N}_${MARK}]*`, "gu");
 const PART = new RegExp(`(?:${UNSPACED}[${MARK}]*)+|(?:(?!${UNSPACED}).)+`, "gsu");
-const IGNORED = new RegExp(`(?<=[${MARK}])[\\u200c\\u200d]|[\\ufe00-\\ufe0f\\u{e0100}-\\u{e01ef}]`, "gu");
+const IGNORED = new RegExp(`[${INVISIBLE}]|(?<=[${MARK}])[\\u200c\\u200d]|[\\ufe00-\\ufe0f\\u{e0100}-\\u{e01ef}]`, "gu");
 
 /** The runs of letters of a text, each with its words (none for a stop word) and its place. */
 export function placedWords(text) {
   return [...text.matchAll(RUN)].map(({ 0: run, index }) => ({ words: wordsOf(run), start: index, end: index + run.length }));
 }
 
+/** Whether a word is a pair of letters of a script without spaces. */
+export const isUnspaced = (word) => LETTER_FIRST.test(word);
+
 /** The words of a text, in order. */
 export function wordsOf(text) {
-  const lower = text.toLowerCase().normalize("NFC").replaceAll("i\u0307", "i").replace(IGNORED, "").normalize("NFC");
+  const lower = text.toLowerCase().normalize("NFC").replaceAll("i\u0307", "i").replace(IGNORED, "")
+    .replace(FORMS, (letters) => letters.normalize("NFKC")).normalize("NFC");
   return lower.match(RUN)?.flatMap((run) => run.match(PART)).flatMap((part) => {
     const letters = part.match(LETTER);
     if (!letters) return [...part].length > 1 ? [part] : [];

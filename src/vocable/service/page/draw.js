@@ -5,6 +5,7 @@ import { plain } from "./markdown.js";
 export const count = new Intl.NumberFormat("en");
 const share = new Intl.NumberFormat("en", { style: "percent" });
 export const KINDS = { text: "from the text", expansion: "added by the model", wacky: "added, and wacky" };
+const FACET_VALUES = 8; // of a facet, which are seen
 const SIGNS = { text: "", expansion: "+", wacky: "~" };
 export const RANKINGS = { __proto__: null, sparse: "sparse", bm25: "BM25", dense: "dense", hybrid: "hybrid", reranked: "reranked" };
 
@@ -92,6 +93,18 @@ export function linkOf(name, value) {
   }
 }
 
+/** The values of fields among the best hits, each of which `pick` makes a filter. */
+export function facetsOf(facets, pick) {
+  return facets.map(({ field, hits, counts }) => {
+    const name = field.replace(/\/$/, ""), operator = name === field ? "=" : "^=";
+    const values = counts.slice(0, FACET_VALUES).map(({ value, count: those }) =>
+      element("button", { type: "button", class: "fact", click: () => pick(name, value, operator) }, `${value} `,
+        element("span", { class: "number" }, count.format(those))));
+    return element("div", { class: "facet", role: "group", "aria-label": `${name} of the best ${hits} documents` },
+      element("span", { class: "key" }, name), ...values);
+  });
+}
+
 function hitOf(found, { by, k, most, pruned, others, pick, like }) {
   const one = { ...found, title: plain(found.title), text: plain(found.text) };
   const text = element("p", { class: "text", dir: "auto" });
@@ -122,6 +135,7 @@ function hitOf(found, { by, k, most, pruned, others, pick, like }) {
     element("div", { class: "head" }, element("span", { class: "rank", "aria-hidden": "true" }, one.ranks[by]), title, pruned ? movedOf(one, k) : null,
       element("span", { class: "score" }, unseen("score "), one.scores[by].toFixed(2))),
     nameOf(one) === one.id ? null : element("p", { class: "id" }, one.id),
+    one.copies.length ? element("p", { class: "copies" }, `also in ${one.copies.join(", ")}`) : null,
     text, whole || null, element("button", { type: "button", class: "like", click: () => like(one.id) }, "More like this"),
     matchesOf(one, by, most),
     fields.length || ranks.length ? element("div", { class: "facts" }, ...fields, element("ul", { class: "ranks", "aria-label": "rank elsewhere" }, ...ranks)) : null));

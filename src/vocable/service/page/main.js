@@ -1,7 +1,7 @@
 // The page: what is typed, chosen and dragged becomes the state, the state a request, the answer what is seen.
 
 import { keepToken, Refused, request } from "./client.js";
-import { columnOf, costsOf, count, effectOf, element, groupsOf, linkOf, nameOf, postingsOf, RANKINGS } from "./draw.js";
+import { columnOf, costsOf, count, effectOf, element, facetsOf, groupsOf, linkOf, nameOf, postingsOf, RANKINGS } from "./draw.js";
 import { change, setUsual, START, state, whenGone } from "./state.js";
 
 const WAIT = 150; // milliseconds without a key, before a query is sent
@@ -23,6 +23,7 @@ async function start() {
   } catch (error) {
     return failed(error);
   }
+  $("title").textContent = info.title;
   $("about").textContent = `${info.documents === null ? "" : `${count.format(info.documents)} documents, `}${short(info.model_id)}`;
   const rankings = [...info.spaces, ...(info.spaces.length > 1 ? ["hybrid"] : []), ...(info.rerank ? ["reranked"] : [])];
   setUsual(info.spaces.length > 1 ? "hybrid" : "sparse");
@@ -74,9 +75,10 @@ async function ask() {
   $("hint").hidden = Boolean(state.q.trim() || state.like);
   $("liked").hidden = !state.like;
   $("liked").querySelector("strong").textContent = state.like;
-  document.title = state.q || state.like ? `${state.q || `like ${state.like}`} – vocable` : "vocable";
+  const title = info?.title ?? "vocable";
+  document.title = state.q || state.like ? `${state.q || `like ${state.like}`} – ${title}` : title;
   if (!(state.q.trim() || state.like) || !info) {
-    $("view").hidden = $("suggestion").hidden = $("missing").hidden = true;
+    $("view").hidden = $("suggestion").hidden = $("missing").hidden = $("note").hidden = true;
     $("ask").removeAttribute("aria-busy");
     return said("", "");
   }
@@ -130,6 +132,9 @@ function draw(view, other) {
   $("beside-field").hidden = $("beside").options.length < 2 || Boolean(state.like);
   $("missing").hidden = !view.missing;
   $("missing").textContent = view.missing ? `${view.missing}: the documents below are of the rest.` : "";
+  $("note").hidden = !view.note;
+  $("note").textContent = view.note ? `${view.note[0].toUpperCase()}${view.note.slice(1)}.` : "";
+  $("facets").replaceChildren(...facetsOf(view.facets, pick));
   $("suggestion").hidden = !view.suggestion;
   $("suggestion").querySelector("button").textContent = view.suggestion ?? "";
   const columns = [{ ...how, title: RANKINGS[state.by], by: state.by, documents: view.documents, others: rankings }];
@@ -189,14 +194,14 @@ function set(slider, max, value) {
 }
 
 /** What a filter says of a field that has this value. */
-function comparison(name, value) {
+function comparison(name, value, operator = "=") {
   const plain = typeof value !== "string" || (/^[\p{L}_][\p{L}\p{N}_-]*$/u.test(value) && !/^(and|or|not|in|true|false)$/i.test(value));
-  return `${name}=${plain ? value : `"${value.replace(/[\\"]/g, "\\$&")}"`}`;
+  return `${name}${operator}${plain ? value : `"${value.replace(/[\\"]/g, "\\$&")}"`}`;
 }
 
 /** Add a field's value to the filter. */
-function pick(name, value) {
-  const one = comparison(name, value);
+function pick(name, value, operator) {
+  const one = comparison(name, value, operator);
   const filter = state.filter.trim() ? `(${state.filter.trim()}) and ${one}` : one;
   change({ filter });
   $("filter").value = filter;
