@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -54,6 +56,24 @@ def test_an_excerpt_has_the_most_terms_of_any(text: str, length: int) -> None:
     room = length - length // 10 - 8  # less the context before it, and a cut word after it
     for first in range(len(text)):
         assert len({mark.term for mark in marks if first <= mark.start and mark.end <= first + room}) <= len(inside)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("東京 " + "都の猫は本を読む" * 100, EXCERPT),
+        ("x" + "\N{WOMAN}\u200d\N{PERSONAL COMPUTER}" * 200, EXCERPT - 2),
+        ("e\u0301" * 200 + " end", EXCERPT),
+        ("one two " * 100, EXCERPT - EXCERPT % 4 - 1),
+        ("a " + "x" * 1000, EXCERPT),
+    ],
+)
+def test_an_excerpt_is_cut_near_the_limit_at_whole_graphemes(text: str, shown: int) -> None:
+    assert excerpt(text, []) == (0, shown)
+    start, end = excerpt(text, [Mark(600, 601, "x")]) if len(text) > 700 else (0, shown)
+    assert EXCERPT - 8 <= end - start <= EXCERPT
+    assert not regex.match(r"\p{M}|\u200d", text[start:])
+    assert not regex.match(r"\p{M}|\u200d", text[end:])
 
 
 def test_heavier_terms_win() -> None:

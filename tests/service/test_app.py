@@ -110,6 +110,7 @@ def test_a_vector_searches_as_its_text_does(client: Client) -> None:
     vector = client("POST", "/embed_sparse", json={"inputs": TEXTS[0], "prompt_name": "query"}).json()[0]
     by_text = client("POST", "/search", json={"query": TEXTS[0], "k": 7}).json()
     found = client("POST", "/search", json={"vector": vector[::-1], "k": 7}).json()
+    assert by_text.pop("note") == "no document has the words old, fox"
     assert any(hit["snippet"]["marks"] for hit in by_text["hits"])
     for hit in by_text["hits"]:
         hit["snippet"].update(marks=[], title_marks=[])  # a vector has no words to mark
@@ -230,7 +231,7 @@ def test_a_search_sees_all_of_a_change_or_nothing(served: Serve, store: Path) ->
     client = served(store, batch_wait=0)
     words = ["zebra", "giraffe"]
     states = [
-        [{"id": f"s{i}", "text": f"{word} {word} {word}", "fields": {"state": n}} for i in range(20)]
+        [{"id": f"s{i}", "text": f"{word} {word} {word} x{i}", "fields": {"state": n}} for i in range(20)]
         for n, word in enumerate(words)
     ]
     client("PUT", "/documents", json={"documents": states[0]})
@@ -251,6 +252,8 @@ def test_info_health_and_readiness_describe_the_service(served: Serve, exact: Pa
     client = served(exact)
     info = client("GET", "/info").json()
     assert info["model_type"] == {"embedding": {"pooling": "splade"}}
+    assert info["title"] == exact.name
+    assert served(exact, title="Our books")("GET", "/info").json()["title"] == "Our books"
     assert (info["documents"], info["spaces"], info["can_change"]) == (40, ["sparse", "bm25"], False)
     assert client("GET", "/health").json() == client("GET", "/ready").json() == {"status": "ok"}
     description = client("GET", "/openapi.json").json()
@@ -258,6 +261,17 @@ def test_info_health_and_readiness_describe_the_service(served: Serve, exact: Pa
         *("/embed_sparse", "/v1/embeddings", "/search", "/explain", "/documents"),
         *("/view", "/postings", "/info", "/health", "/ready", "/metrics"),
     }
+    operations = {one["operationId"] for path in description["paths"].values() for one in path.values()}
+    assert operations == {
+        *("embed_sparse", "embeddings", "search", "explain", "view", "postings", "info", "health", "ready", "metrics"),
+        *("get_documents", "add_documents", "upsert_documents", "delete_documents"),
+    }
+    schemas = description["components"]["schemas"]
+    assert all("default" not in field for one in schemas.values() for field in one.get("properties", {}).values())
+    assert "required" not in schemas["SearchRequest"]
+    assert schemas["SearchRequest"]["properties"]["k"]["description"].endswith("best first. 10 by default.")
+    assert schemas["SearchAnswer"]["required"] == ["hits"]
+    assert {"copies", "passage"}.isdisjoint(schemas["FoundDocument"]["required"])
     client.service.batcher.close()
     assert client("GET", "/ready").status_code == 503
     assert client("POST", "/search", json={"query": "a fox"}).status_code == 429

@@ -22,7 +22,7 @@ from tests.service.conftest import Client as HTTPClient
 from tests.service.process import Process, serving
 from vocable.collection.verbs import index
 from vocable.errors import MissingExtraError
-from vocable.service.mcp import MAX_HIT_TEXT, TOOLS
+from vocable.service.mcp import MAX_FIELD_TEXT, MAX_FIELDS, MAX_FIELD_TEXT, MAX_FIELDS, MAX_HIT_TEXT, TOOLS
 from vocable.service.service import Service
 
 pytest.importorskip("mcp")
@@ -328,13 +328,25 @@ def test_long_texts_are_cut_in_a_search_alone(served: Callable[..., HTTPClient],
 
     client = served(store)
     text = "the old fox reads posting lists " * 60
-    assert client("PUT", "/documents", json={"documents": [{"id": "long", "text": text}]}).status_code == 200
+    fields = {"body": "e\u0301" * 10_000, "list": [*range(500)], "year": 2024, "short": {"a": ["x"]}}
+    fields |= {f"f{number}": number for number in range(50)}
+    written = {"id": "long", "text": text, "title": "t" * 900, "fields": fields}
+    assert client("PUT", "/documents", json={"documents": [written, {**written, "id": "twin"}]}).status_code == 200
     found, failed = asyncio.run(call(client.service, "search", {"query": text, "k": 40}))
     assert not failed
     [hit] = [hit for hit in found["hits"] if hit["id"] == "long"]
     assert hit["text"] == text[:MAX_HIT_TEXT] + "…"
+    assert hit["copies"] == ["twin"]
+    assert hit["title"] == "t" * MAX_FIELD_TEXT + "…"
+    assert hit["fields"]["body"] == "e\u0301" * (MAX_FIELD_TEXT // 2) + "…"
+    assert hit["fields"]["list"] == json.dumps([*range(500)])[:MAX_FIELD_TEXT] + "…"
+    assert (hit["fields"]["year"], hit["fields"]["short"]) == (2024, {"a": ["x"]})
+    assert (len(hit["fields"]), hit["fields_left_out"]) == (MAX_FIELDS, len(fields) - MAX_FIELDS)
+    assert len(json.dumps(hit)) < 5_000
     whole, _ = asyncio.run(call(client.service, "get_document", {"id": "long"}))
-    assert whole["text"] == text
+    assert (whole["text"], whole["fields"]) == (text, fields)
+    unknown, _ = asyncio.run(call(client.service, "search", {"query": "xyzzy"}))
+    assert unknown["note"].startswith("no document has the word xyzzy")
 
 
 def test_names_of_fields_that_could_speak_to_an_agent_stay_out(backbones: dict[str, Path], tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ def test_unknown_words_get_a_suggestion(client: Client) -> None:
     for path in ("/view", "/search"):
         assert client("POST", path, json={"query": "a libarian"}).json()["suggestion"] == "a librarian"
         assert "suggestion" not in client("POST", path, json={"query": "a librarian"}).json()
+        note = "no document has the words libarian, zebras"
+        assert client("POST", path, json={"query": "a libarian reads zebras"}).json()["note"] == note
+        assert "note" not in client("POST", path, json={"query": "a librarian"}).json()
 
 
 def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> None:

@@ -17,6 +17,7 @@ from vocable.language.words import stemmed, word_spans
 EXCERPT = 300  # most characters of an excerpt
 MARKED_CHARACTERS = 20_000  # characters at the beginning of a text that are searched for matches
 BLANKS = " \n\t"
+LONG_WORD = 30  # characters
 Origin: TypeAlias = Literal["text", "expansion", "wacky"]
 
 
@@ -104,7 +105,7 @@ def excerpt(
     blank = min((at for blank in BLANKS if (at := text.find(blank, start, first)) >= 0), default=-1) if start else -1
     start = blank + 1 if blank >= 0 else boundary(text, start)
     end = min(len(text), start + length)
-    nearest = max(first + 1, end - length // 2)  # a text without blanks is cut at the limit
+    nearest = max(first + 1, end - max(length // 2, LONG_WORD))  # a longer word is cut at the limit
     blank = max(text.rfind(blank, nearest, end + 1) for blank in BLANKS) if end < len(text) else -1
     return start, blank if blank >= 0 else boundary(text, end)
 

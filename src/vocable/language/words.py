@@ -60,9 +60,10 @@ class _Patterns(NamedTuple):
 def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> list[list[str]]:
     """Return the stemmed words of each text, in order, without stop words and single letters.
 
-    Words are lower-cased and in Unicode's composed form (NFC), letters of another width as the usual ones; combining
-    marks belong to their letters, and invisible characters are dropped. Scripts without spaces and Korean yield overlapping pairs of characters; an isolated character is a word. With `+icu`, scripts
-    without spaces yield ICU's words instead, but Korean does not.
+    Words are lower-cased and in Unicode's composed form (NFC), with letters of another width as the usual ones and
+    without invisible characters; combining marks belong to their letters. Scripts without spaces and Korean yield
+    overlapping pairs of characters; an isolated character is a word. With `+icu`, scripts without spaces yield ICU's
+    words instead, but Korean does not.
 
     >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
     [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]

@@ -86,7 +86,8 @@ class Published(NamedTuple):
         changed = f"{self.written:,} written, {self.removed:,} removed" if self.written + self.removed else "unchanged"
         until = " until a reader loads the encoder" if self.encoder else ": for the model's own, add --encoder"
         unlinked = "" if self.linked else "\nno document has a field url, so no hit is a link: index with --base-url"
-        return f"{self.output}: {counted(self.documents, 'document')}, {size} ({changed}){unlinked}\nqueries are looked up in a table{until}"
+        first = f"{self.output}: {counted(self.documents, 'document')}, {size} ({changed})"
+        return f"{first}\nqueries are looked up in a table{until}{unlinked}"
 
 
 @checked

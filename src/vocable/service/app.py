@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -110,7 +111,11 @@ def _application(lifespan: Any = None) -> FastAPI:
         docs_url=None,  # the page would load scripts from another site
         redoc_url=None,
         lifespan=lifespan,
+        generate_unique_id_function=lambda route: route.name,  # the verbs
+        separate_input_output_schemas=False,  # what an answer may leave out is not required
     )
+    described = app.openapi
+    app.openapi = lambda: _with_optional_fields(described())  # type: ignore[method-assign]
     for kind, status in STATUSES.items():
         app.add_exception_handler(kind, _answer_with(status))
     app.add_exception_handler(OSError, _full_disk)
@@ -118,6 +123,16 @@ def _application(lifespan: Any = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     return app
+
+
+def _with_optional_fields(description: dict[str, Any]) -> dict[str, Any]:
+    """Return an OpenAPI description with its defaults in words: generators of types require fields with a default."""
+    for schema in description["components"]["schemas"].values():
+        for field in schema.get("properties", {}).values():
+            if (default := field.pop("default", None)) not in (None, "", [], {}):
+                words = f"{field.get('description', '')} {json.dumps(default)} by default."
+                field["description"] = words.strip()
+    return description
 
 
 def _add_reading(app: FastAPI, service: Service) -> None:
@@ -175,7 +190,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 
 
 def _add_views(app: FastAPI, service: Service) -> None:
-    @app.post("/view", responses=refusals(), response_model=View)
+    @app.post("/view", name="view", responses=refusals(), response_model=View)
     async def see(request: schemas.ViewRequest, http: HTTPRequest) -> Response:
         """Return the content of the page: a query's terms, and the best documents with their ranks."""
         http.state.query = request.query
@@ -255,7 +270,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, second: Service
         """Answer whether requests are accepted."""
         return schemas.Ready(status="ok") if service.batcher.alive else refusal(503, "the service is stopping")
 
-    @app.get("/metrics", response_class=Response, responses=refusals())
+    @app.get("/metrics", name="metrics", response_class=Response, responses=refusals())
     async def get_metrics() -> Response:
         """Return the metrics for Prometheus."""
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)

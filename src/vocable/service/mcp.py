@@ -62,6 +62,7 @@ def _found(hit: Hit) -> dict[str, object]:
     """Return a hit with the beginning of its text, or of its best passage."""
     text = (hit.passage or hit.document).text
     values = hit.to_json() | {"text": beginning(text, MAX_HIT_TEXT)}
+    values["title"] = beginning(hit.document.title, MAX_FIELD_TEXT)
     if fields := [*hit.document.fields.items()]:
         values["fields"] = {name: _short(value) for name, value in fields[:MAX_FIELDS]}
         if len(fields) > MAX_FIELDS:
