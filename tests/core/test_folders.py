@@ -46,6 +46,24 @@ def test_hidden_ignored_and_made_files_are_left_out(tmp_path: Path) -> None:
     assert +found.hidden == {".b.md": 1, ".github": 2}  # .git has no documents
 
 
+def test_all_pages_of_a_book_in_one_are_left_out_and_counted(tmp_path: Path) -> None:
+    make(
+        tmp_path,
+        "a.html",
+        "en/print.html",
+        "de/print.html",
+        "singlehtml/index.html",
+        "printing/print.html",
+        "d/singlehtml",
+    )
+    for language in ("en", "de"):
+        (tmp_path / language / "print.html").write_text("<html>\n<!-- Book generated using mdBook -->", "utf-8")
+    found = files_of(tmp_path)
+    assert found.files == ["a.html", "printing/print.html"]
+    assert found.copies == {"print.html": 2, "singlehtml": 1}
+    assert found.others == {"": 1}
+
+
 @pytest.mark.parametrize("inputs", [["a", "b"], {"text": "a"}, "a file", None, 3])
 def test_settings_of_another_program_do_not_leave_out_its_folder(tmp_path: Path, inputs: object) -> None:
     make(tmp_path, "a.md", "tool/b.md", "made/c.md")

@@ -22,7 +22,7 @@ from tests.service.conftest import Client as HTTPClient
 from tests.service.process import Process, serving
 from vocable.collection.verbs import index
 from vocable.errors import MissingExtraError
-from vocable.service.mcp import MAX_FIELD_TEXT, MAX_FIELDS, MAX_FIELD_TEXT, MAX_FIELDS, MAX_HIT_TEXT, TOOLS
+from vocable.service.mcp import MAX_FIELD_TEXT, MAX_FIELDS, MAX_HIT_TEXT, TOOLS
 from vocable.service.service import Service
 
 pytest.importorskip("mcp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Unpack
 
 from vocable.collection.collection import Collection
+from vocable.collection.copies import content_of
 from vocable.collection.making import Making, Parts
 from vocable.collection.records import Changed
 from vocable.collection.settings import CollectionSettings, Limits
@@ -95,6 +97,9 @@ def index(
     documents = read_corpus(source, bad=bad)
     if base_url is not None:
         documents = _with_urls(documents, source, base_url)
+    copies = Counter[int]()  # by hashes of contents
+    if Path(source).is_dir():
+        documents = _counting(documents, copies)
     parts = {
         "dense": dense,
         "no_dense": no_dense,
@@ -105,9 +110,19 @@ def index(
     }
     collection = build(model, documents, output, source=source, **parts, **options)  # type: ignore[arg-type]
     collection.built = collection.making_counts()._replace(
-        bad_lines=bad.count, first_bad=bad.first or "", repeated=bad.repeated
+        bad_lines=bad.count,
+        first_bad=bad.first or "",
+        repeated=bad.repeated,
+        copies=copies.total() - len(copies),
     )
     return collection
+
+
+def _counting(documents: Iterable[Document], copies: Counter[int]) -> Iterator[Document]:
+    """Yield documents, and count the documents of each content."""
+    for document in documents:
+        copies[hash(content_of(document))] += 1
+        yield document
 
 
 def build(

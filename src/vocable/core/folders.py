@@ -22,6 +22,7 @@ PARTS = ("_sources", "_includes", "_layouts")  # folders with copies of pages (S
 MADE_WITH = "settings.json"  # in each folder that vocable made; has the fingerprint of the inputs
 FINGERPRINT = re.compile(r"[0-9a-f]*")  # "" without local inputs
 SETTINGS_BYTES = 1 << 20
+BEGINNING = 4096  # bytes of a page that name its generator
 OTHER_FOLDERS = {  # by names of files at the top of a folder
     r"(corpus|queries)\.(jsonl|tsv|parquet)(\.gz|\.zst)?": "a folder: read it as beir:{}",
     r"modules\.json|tokenizer(_config)?\.json|.*\.safetensors": "a model, not a folder of documents",
@@ -34,12 +35,13 @@ class FolderFiles:
     """The files of a folder of documents as relative paths with forward slashes, and counts of the files not read.
 
     `others` counts files of other kinds by their endings. `hidden` counts hidden folders, and hidden files that would
-    be read otherwise, by their names.
+    be read otherwise, by their names; `copies` counts files and folders that have all pages of a book in one.
     """
 
     files: list[str] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
     hidden: Counter[str] = field(default_factory=Counter)
+    copies: Counter[str] = field(default_factory=Counter)
 
 
 def something_else(folder: Path) -> str | None:
@@ -87,6 +89,8 @@ def files_of(folder: Path) -> FolderFiles:
             ending = Path(path).suffix.lower()
             if entry.name.startswith("."):
                 listing.hidden[entry.name] += entry.name != REPOSITORY and (is_folder or ending in ENDINGS)
+            elif _has_all_pages(entry):
+                listing.copies[entry.name] += 1
             elif is_folder:
                 if entry.name not in PARTS and not _is_made(Path(entry)):
                     waiting.append((Path(entry), f"{path}/", rules))
@@ -96,6 +100,14 @@ def files_of(folder: Path) -> FolderFiles:
                 listing.files.append(path)
     listing.files.sort(key=lambda path: path.split("/"))
     return listing
+
+
+def _has_all_pages(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry has all pages of a book in one: Sphinx's `singlehtml`, or `print.html` of mdBook."""
+    if entry.name == "print.html" and entry.is_file():
+        with open(entry, "rb") as file:
+            return b"mdBook" in file.read(BEGINNING)
+    return entry.name == "singlehtml" and entry.is_dir(follow_symlinks=False)
 
 
 def _is_readable(entry: os.DirEntry[str], root: Path) -> bool:

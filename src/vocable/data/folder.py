@@ -67,6 +67,8 @@ def _left_out(files: FolderFiles) -> str:
     if hidden:
         number = counted(hidden.total(), "hidden file or folder", "hidden files or folders")
         counts.append(f"{number} ({_names(hidden)})")
+    if files.copies:
+        counts.append(f"{counted(files.copies.total(), 'copy', 'copies')} of all pages ({_names(files.copies)})")
     return " and ".join(counts)
 
 

@@ -39,7 +39,8 @@ class EncodedCorpus(NamedTuple):
 
     `truncated` texts were longer than `max_length` tokens (None: the model has no limit). `empty` texts have no active
     term, and `unknown` texts have more than half of their tokens outside the vocabulary. `first_bad` is the first of
-    the `bad_lines` that this run skipped. `repeated` lines repeat an earlier line and were skipped, too. `windows`
+    the `bad_lines` that this run skipped. `copies` have the same title and text as an earlier section of a folder, so
+    that a search shows them as one hit. `repeated` lines repeat an earlier line and were skipped, too. `windows`
     counts the windows of texts that were read whole.
     """
 
@@ -54,6 +55,7 @@ class EncodedCorpus(NamedTuple):
     windows: int = 0
     repeated: int = 0
     unknown: int = 0
+    copies: int = 0
 
     @classmethod
     def of(cls, done: StreamProgress, encoder: TextEncoder, bad: BadLines) -> EncodedCorpus:
@@ -69,8 +71,8 @@ class EncodedCorpus(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
-        optional = {name: getattr(self, name) for name in ("windows", "repeated", "unknown") if getattr(self, name)}
-        return {name: getattr(self, name) for name in names} | optional
+        names += tuple(name for name in ("windows", "repeated", "unknown", "copies") if getattr(self, name))
+        return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
         speed = f", {self.texts_per_second:,.0f} texts/s" if self.seconds else ""  # stored vectors have no speed
@@ -84,6 +86,7 @@ class EncodedCorpus(NamedTuple):
             (self.unknown, "text", "mostly unknown to the vocabulary"),
             (self.bad_lines, "bad line", f"skipped, the first: {self.first_bad}"),
             (self.repeated, "repeated line", "passed over"),
+            (self.copies, "text", "the same as another: in a search they are one hit"),
         )
         return "\n".join([*lines, *(f"{counted(count, noun)} {rest}" for count, noun, rest in counts if count)])
 

@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def keyed(self) -> bool:
-        """Whether the comparison is of equal values or beginnings, which engines look up, and not of an order."""
+        """True for a comparison of equal values or beginnings, which engines look up; False for an order."""
         return self.operator in ("=", "^=")
 
 

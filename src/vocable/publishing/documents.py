@@ -27,7 +27,7 @@ MOST_CHOICES = 200  # distinct values of a field that has a filter
 FEW_CHOICES = 10  # distinct values of a field whose filter stays although most pages have different values
 LONGEST_VALUE = 100  # characters of a value
 ADDRESS, PATH, FILE = "url", "path", "file"  # fields of documents that are pages of a folder
-FOLDER = "folder"  # field for filters: the folders of a page's file
+FOLDERS = "folder"  # field for filters: the folders of a page's file
 
 
 class Shown(NamedTuple):
@@ -108,7 +108,7 @@ def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldV
     pages, count = defaultdict[str, set[object]](set), 0
     for row, document in enumerate(documents):
         count += 1
-        for name, value in {FOLDER: beginnings(document.fields.get(FILE)), **document.fields}.items():
+        for name, value in {FOLDERS: beginnings(document.fields.get(FILE)), **document.fields}.items():
             if name in (ADDRESS, PATH, FILE):
                 continue
             pages[name].add(document.fields.get(FILE, row))
