@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.collection import Collection
-from vocable.collection.copies import representatives
+from vocable.collection.copies import merged, representatives
 from vocable.collection.facets import Facet, facet
 from vocable.collection.search import SPARE_HITS
 from vocable.collection.suggestion import suggestion, unknown_note
@@ -206,8 +206,7 @@ def _places(hits: Hits, stands_for: Mapping[str, str]) -> dict[str, tuple[int, f
 
 def _facets(collection: Collection, hits: Hits) -> list[Facet]:
     """Return the facets of the best hits that divide them: of a field with a few values, or of the folders of files."""
-    read = collection.documents([identifier for identifier, _ in hits[:SPARE_HITS]])
-    documents = [document for document in read if document is not None]
+    documents = [hit.document for hit in merged(hits[:SPARE_HITS], SPARE_HITS, collection.documents)]
     names = dict.fromkeys(name for document in documents for name in document.fields)
     facets = (facet(documents, "file/" if name == "file" else name) for name in names)
     return [one for one in facets if 2 <= len(one.counts) <= MAX_VALUES and one.counts[0].count > 1][:MAX_FACETS]
