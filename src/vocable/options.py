@@ -100,7 +100,9 @@ class IndexOptions(Encoding, total=False):
     title_weight: Annotated[
         int, Ge(1), Le(100), Doc("With `bm25`: how often the words of a title count; 1 by default.")
     ]
-    language: Annotated[str | None, Doc("Language of BM25's words, such as german or de, or none; English by default.")]
+    language: Annotated[
+        str | None, Doc("Language of BM25's words, such as german, english+code or none; English by default.")
+    ]
 
 
 class QueryEncoding(Pruning, total=False):

@@ -114,6 +114,23 @@ def test_icu_is_refused_where_it_does_not_part_words(wrong: str, monkeypatch: py
         language_of(wrong)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("getElementById(x)", "getelementbyid get element by id"),
+        ("snake_case __init__ MAX_K2", "snake_case snake case __init__ max_k2 max"),
+        ("XMLHttpRequest parseURL utf8 v2", "xmlhttprequest xml http request parseurl parse url utf8 utf v2"),
+        ("plain Words naïve", "plain words naïve"),
+    ],
+)
+def test_identifiers_are_also_counted_by_their_parts(text: str, expected: str) -> None:
+    assert stemmed([text], "none+code") == [expected.split()]
+    assert language_of("japanese+code").name == "japanese+code"
+    assert set(stemmed([text], "english")[0]) <= set(stemmed([text], "english+code")[0])
+    with pytest.raises(ArgumentError, match=r"no \+codes, but \+icu and \+code"):
+        language_of("english+codes")
+
+
 @pytest.mark.parametrize("code", ["de-DE", "de_AT", "DE"])
 def test_a_region_is_left_out(code: str) -> None:
     assert language_of(code).name == "german"

@@ -72,7 +72,7 @@ def _nearest(collection: Collection, word: str) -> str | None:
     An index has only stems, which are not for readers: the words come from the texts of documents.
     """
     language = collection.settings.language
-    [[stem]], [typed] = stemmed([word], language), words(word)
+    [[stem, *_]], [typed] = stemmed([word], language), words(word)
     edits, lexicon = edits_of(typed), cast(Any, collection.counts.lexicon)
     counts = dict(lexicon.words_like(typed[:2], max(3, len(typed) // 2 - 1), len(typed) + edits))
     if not (stems := likely_stems(typed, stem, counts)):

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from vocable.core.progress import track
 from vocable.language.languages import language_of
-from vocable.language.words import words
+from vocable.language.words import counted_words
 
 TEXTS_AT_ONCE = 2_048  # texts whose words are strings at the same time
 NO_COLUMN = -1
@@ -48,10 +48,7 @@ def count_texts(
     for start in (
         track(range(0, len(texts), TEXTS_AT_ONCE), "words") if progress else range(0, len(texts), TEXTS_AT_ONCE)
     ):
-        words_of_texts = [
-            [word for word in words(text, icu=spoken.icu) if word not in spoken.stop]
-            for text in texts[start : start + TEXTS_AT_ONCE]
-        ]
+        words_of_texts = counted_words(texts[start : start + TEXTS_AT_ONCE], language)
         new = [word for word in dict.fromkeys(chain.from_iterable(words_of_texts)) if word not in column_of]
         for word, stem in zip(new, spoken.stems(new), strict=True):
             if vocabulary is None:

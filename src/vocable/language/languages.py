@@ -1,7 +1,7 @@
 """Languages of BM25's words: Snowball's stemmers, bm25s' stop words, and ICU's dictionaries of words.
 
 A language is named in English or by its ISO 639 code. In scripts without spaces, words are pairs of characters, or with
-`+icu` the words of ICU's dictionaries.
+`+icu` the words of ICU's dictionaries. With `+code`, identifiers of programs are also counted by their parts.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ UNSPACED_LANGUAGES = {"burmese", "chinese", "japanese", "khmer", "korean", "lao"
 WITH_STOP_WORDS = {"da", "de", "en", "es", "fr", "it", "ko", "nl", "no", "pt", "ru", "sv", "tr", "zh"}
 STOP = "a an and are as at be but by for if in into is it no not of on or such that the their then there these they"
 ENGLISH_STOP_WORDS = frozenset([*STOP.split(), "this", "to", "was", "will", "with"])  # as in Lucene
-ENGLISH, NO_LANGUAGE, ICU = "english", "none", "+icu"
+ENGLISH, NO_LANGUAGE, ICU, CODE = "english", "none", "icu", "code"
 
 
 class Language(NamedTuple):
-    """The treatment of words: Snowball's `stemmer`, stop words, and ICU's words in scripts without spaces.
+    """The treatment of words: Snowball's `stemmer`, stop words, ICU's words in scripts without spaces, parts of names.
 
     `none` has neither stems nor stop words.
     """
@@ -44,6 +44,7 @@ class Language(NamedTuple):
     stemmer: str | None
     stop: frozenset[str]
     icu: bool
+    code: bool
 
     def stems(self, words: list[str]) -> list[str]:
         """Return the stem of each word."""
@@ -57,7 +58,7 @@ def languages() -> list[str]:
 
 @lru_cache
 def language_of(name: str) -> Language:
-    """Return the language of a name or code, such as `german`, `de`, `de-AT`, `japanese+icu` or `none`.
+    """Return the language of a name or code, such as `german`, `de`, `de-AT`, `japanese+icu`, `english+code` or `none`.
 
     Raises:
         ArgumentError: the language is unknown, or ICU has no words for it.
@@ -67,22 +68,25 @@ def language_of(name: str) -> Language:
     ('german', True, ['cats'])
     """
     given = str(name).strip().lower()
-    asked, icu = given.removesuffix(ICU), given.endswith(ICU)
+    asked, *options = given.split("+")
+    icu, parted = ICU in options, UNSPACED_LANGUAGES - {"korean"}
     code = asked.replace("_", "-").partition("-")[0]  # without a region
     language = next((known for known in languages() if asked == known or code == CODES.get(known)), None)
     if language is None:
         raise ArgumentError(f"language: unknown language {name!r}: {_near(asked)}")
-    if icu and language not in (parted := UNSPACED_LANGUAGES - {"korean"}):
+    if other := next((option for option in options if option not in (ICU, CODE)), None):
+        raise ArgumentError(f"language: there is no +{other}, but +{ICU} and +{CODE}")
+    if icu and language not in parted:
         reason = "ICU leaves particles on Korean words" if language == "korean" else "its words need no dictionary"
-        raise ArgumentError(f"language: {language} has no {ICU} ({reason}), but {', '.join(sorted(parted))}")
+        raise ArgumentError(f"language: {language} has no +{ICU} ({reason}), but {', '.join(sorted(parted))}")
     if icu:
         require_extra("icu4py.breakers", "icu")
-    full = language + ICU * icu
+    full = "+".join([language, *(option for option in (ICU, CODE) if option in options)])
     if language == NO_LANGUAGE:
-        return Language(full, None, frozenset(), icu)
+        return Language(full, None, frozenset(), icu, CODE in options)
     stemmer = ENGLISH if language in UNSPACED_LANGUAGES else language
     stop = stop_words(CODES[language]) | stop_words(CODES[stemmer])
-    return Language(full, stemmer, stop, icu)
+    return Language(full, stemmer, stop, icu, CODE in options)
 
 
 def _near(asked: str) -> str:
@@ -93,7 +97,7 @@ def _near(asked: str) -> str:
     meant = dict.fromkeys(next(names[name] for name in names if word in (name, CODES.get(name))) for word in near)
     if meant:
         return f"did you mean {' or '.join(meant)}?"
-    return "give a name or code, as english (en) or german (de), japanese+icu, or none; docs/search.md lists all"
+    return "give a name or code, as english (en), german (de), japanese+icu, english+code or none: see docs/search.md"
 
 
 @lru_cache

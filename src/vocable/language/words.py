@@ -22,6 +22,8 @@ COMPLEX = "[\u00ad\u0300-\u036f\u0483-\u1dff\u200c\u200d\u2060\u20d0-\u20ff\u2c0
 INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen and word joiners, which may stand anywhere in a word
 # Full-width Latin letters and digits, half-width Katakana and Hangul, and ligatures are other forms of letters (NFKC).
 FORMS = re.compile("[\ufb00-\ufb06\uff10-\uff19\uff21-\uff3a\uff3f\uff41-\uff5a\uff66-\uffdc]+")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]+")
+IDENTIFIER_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 VOICED = "\uff9e\uff9f"  # half-width marks of Katakana
 # Scripts without spaces between words, and Korean, which attaches particles to its words. They are cut into pairs of
 # characters (bigrams), as by Lucene's CJKAnalyzer.
@@ -69,6 +71,8 @@ def stemmed(texts: Texts, language: str = "english", progress: bool = False) -> 
     [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]
     >>> stemmed(["Die Katzen saßen."], "german")
     [['katz', 'sass']]
+    >>> stemmed(["getElementById HTTP_server2"], "english+code")
+    [['getelementbyid', 'get', 'element', 'id', 'http_server2', 'http', 'server']]
     """
     words_of_texts = counted_words(texts, language, progress)
     stems = stems_of(words_of_texts, language)
@@ -80,7 +84,7 @@ def counted_words(texts: Texts, language: str, progress: bool = False) -> list[l
     spoken = language_of(language)
     texts = as_texts(texts)
     return [
-        [word for word in words(text, icu=spoken.icu) if word not in spoken.stop]
+        [word for word in words(text, icu=spoken.icu, code=spoken.code) if word not in spoken.stop]
         for text in (track(texts, "words") if progress else texts)
     ]
 
@@ -91,15 +95,17 @@ def stems_of(words_of_texts: Iterable[Iterable[str]], language: str) -> dict[str
     return dict(zip(distinct, language_of(language).stems(distinct), strict=True))
 
 
-def words(text: str, *, letters: bool = False, icu: bool = False, cased: bool = False) -> list[str]:
+def words(text: str, *, letters: bool = False, icu: bool = False, code: bool = False, cased: bool = False) -> list[str]:
     """Return the words of a text, in order, unstemmed and with stop words.
 
     `letters` keeps single letters, and `cased` keeps upper case. `icu` takes words of ICU's dictionaries instead of
-    pairs of characters, except in Korean.
+    pairs of characters, except in Korean. `code` also takes the parts of identifiers.
 
     >>> words("Der Süden Chinas: 中国南方, ภาษาไทย")
     ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
     """
+    if code:
+        text = IDENTIFIER.sub(_with_parts, text)
     text = text if cased else text.lower()
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # lower-cased Turkish İ, as in Lucene
@@ -136,6 +142,12 @@ def word_spans(text: str) -> list[tuple[int, int]]:
             pairs = [(first, last) for (first, _), (_, last) in pairwise(letters)] or [(0, len(part[0]))]
             spans += [(at + first, at + last) for first, last in pairs]
     return spans
+
+
+def _with_parts(identifier: re.Match[str]) -> str:
+    """Return an identifier and its parts, as `getElementById get Element By Id`."""
+    parts = IDENTIFIER_PART.findall(identifier[0])
+    return " ".join([identifier[0], *parts]) if len(parts) > 1 else identifier[0]
 
 
 def _pairs(characters: list[str]) -> list[str]:

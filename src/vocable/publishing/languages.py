@@ -14,9 +14,10 @@ def is_readable(language: str) -> bool:
 
 
 def language_script(language: str) -> bytes:
-    """Return the module, which exports `STOP`; raise `ArgumentError` for a language that needs ICU."""
+    """Return the module, which exports `STOP` and `CODE`; raise `ArgumentError` for a language that needs ICU."""
     if not is_readable(language):
         instead = "publish without BM25 (--no-bm25), or index with another --language, as none"
         raise ArgumentError(f"language: a browser cannot find BM25's words of {language}: {instead}")
     stop = json.dumps(sorted(language_of(language).stop), ensure_ascii=False)
-    return f"export const STOP = new Set({stop});\n".encode()
+    code = json.dumps(language_of(language).code)
+    return f"export const STOP = new Set({stop});\nexport const CODE = {code};\n".encode()

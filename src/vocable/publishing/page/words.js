@@ -1,6 +1,6 @@
 // Words of a text as BM25 counts them (vocable/language/words.py): in any script, without stop words, not stemmed.
 
-import { STOP } from "./language.js";
+import { CODE, STOP } from "./language.js";
 
 // Scripts without spaces between words, and Korean, are cut into pairs of letters.
 const UNSPACED = "(?![\\uff9e\\uff9f])(?=[\\p{Lo}\\p{Lm}\\p{Nl}])[\\u0e00-\\u0eff\\u1000-\\u109f\\u1100-\\u11ff\\u1780-\\u17ff\\u1950-\\u19df" +
@@ -15,6 +15,16 @@ const RUN = new RegExp(`[\\p{L}\\p{N}_][\\p{L}\\p{N}_${MARK}]*`, "gu");
 const PART = new RegExp(`(?:${UNSPACED}[${MARK}]*)+|(?:(?!${UNSPACED}).)+`, "gsu");
 const IGNORED = new RegExp(`[${INVISIBLE}]|(?<=[${MARK}])[\\u200c\\u200d]|[\\ufe00-\\ufe0f\\u{e0100}-\\u{e01ef}]`, "gu");
 
+const IDENTIFIER = /[A-Za-z_][A-Za-z0-9_]+/g, IDENTIFIER_PART = /[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+/g;
+
+/** A text with the parts of each identifier after it. */
+function withParts(text) {
+  return text.replace(IDENTIFIER, (name) => {
+    const parts = name.match(IDENTIFIER_PART) ?? [];
+    return parts.length > 1 ? [name, ...parts].join(" ") : name;
+  });
+}
+
 /** The runs of letters of a text, each with its words (none for a stop word) and its place. */
 export function placedWords(text) {
   return [...text.matchAll(RUN)].map(({ 0: run, index }) => ({ words: wordsOf(run), start: index, end: index + run.length }));
@@ -25,7 +35,7 @@ export const isUnspaced = (word) => LETTER_FIRST.test(word);
 
 /** The words of a text, in order. */
 export function wordsOf(text) {
-  const lower = text.toLowerCase().normalize("NFC").replaceAll("i\u0307", "i").replace(IGNORED, "")
+  const lower = (CODE ? withParts(text) : text).toLowerCase().normalize("NFC").replaceAll("i\u0307", "i").replace(IGNORED, "")
     .replace(FORMS, (letters) => letters.normalize("NFKC")).normalize("NFC");
   return lower.match(RUN)?.flatMap((run) => run.match(PART)).flatMap((part) => {
     const letters = part.match(LETTER);
