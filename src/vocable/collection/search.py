@@ -85,7 +85,7 @@ class CollectionSearch:
         first = self.reachable(max(kept, reranks))
         depth = fusion_depth(first) if len(weights) > 1 else first
         if spare and not sorting.get("sort"):
-            kept = max(SPARE_HITS, 2 * kept)
+            kept = max(kept, min(max(SPARE_HITS, 2 * kept), self._most_hits))
             first = self.reachable(max(kept, reranks))
             depth = depth if len(weights) > 1 else first
         return SearchPlan(
@@ -231,7 +231,7 @@ class CollectionSearch:
         self, query: csr_array, k: int, needed: int, space: Space, filter: Filter | None, matching: Matching
     ) -> list[tuple[str, float]]:
         """Return the k best hits of one query [1, columns] that have at least `needed` of its terms."""
-        most = getattr(self._store, "max_hits", None) or UNBOUNDED
+        most = self._most_hits
         depth = min(4 * k, max(k, most))
         while True:
             hits = enough = self._store.search(query, depth, space=space, filter=filter, **matching).hits(0)
@@ -280,6 +280,11 @@ class CollectionSearch:
         if of_server and (k <= MIN_DEPTH or getattr(self._store.opening, "partial", False)):
             return k
         return min(k, max(1, len(self._units)))
+
+    @property
+    def _most_hits(self) -> int:
+        """The largest number of hits that the engine returns."""
+        return getattr(self._store, "max_hits", None) or UNBOUNDED
 
     @property
     def known_fields(self) -> frozenset[str] | None:
