@@ -18,7 +18,7 @@ from vocable.collection.verbs import index
 from vocable.data import Document
 from vocable.indexes.ranking import read_trec
 
-QUERY = "the old fox reads"
+QUERY = "a librarian or a compiler reads posting lists, jumped over the dog and forgets queries at night"
 CONTENTS = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", " x\n", "y"])), max_size=12)
 
 
