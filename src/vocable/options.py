@@ -163,7 +163,7 @@ class AnswerOptions(SearchOptions, total=False):
 
     facets: Annotated[
         str | None,
-        Doc("Count the values of these fields among the best hits, as lang,year; file/ counts the folders of files."),
+        Doc("Count the values of these fields among the best hits, such as lang,year; file/ counts folders."),
     ]
 
 

@@ -127,7 +127,7 @@ def test_identifiers_are_also_counted_by_their_parts(text: str, expected: str) -
     assert stemmed([text], "none+code") == [expected.split()]
     assert language_of("japanese+code").name == "japanese+code"
     assert set(stemmed([text], "english")[0]) <= set(stemmed([text], "english+code")[0])
-    with pytest.raises(ArgumentError, match=r"no \+codes, but \+icu and \+code"):
+    with pytest.raises(ArgumentError):
         language_of("english+codes")
 
 

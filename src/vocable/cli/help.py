@@ -20,8 +20,9 @@ COLUMN = 26  # columns of the names of options
 UNBROKEN = "\N{NO-BREAK SPACE}"
 # Headings for the options of a record, and for options that few need.
 HELP_SECTIONS = ("Arguments", "Options", "Ranking", "Model", "Limits", "Rarely used")
+RANKING_RECORDS = ["Matching", "RankingOptions", "RerankOptions", "SortOptions", "ListOptions", "AnswerOptions"]
 HEADING_OF_RECORD = {
-    **dict.fromkeys(("Matching", "RankingOptions", "RerankOptions", "SortOptions", "ListOptions"), "Ranking"),
+    **dict.fromkeys(RANKING_RECORDS, "Ranking"),
     **dict.fromkeys(("Inference", "Encoding", "Pruning", "QueryEncoding", "load"), "Model"),
     "ServiceLimits": "Limits",
 }
@@ -34,7 +35,7 @@ METAVARS = {
     "PLACE": "index compare_with",
     "SCORES": "wacky scores",
     "SETTINGS": "grid",
-    "FIELD": "sort",
+    "FIELD": "sort facets",
     "ID": "like",
     "FILTER": "filter",
     "URL": "base_url",

@@ -22,8 +22,8 @@ COMPLEX = "[\u00ad\u0300-\u036f\u0483-\u1dff\u200c\u200d\u2060\u20d0-\u20ff\u2c0
 INVISIBLE = "\u00ad\u2060\ufeff"  # soft hyphen and word joiners, which may stand anywhere in a word
 # Full-width Latin letters and digits, half-width Katakana and Hangul, and ligatures are other forms of letters (NFKC).
 FORMS = re.compile("[\ufb00-\ufb06\uff10-\uff19\uff21-\uff3a\uff3f\uff41-\uff5a\uff66-\uffdc]+")
-IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]+")
-IDENTIFIER_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+NAME_IN_CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_]+")
+NAME_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 VOICED = "\uff9e\uff9f"  # half-width marks of Katakana
 # Scripts without spaces between words, and Korean, which attaches particles to its words. They are cut into pairs of
 # characters (bigrams), as by Lucene's CJKAnalyzer.
@@ -105,7 +105,7 @@ def words(text: str, *, letters: bool = False, icu: bool = False, code: bool = F
     ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
     """
     if code:
-        text = IDENTIFIER.sub(_with_parts, text)
+        text = NAME_IN_CODE.sub(_with_parts, text)
     text = text if cased else text.lower()
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # lower-cased Turkish İ, as in Lucene
@@ -146,7 +146,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 def _with_parts(identifier: re.Match[str]) -> str:
     """Return an identifier and its parts, as `getElementById get Element By Id`."""
-    parts = IDENTIFIER_PART.findall(identifier[0])
+    parts = NAME_PART.findall(identifier[0])
     return " ".join([identifier[0], *parts]) if len(parts) > 1 else identifier[0]
 
 
