@@ -70,7 +70,7 @@ class EncodedCorpus(NamedTuple):
         return self.texts / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, object]:
-        names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
+        names: tuple[str, ...] = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
         names += tuple(name for name in ("windows", "repeated", "unknown", "copies") if getattr(self, name))
         return {name: getattr(self, name) for name in names}
 
