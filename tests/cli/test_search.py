@@ -43,6 +43,25 @@ def test_settings_of_an_index_that_are_a_list_are_damage(
     assert "the index is damaged: its settings: limits" in refused(capsys, "search", tmp_path / "index", "fox")
 
 
+@pytest.mark.parametrize("damage", ["no setting", "new setting", "format", "no record"])
+def test_an_index_of_another_version_is_to_be_made_again(
+    capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path, damage: str
+) -> None:
+    done(capsys, "index", model, corpus, "-o", f"exact:{tmp_path / 'index'}")
+    file = tmp_path / "index" / "store.json"
+    record = json.loads(file.read_text())
+    if damage == "no setting":
+        del record["settings"]["inputs"]
+    elif damage == "new setting":
+        record["settings"]["old"] = True
+    elif damage == "format":
+        record["format"] = 0
+    file.write_text(json.dumps(record))
+    if damage == "no record":
+        file.rename(tmp_path / "index" / "record.json")
+    assert "another version of vocable: index again" in refused(capsys, "search", tmp_path / "index", "fox")
+
+
 def test_encode_writes_vectors_and_prints_their_figures(
     capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_path: Path
 ) -> None:

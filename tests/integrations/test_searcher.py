@@ -59,7 +59,8 @@ def langchain(retriever: Any) -> list[list[Found]]:
 
 
 def _langchain(one: Any) -> Found:
-    rest = {name: value for name, value in one.metadata.items() if name != "score"}
+    assert one.metadata["id"] == one.id
+    rest = {name: value for name, value in one.metadata.items() if name not in ("id", "score")}
     return one.id, one.page_content, one.metadata["score"], rest
 
 

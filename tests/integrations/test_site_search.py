@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from functools import partial
@@ -81,15 +83,23 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(str(about.parent))
 
 
-def mkdocs(folder: Path, files: dict[str, str] = MARKDOWN, theme: str = "material", options: str = "{}") -> Path:
-    """Build a site with MkDocs; warnings are errors."""
+def mkdocs(
+    folder: Path,
+    files: dict[str, str] = MARKDOWN,
+    theme: str = "material",
+    options: str = "{}",
+    *,
+    dirty: bool = False,
+    strict: bool = True,
+) -> Path:
+    """Build a site with MkDocs; warnings are errors if it is `strict`."""
     pytest.importorskip("mkdocs")
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
     write(folder, {"mkdocs.yml": MKDOCS.format(theme=theme, options=options)})
     write(folder / "docs", files)
-    build(load_config(str(folder / "mkdocs.yml"), strict=True))
+    build(load_config(str(folder / "mkdocs.yml"), strict=strict), dirty=dirty)
     return folder / "site"
 
 
@@ -137,6 +147,31 @@ def test_a_later_build_follows_the_pages(tmp_path: Path) -> None:
     assert index.stat().st_ino == before
     index.write_text("{")
     assert addresses(mkdocs(tmp_path, {})).keys() == addresses(site).keys()
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_dirty_build_keeps_the_pages_that_it_does_not_render(tmp_path: Path) -> None:
+    hidden = "---\nsearch: {exclude: true}\n---\n# Secrets\n\nNobody finds them.\n"
+    pages = {"a.md": "# Lamps\n\nThey burn oil.\n", "b.md": "# Candles\n\nWax and a wick.\n", "c.md": hidden}
+    site = mkdocs(tmp_path, pages)
+    later = time.time() + 10
+    (tmp_path / "docs/b.md").write_text("# Torches\n\nPitch and a stick.\n", encoding="utf-8")
+    os.utime(tmp_path / "docs/b.md", (later, later))
+    for name in ("a", "c"):
+        os.utime(site / name / "index.html", (later, later))
+    site = mkdocs(tmp_path, {}, dirty=True, strict=False)
+    assert {*addresses(site)} == {
+        "a/index.html#lamps",
+        "b/index.html#torches",
+    }
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_search_field_that_is_no_mapping_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pages = {"a.md": "---\nsearch: exclude\n---\n# Lamps\n\nThey burn oil.\n", "b.md": "# Candles\n\nWax.\n"}
+    assert {*addresses(mkdocs(tmp_path, pages, strict=False))} == {"a/index.html#lamps", "b/index.html#candles"}
+    [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "a.md: " in line
 
 
 @pytest.mark.usefixtures("plugin")

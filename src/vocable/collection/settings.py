@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from vocable.core.storage import ANOTHER_VERSION
 from vocable.encoding.stream import StreamProgress
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.vectors import Parts, VectorsMeta, vocabulary_fingerprint
@@ -71,6 +72,8 @@ def check_settings(settings: dict[str, object], place: str) -> CollectionSetting
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
+        if first["type"] in ("missing", "unexpected_keyword_argument"):
+            raise VectorsError(f"{place}: {ANOTHER_VERSION} (settings: {name}: {first['msg']})") from error
         raise VectorsError(f"{place}: the index is damaged: its settings: {name}: {first['msg']}") from error
     in_passages = checked.limits.long_documents == "passages"
     if checked.whole and checked.fields is not None and (SPAN_FIELD in checked.fields) != in_passages:

@@ -36,6 +36,7 @@ FULL_DISK = (
     "iostream error",
 )  # in errors of libraries
 ANOTHER = "name another output, or remove it"
+ANOTHER_VERSION = "made by another version of vocable: index again"
 
 
 def path_name(value: object, name: str) -> str:

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, Unpack
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.core.storage import partial_of, read_record, write_record
+from vocable.core.folders import settings_in
+from vocable.core.storage import ANOTHER_VERSION, partial_of, read_record, write_record
 from vocable.data import Document
 from vocable.encoding.vectors import as_vectors
 from vocable.engines.filters import Filter
@@ -371,10 +372,11 @@ class FolderStore(Store):
         if not (folder / STORE).is_file():
             unfinished = folder.name and partial_of(folder).exists()
             hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
+            hint = ANOTHER_VERSION if "engine" in settings_in(folder) else hint
             raise VectorsError(f"{folder}: there is no index here ({hint})")
         record = read_record(folder / STORE, StoreRecord)
         if record.format != FORMAT:
-            raise VectorsError(f"{folder}: stored in format {record.format}; this version reads format {FORMAT}")
+            raise VectorsError(f"{folder}: stored in format {record.format}, not {FORMAT}: {ANOTHER_VERSION}")
         if record.engine != cls.about.engine:
             raise VectorsError(f"{folder} is of the {record.engine} engine: open it by its folder alone")
         return record

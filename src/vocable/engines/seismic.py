@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self, Unpack
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.core.storage import ANOTHER
+from vocable.core.storage import ANOTHER_VERSION
 from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import VectorsMeta, as_vectors
@@ -204,7 +204,7 @@ class SeismicIndex(ExactIndex):
             index.recall = float(header["recall"])
             index.efforts = [Effort(int(row[0]), float(row[1]), float(row[2])) for row in header["efforts"]]
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise VectorsError(f"{place}: the index is not complete: {error!r}: {ANOTHER}") from error
+            raise VectorsError(f"{place}: {ANOTHER_VERSION} ({error!r})") from error
         index._seismic = require_extra("seismic", "seismic")
         with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:
             file.write(typed(arrays, "clusters", np.uint8, place).data)

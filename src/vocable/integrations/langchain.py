@@ -22,7 +22,7 @@ retrievers: Any = require_extra("langchain_core.retrievers", "langchain")
 class LangChainRetriever(retrievers.BaseRetriever):
     """A retriever with `k` and the options of a `Searcher`; each query can override both.
 
-    A document's metadata has its score, title and further fields.
+    A document's metadata has its id, by which an `EnsembleRetriever` can merge, score, title and further fields.
     """
 
     searcher: Searcher
@@ -40,11 +40,11 @@ class LangChainRetriever(retrievers.BaseRetriever):
         super().__init__(searcher=Searcher(index, k, **options), tags=tags, metadata=metadata)
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any, **options: Any) -> list[Any]:
+        hits = self.searcher.hits(query, **options)
+        own = [{"id": hit.document.id, "score": hit.score} for hit in hits]
         return [
-            documents.Document(
-                id=hit.document.id, page_content=content(hit), metadata={**metadata(hit), "score": hit.score}
-            )
-            for hit in self.searcher.hits(query, **options)
+            documents.Document(id=values["id"], page_content=content(hit), metadata={**metadata(hit), **values})
+            for hit, values in zip(hits, own, strict=True)
         ]
 
     async def _aget_relevant_documents(self, query: str, *, run_manager: object, **options: object) -> list[object]:
