@@ -73,7 +73,7 @@ class Command:
     name: str
     arguments: str
     example: str
-    run: Callable[..., Outcome | None] | None = None
+    run: Callable[..., Outcome] | None = None
     traits: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     without: str = ""
@@ -95,7 +95,7 @@ class Command:
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """All arguments and options, arguments first."""
-        known: dict[str, Parameter] = dict(read_verb(self.verb).parameters)
+        known = read_verb(self.verb).parameters
         known = {name: known[name] for name in self.words if name in known} | known
         if self.has("loads"):
             loading = read_verb("load").parameters
@@ -123,7 +123,7 @@ def execute(command: Command, values: dict[str, Any]) -> None:
         given = _checked(command, values)
         with _reading(tolerated) if tolerated else nullcontext():
             outcome = command.run(**given) if command.run else Outcome(getattr(vo, command.verb)(**given))
-            if outcome is not None and not command.has("no-json"):  # without it, the verb itself prints
+            if not command.has("no-json"):  # else the verb itself prints
                 same = previous_state is not None and previous_state == _state(output)
                 outcome = outcome._replace(repeated=same) if outcome.repeated is None else outcome
                 files = [given[name] for name in OUTPUTS if given.get(name)]
@@ -172,7 +172,7 @@ def _state(output: object) -> tuple[int, int] | None:
 
 
 def _checked(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a command.
+    """Return the arguments of a command, with the options of `vocable.load` in one of them.
 
     Raises `ArgumentError` for an empty text, for a number out of its limits or beyond 32 bits, and for a model that is
     a file; `ModelError` for a folder without a model.
@@ -192,14 +192,14 @@ def _checked(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
         if Path(model).suffix in TEXT_FILES and Path(model).is_file():
             raise ArgumentError(f"model must be a folder, a Hub id or vocable-mini, not the file {model!r}")
         if command.has("named") or command.has("loads"):
-            check_model(model)
+            check_named_model(model)
     if not command.has("loads"):
         return dict(given)
     loading = {name: given[name] for name in LOADING if name in given}
     return {name: value for name, value in given.items() if name not in loading} | {"loading": loading}
 
 
-def check_model(name: str) -> None:
+def check_named_model(name: str) -> None:
     """Raise `ModelError` for a folder without a model, before libraries are imported."""
     from vocable.encoding.graph import is_exported
     from vocable.encoding.hub import check_model

@@ -115,18 +115,16 @@ def _label(command: Command, parameter: Parameter) -> str:
 
 def _metavar(parameter: Parameter) -> str:
     kinds = parameter.items or parameter.kinds
-    words = [
-        str(word) for kind in alternatives(parameter.hint) if get_origin(kind) is Literal for word in get_args(kind)
-    ]
     if bool in kinds:
         return ""
     if parameter.name in METAVAR_OF_NAME and kinds & {str, Path}:
         return METAVAR_OF_NAME[parameter.name]
     if kinds & {Path, PathLike}:
         return "PATH"
-    number = "TEXT" if str in kinds else "N" if int in kinds else "X" if float in kinds else ""
-    number = f"{number},{number}..." if parameter.items and number != "TEXT" else number
-    return "|".join(filter(None, ["" if words and number == "TEXT" else number, *words])) or "TEXT"
+    words = [word for kind in alternatives(parameter.hint) if get_origin(kind) is Literal for word in get_args(kind)]
+    number = "" if str in kinds else "N" if int in kinds else "X" if float in kinds else ""
+    number = f"{number},{number}..." if parameter.items and number else number
+    return "|".join(filter(None, [number, *map(str, words)])) or "TEXT"
 
 
 def _text(command: Command, parameter: Parameter) -> str:
@@ -165,14 +163,8 @@ def _section(heading: str, rows: Sequence[tuple[str, str]]) -> str:
 
 def _filled(text: str, width: int, indent: int) -> str:
     hanging = " " * (indent + 2 if text.startswith("- ") or not indent else indent)
-    return textwrap.fill(
-        text,
-        width,
-        initial_indent=" " * indent,
-        subsequent_indent=hanging,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    settings: Any = {"break_on_hyphens": False, "break_long_words": False}
+    return textwrap.fill(text, width, initial_indent=" " * indent, subsequent_indent=hanging, **settings)
 
 
 def _width() -> int:

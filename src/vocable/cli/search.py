@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typing_extensions import Doc
 
 import vocable as vo
-from vocable.cli.command import Command, Outcome, check_model
+from vocable.cli.command import Command, Outcome, check_named_model
 from vocable.cli.inputs import read_text, wacky_terms
 from vocable.cli.output import quoted
 from vocable.core.tables import line_width, shortened
@@ -178,7 +178,7 @@ def _explain(
         return Outcome(vo.explain(opened, query, document, wacky=marked, **options))
     if allow_changed_model:
         raise ArgumentError("--allow-changed-model goes with an index")
-    check_model(model)
+    check_named_model(model)
     document = None if document is None else read_text(document)
     try:
         loaded = load_encoder(model, device)
