@@ -115,7 +115,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
             ["encode", "m", "c", "--max-term", "3"],
             "vocable: encode has no option --max-term (did you mean --max-terms?)",
         ),
-        (["encode"], "vocable: encode needs MODEL (see vocable encode --help)"),
+        (["encode"], "vocable: encode needs MODEL, TEXTS, -o (see vocable encode --help)"),
         (["encode", "m", "c"], "vocable: encode needs -o (see vocable encode --help)"),
         (["encode", "m", "c", "more", "-o", "o"], "vocable: 'more' is one word too many (see vocable encode --help)"),
         (["encode", "m", "c", "-o", "o", "--role", "author"], "--role must be query or document, not 'author'"),
@@ -153,7 +153,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, "),
         (
             ["train", "pydocs", "-o", "o", "--variant", "a", "--variants", "all"],
-            "vocable: give variant for one, or variants for several, not both",
+            "vocable: give --variant for one, or --variants for several, not both",
         ),
         (["train", "small-rescaling", "-o", "o", "--variant", "k1"], "vocable: this recipe needs a backbone"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: --steps must be a whole number, not 'few'"),

@@ -366,7 +366,7 @@ def test_what_does_not_go_together_is_refused(
     line = refused(capsys, "search", "index", QUERY, "--wacky", scores)
     assert line == "vocable: --wacky marks the terms that --explain shows: give both"
     line = refused(capsys, "explain", own_model, QUERY, "--wacky-share", 0.5)
-    assert line == "vocable: --wacky-share goes with --wacky FILE"
+    assert line == "vocable: --wacky-share goes with --wacky SCORES"
     line = refused(capsys, "explain", backbones["roberta"], QUERY, "--wacky", scores)
     assert line == f"vocable: {scores}: the scores are of {own_model}, which has another vocabulary"
     line = refused(capsys, "explain", own_model, QUERY, "--wacky", report / "results.json")

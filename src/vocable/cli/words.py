@@ -55,10 +55,9 @@ def arguments_of(command: Command, words: Sequence[str]) -> dict[str, Any]:
             given = [*_values(parameter, text)]
             values[parameter.name] = values.get(parameter.name, []) + given if parameter.items else given[0]
     values = _placed(command, plain) | values
-    for name, parameter in command.parameters.items():
-        if parameter.default is REQUIRED and name not in values:
-            spelled = name.upper() if name in command.words else options_of(parameter)[0]
-            raise ArgumentError(f"{command.name} needs {spelled} (see vocable {command.name} --help)")
+    required = [one for one in command.parameters.values() if one.default is REQUIRED and one.name not in values]
+    if missing := [one.name.upper() if one.name in command.words else options_of(one)[0] for one in required]:
+        raise ArgumentError(f"{command.name} needs {', '.join(missing)} (see vocable {command.name} --help)")
     return values
 
 

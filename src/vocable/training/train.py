@@ -93,7 +93,7 @@ def train(
         CollapseError: the guard has stopped the run, now or in an earlier call.
     """
     if variant is not None and variants is not None:
-        raise ArgumentError("give variant for one, or variants for several, not both")
+        raise ArgumentError("give `variant` for one, or `variants` for several, not both")
     if figure is not None and sweep is None:
         raise ArgumentError("figure draws a sweep: give sweep, as KEY=VALUE,VALUE,...")
     several = variants is not None or sweep is not None
