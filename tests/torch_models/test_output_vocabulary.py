@@ -52,24 +52,24 @@ def test_terms_of_any_characters_come_back_the_same(tmp_path_factory: pytest.Tem
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "message"),
+    ("content", "line"),
     [
-        ('"a"\n"b"\n"a"\n', 3, "duplicate term 'a'"),
-        ('"a"\n""\n', 2, "an empty term"),
-        ('"a"\nb\n', 2, "a term is a JSON string, in quotes"),
-        ('"a"\n\n"b"\n', 2, "a term is a JSON string"),
-        ('["a"]\n', 1, "a term is a JSON string"),
-        ("", 1, "a term is a JSON string"),
-        ('"\xff"\n'.encode("latin-1").decode("latin-1"), 0, ""),  # a lone character above ASCII is a term like any
+        ('"a"\n"b"\n"a"\n', 3),
+        ('"a"\n""\n', 2),
+        ('"a"\nb\n', 2),
+        ('"a"\n\n"b"\n', 2),
+        ('["a"]\n', 1),
+        ("", 1),
+        ('"\xff"\n'.encode("latin-1").decode("latin-1"), 0),
     ],
 )
-def test_bad_terms_are_refused_with_their_line(tmp_path: Path, content: str, line: int, message: str) -> None:
+def test_bad_terms_are_refused_with_their_line(tmp_path: Path, content: str, line: int) -> None:
     path = tmp_path / "terms.jsonl"
     path.write_text(content, encoding="utf-8")
     if not line:
         assert read_terms(path) == ["\xff"]
         return
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError) as caught:
         read_terms(path)
     assert caught.value.line == line
     assert str(caught.value).startswith(f"{path}:{line}: ")
