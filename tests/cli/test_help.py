@@ -54,7 +54,8 @@ def test_the_form_of_a_command_names_what_it_needs() -> None:
         ("analyze-weights", ["--max-terms N,N...", "[default: all]", "[default: 1]"]),
         ("check-engine", ["--documents N", "[default: 1000]", "[default: pydocs:#test]"]),
         ("publish", ["--bm25/--no-bm25", "[default: on]"]),
-        ("tune", ["--minutes X", "[default: 60]", "--teacher MODEL", "may be repeated."]),
+        ("tune", ["--minutes X", "[default: 60]", "--generator MODEL"]),
+        ("select", ["--grid SETTINGS", "may be repeated."]),
     ],
 )
 def test_a_page_says_what_an_option_takes(name: str, texts: list[str]) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
-
-from typing_extensions import Doc
+from typing import Any, NamedTuple, cast
 
 import vocable as vo
 from vocable.cli.command import Command, Outcome
@@ -156,7 +154,7 @@ def _make_inference_free(**given: Any) -> Outcome:
     return _adapt("make_inference_free", given, following, opened)
 
 
-PROBE = {"texts": Annotated[str, Doc("Probe texts, best from your own corpus; pydocs: by default.")]}
+PROBE = {"texts": (str, "Probe texts, best from your own corpus; pydocs: by default.")}
 
 ADAPTATION_COMMANDS = (
     Command(
@@ -177,7 +175,7 @@ ADAPTATION_COMMANDS = (
         _transfer,
         "loads reads",
         options={
-            "neighbours": Annotated[Sequence[str], Doc("Show the tokens that a new token was made of.")],
+            "neighbours": (Sequence[str], "Show the tokens that a new token was made of."),
         },
     ),
     Command("expand-vocabulary", "model", "vocable-mini --texts texts.txt -o out", _expand_vocabulary, "loads reads"),

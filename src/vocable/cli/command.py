@@ -12,13 +12,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-from typing_extensions import Doc
+from typing import Any, NamedTuple
 
 import vocable as vo
 from vocable.cli.output import print_json, show
-from vocable.cli.verbs import REQUIRED, Parameter, doc, fields, read_verb
+from vocable.cli.verbs import REQUIRED, Parameter, fields, read_verb
 from vocable.core.hints import Values
 from vocable.core.tables import masked
 from vocable.errors import ArgumentError, UnwrittenError
@@ -28,9 +26,9 @@ TEXT_FILES = (".jsonl", ".json", ".tsv", ".txt")
 OUTPUTS = ("run", "output", "figure", "per_query", "train_output")  # arguments that name a written file or folder
 LOADING = ("pooling", "activation", "new_head", "special_terms", "device")  # arguments of `vocable.load`
 SHARED = {
-    "skip_bad": Annotated[CountOrZero, Doc("Number of malformed lines to skip; one more is an error.")],
-    "markdown": Annotated[bool, Doc("Print a Markdown table.")],
-    "json": Annotated[bool, Doc("Print JSON on stdout, and nothing else there.")],
+    "skip_bad": (CountOrZero, "Number of malformed lines to skip; one more is an error."),
+    "markdown": (bool, "Print a Markdown table."),
+    "json": (bool, "Print JSON on stdout, and nothing else there."),
 }
 SINGULAR = {"overrides": "override"}  # one at a time on the command line
 # Help of an argument where the verb takes a loaded model, returns a model, and takes texts.
@@ -66,7 +64,7 @@ class Command:
             it, and has the options of `vocable.load`. "writes": the command needs an output. "reads": the command reads
             sources itself, and takes --skip-bad. "resumes": an interrupted command resumes when repeated. "markdown":
             the command takes --markdown. "no-json": the command does not take --json.
-        options: type hints of options that the verb does not have, or has otherwise.
+        options: type hints and help of options that the verb does not have, or has otherwise.
         without: arguments of the verb that are no options.
     """
 
@@ -75,7 +73,7 @@ class Command:
     example: str
     run: Callable[..., Outcome] | None = None
     traits: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     without: str = ""
 
     def has(self, trait: str) -> bool:
@@ -105,11 +103,10 @@ class Command:
             known["output"] = known.get("output", Parameter("output", Path, help=OUTPUT))._replace(default=REQUIRED)
         if "texts" in self.words and {Iterable, str} & known["texts"].kinds == {Iterable}:
             known["texts"] = known["texts"]._replace(help=SOURCES)
-        for name, hint in self.options.items():
-            default = known[name].default if name in known else None
-            known[name] = Parameter(name, hint, default, doc(hint))
+        for name, (hint, text) in self.options.items():
+            known[name] = known.get(name, Parameter(name, hint))._replace(hint=hint, help=text)
         takes = {"skip_bad": self.has("reads"), "markdown": self.has("markdown"), "json": not self.has("no-json")}
-        known |= {name: Parameter(name, hint, None, doc(hint)) for name, hint in SHARED.items() if takes[name]}
+        known |= {name: Parameter(name, hint, None, text) for name, (hint, text) in SHARED.items() if takes[name]}
         return {name: parameter for name, parameter in known.items() if name not in self.without.split()}
 
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-from typing_extensions import Doc
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import vocable as vo
 from vocable.cli.command import Command, Outcome, check_named_model
 from vocable.cli.inputs import read_text, wacky_terms
 from vocable.cli.output import quoted
+from vocable.cli.verbs import doc
 from vocable.core.tables import line_width, shortened
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import Count, Device, Share
@@ -28,8 +27,8 @@ BATCH = 256  # queries that are encoded together
 LEFT_OUT_OF_NUMPY = ("numpy.f2py", "numpy.ma", "numpy.testing")
 OPENING_ARGUMENTS = ("engine_options", "allow_changed_model", "device")  # arguments of `vocable.open_index`
 WACKY = {
-    "wacky": Annotated[Path | None, Doc("Mark the wacky terms, by the scores of vocable measure-wackiness.")],
-    "wacky_share": Annotated[Share | None, Doc("Share of the scored terms that counts as wacky, 0.1 by default.")],
+    "wacky": (Path | None, "Mark the wacky terms, by the scores of vocable measure-wackiness."),
+    "wacky_share": (Share | None, "Share of the scored terms that counts as wacky, 0.1 by default."),
 }
 
 
@@ -226,7 +225,7 @@ SEARCH_COMMANDS = (
         "vocable-mini pydocs: -o python-docs --bm25",
         _index,
         "resumes",
-        options={"vectors": Annotated[Sequence[str], Doc("Further shards of vocable encode.")]},
+        options={"vectors": (Sequence[str], "Further shards of vocable encode.")},
     ),
     Command("add", "index corpus", "my-index more-documents.jsonl"),
     Command("delete", "index ids...", "my-index doc-17 doc-18", _delete),
@@ -237,11 +236,9 @@ SEARCH_COMMANDS = (
         _search,
         "reads",
         options={
-            "index": Annotated[
-                str, Doc("A folder of `vocable index`, another place of an index, or http://HOST:PORT.")
-            ],
-            "query": Annotated[Sequence[str], Doc("Queries, in quotes if of several words; - reads lines from stdin.")],
-            "queries": Annotated[str, Doc("Read queries from this source.")],
+            "index": (str, "A folder of `vocable index`, another place of an index, or http://HOST:PORT."),
+            "query": (Sequence[str], "Queries, in quotes if of several words; - reads lines from stdin."),
+            "queries": (str, "Read queries from this source."),
             **WACKY,
         },
     ),
@@ -252,10 +249,8 @@ SEARCH_COMMANDS = (
         _explain,
         options={
             **WACKY,
-            "allow_changed_model": Annotated[
-                bool, Doc("Explain even if the model has changed since it made the index.")
-            ],
-            "device": Device,
+            "allow_changed_model": (bool, "Explain even if the model has changed since it made the index."),
+            "device": (Device, doc(Device)),
         },
     ),
     Command(
@@ -268,10 +263,10 @@ SEARCH_COMMANDS = (
         _prune,
         "writes reads",
         options={
-            "wacky": Annotated[Path, Doc("Remove the wackiest expansions, by the scores of measure-wackiness.")],
-            "wackiest": Annotated[Count, Doc("With `wacky`: number of terms to remove.")],
-            "texts": Annotated[str, Doc("With `wacky`: the encoded texts, whose own terms stay.")],
-            "model": Annotated[str, Doc("With `wacky`: the model that encoded the texts, if it has moved.")],
+            "wacky": (Path, "Remove the wackiest expansions, by the scores of measure-wackiness."),
+            "wackiest": (Count, "With `wacky`: number of terms to remove."),
+            "texts": (str, "With `wacky`: the encoded texts, whose own terms stay."),
+            "model": (str, "With `wacky`: the model that encoded the texts, if it has moved."),
         },
         without="then",
     ),
