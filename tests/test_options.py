@@ -46,7 +46,7 @@ def verb(
         ({"rate": 1}, "rate must be above 0 and below 1, not 1"),
         ({"rate": float("nan")}, "rate must be a finite number, not nan"),
         ({"rate": "0.5"}, "rate must be a number, not '0.5'"),
-        ({"factor": "most"}, "factor must be auto, not 'most'"),
+        ({"factor": "most"}, "factor must be auto or a number, not 'most'"),
         ({"sizes": [5, 0]}, "sizes must be at least 1, not 0"),
         ({"sizes": 0}, "sizes must be at least 1, not 0"),
         ({"kind": "d"}, "kind must be one of a, b, c, not 'd'"),
