@@ -15,7 +15,7 @@ QUESTIONS = {
     "how do I search my own documents": "guides/search-my-documents/",
     "search a folder of Markdown files": "data/#folders-of-pages",
     "what file formats can I index": "data/#formats-of-files",
-    "remove a document": "search/#add-delete",
+    "remove documents from the index": "search/#add-delete",
     "delete": "search/#add-delete",
     "can it search German documents": "guides/other-languages/",
     "how long can a document be": "search/#long-documents",
@@ -29,7 +29,7 @@ QUESTIONS = {
     "train without labelled data": "guides/tune-on-my-documents/",
     "run it as a web service": "serve/",
     "protect the service with a password": "serve/#security",
-    "add a search box to a static website": "guides/publish-a-search/",
+    "add a search box to a static website": "publish/",
     "use it from an AI agent with MCP": "serve/#agents",
     "use it with LangChain": "integrations/#langchain",
     "which models from Hugging Face can I use": "models/",
@@ -39,7 +39,7 @@ QUESTIONS = {
     "index millions of documents on several machines": "scale/",
     "is it safe against a crash or power failure": "reliability/#guarantees",
     "out of memory": "troubleshooting/#memory",
-    "misspelled words": "search/#misspelled-words",
+    "misspelled words": "search/#unknown-and-misspelled-words",
 }
 
 
