@@ -1,4 +1,4 @@
-"""A tokenizer that was exchanged under an index: no verb that encodes takes its vocabulary."""
+"""A tokenizer that was exchanged under an index, and texts in a script that the vocabulary lacks."""
 
 from __future__ import annotations
 
@@ -71,3 +71,22 @@ def test_add_and_search_refuse_an_exchanged_tokenizer_and_write_nothing(
         search(place, ["fox"], 3)
     tokenizer.write_bytes(kept)
     assert add(place, more).added == 3
+
+
+@pytest.mark.parametrize(
+    ("texts", "spaces"),
+    [
+        (["北京大学的图书馆", "文件系统设置", "图书馆关闭"], ("bm25",)),
+        (["A librarian reads books.", "The old fox sleeps.", "Books at night."], ("sparse", "bm25")),
+    ],
+)
+def test_a_hybrid_leaves_out_vectors_of_texts_that_the_vocabulary_lacks(
+    texts: list[str], spaces: tuple[str, ...], backbones: dict[str, Path], tmp_path: Path
+) -> None:
+    documents = [Document(str(number), text) for number, text in enumerate(texts)]
+    place, query = f"exact:{tmp_path / 'index'}", [texts[0][-5:]]
+    with index(str(backbones["bert"]), corpus(tmp_path / "corpus.jsonl", documents), place, bm25=True) as made:
+        assert made.searcher.hybrid_spaces == spaces
+        named = made.search(query, 3, weights=dict.fromkeys(spaces, 1.0))
+        assert made.search(query, 3, hybrid=True).hits(0) == named.hits(0) != []
+        assert made.search(query, 3, weights="sparse=1,bm25=1").rows.shape == (1, 3)

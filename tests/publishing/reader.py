@@ -121,6 +121,8 @@ class PublishedSite:
         if not hybrid:
             return sparse
         words = self._ranking([self._scores(self.words(text), allowed) for text in texts], depth)
+        if self.manifest.lexical:
+            return fused({"bm25": words}, {"bm25": 1.0}, "weighted", k)
         return fused({"sparse": sparse, "bm25": words}, {"sparse": 1.0, "bm25": 1.0}, "weighted", k)
 
     def passing(self, filter: Mapping[str, Sequence[Value]]) -> np.ndarray:

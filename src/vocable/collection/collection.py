@@ -33,7 +33,6 @@ from vocable.encoding.stream import StreamProgress
 from vocable.engines.base import Store
 from vocable.errors import ArgumentError, UnavailableError
 from vocable.indexes.ranking import Ranking
-from vocable.language.coverage import Coverage, foreign
 from vocable.options import Count, Pruning, SearchOptions, checked
 
 
@@ -130,12 +129,6 @@ class Collection:
         """Raise `ArgumentError` if a search may leave out a part, which would pass for a result of the whole."""
         if getattr(self.store.opening, "partial", False):
             raise ArgumentError(f"{verb}: opened with partial=true, which may leave out documents: open it without")
-
-    @property
-    def foreign(self) -> bool:
-        """True if the model's vocabulary does not know the words of the first documents."""
-        coverage = Coverage(*self.store.settings["progress"]["coverage"])
-        return bool(foreign(coverage.tokens_per_word, coverage.unknown_share))
 
     def making_counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""

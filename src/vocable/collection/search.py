@@ -28,6 +28,7 @@ from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError
 from vocable.indexes.fusion import MIN_DEPTH, aligned, fused_with_parts, fusion_depth, parse_weights
 from vocable.indexes.ranking import Ranking, ranking_of
+from vocable.language.coverage import Coverage
 from vocable.options import (
     AnswerOptions,
     Matching,
@@ -159,9 +160,21 @@ class CollectionSearch:
         if hybrid and len(self._spaces) == 1:
             raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
         if weights is None:
-            spaces = ("sparse",) if not hybrid else self._spaces if like else self._models.query_spaces
+            spaces = ("sparse",) if not hybrid else self._spaces if like else self.hybrid_spaces
             weights = dict.fromkeys(spaces, 1.0)
         return parse_weights(weights, self._spaces)
+
+    @property
+    def coverage(self) -> Coverage:
+        """Coverage of the first documents by the model's vocabulary."""
+        return Coverage(*self._store.settings["progress"]["coverage"])
+
+    @property
+    def hybrid_spaces(self) -> tuple[Space, ...]:
+        """The spaces that a hybrid search fuses by default: without sparse if the vocabulary lacks the tokens."""
+        spaces = self._models.query_spaces
+        lost = "bm25" in spaces and self.coverage.mostly_lost
+        return tuple(space for space in spaces if space != "sparse" or not lost)
 
     def _needs_model(self, spaces: Container[Space]) -> bool:
         """Return whether the collection's own model encodes the queries of any of `spaces`."""

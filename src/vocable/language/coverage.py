@@ -71,6 +71,16 @@ class Coverage(NamedTuple):
         """The share of the tokens that are unknown."""
         return self.unknown / max(1, self.tokens)
 
+    @property
+    def foreign(self) -> bool:
+        """True for texts in another language than the vocabulary's."""
+        return bool(foreign(self.tokens_per_word, self.unknown_share))
+
+    @property
+    def mostly_lost(self) -> bool:
+        """True if the vocabulary lacks so many tokens that vectors say little, as of an unknown script."""
+        return self.unknown_share > LARGEST_UNKNOWN
+
 
 def foreign(tokens_per_word: float, unknown_share: float, unit: str = "word") -> str:
     """Return the figures of texts if they show another language than the vocabulary's, else "".

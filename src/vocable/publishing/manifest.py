@@ -56,6 +56,7 @@ class Manifest:
         page: for each file of the page, its name as if it were a file of the data: its checksum and size.
         language: language of the words.
         encoder: the query encoder, if one is published.
+        lexical: whether hits are by BM25 alone, since the model's vocabulary lacks the tokens of the documents.
         copies: name of the file with the rows of documents with the same title and text, if there are any.
         format: version of this format.
     """
@@ -74,6 +75,7 @@ class Manifest:
     language: str = ENGLISH
     encoder: QueryGraph | None = None
     copies: str | None = None
+    lexical: bool = False
     format: int = SITE_FORMAT
 
 

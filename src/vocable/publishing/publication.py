@@ -241,6 +241,7 @@ class _Publication:
             self.language,
             graph,
             copies,
+            words is not None and self.collection.searcher.coverage.mostly_lost,
         )
         others = {**page, MANIFEST: manifest_bytes(manifest)}
         written = files.written + sum(_write(folder, previous, *file) for file in others.items())

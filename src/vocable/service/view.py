@@ -234,7 +234,7 @@ def _rankings(
     others = [space for space in collection.models.query_spaces if space != "sparse"]
     if others and request.like is None:
         rankings |= collection.searcher.rankings([request.query], depth, others, dense=dense, filter=filter)
-        fused_spaces = ["sparse", *others]
+        fused_spaces = collection.searcher.hybrid_spaces
         spaces = dict(zip(fused_spaces, aligned([rankings[space] for space in fused_spaces]), strict=True))
         rankings[HYBRID] = fused(spaces, dict.fromkeys(spaces, 1.0), "weighted", depth)
     return rankings, costs

@@ -57,7 +57,7 @@ export class Collection {
     text = text.normalize("NFC");
     const [terms, words, allowed] = await Promise.all([
       this.#terms(text, signal), hybrid ? this.#words(text, signal) : [], this.#allowed(passes, signal)]);
-    const rankings = await Promise.all([terms, ...(hybrid ? [words] : [])].map(async (some) =>
+    const rankings = await Promise.all([...(hybrid && this.lexical ? [] : [terms]), ...(hybrid ? [words] : [])].map(async (some) =>
       best(await this.#scores(some, allowed, signal), hybrid ? Math.max(k, DEPTH) : depth)));
     return { hits: hybrid ? fused(rankings, depth) : rankings[0], terms, words };
   }
