@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,8 @@ def test_answers_are_printed_as_a_search_prints_them(
 ) -> None:
     texts = ["which elements occur most often in a list", "several random items", "compare two files and their lines"]
     corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(f'{{"_id": "d{i}", "text": "{text}"}}\n' for i, text in enumerate(texts)))
+    records = [{"_id": f"d{i}", "text": text, "url": "https://x.org/" + "a/" * 60} for i, text in enumerate(texts)]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "80")
     with index(str(backbones["bert"]), corpus, tmp_path / "index", device="cpu") as collection:
         text = io.StringIO()

@@ -21,7 +21,7 @@ from vocable.collection.answers import search
 from vocable.collection.collection import Collection
 from vocable.collection.records import INDENT
 from vocable.collection.verbs import index, open_index
-from vocable.core.tables import line_width
+from vocable.core.tables import line_width, shortened
 from vocable.data import Document, pydocs
 from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
@@ -144,11 +144,12 @@ def _ask(console: Console, model: Model, collection: Collection) -> None:
         added = [term.term for term in heaviest if not term.in_text]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
         for hit in hits:
-            console.print(Text.from_ansi(str(hit._replace(explanation=None))))
+            console.print(Text.from_ansi(str(hit._replace(explanation=None))), soft_wrap=True)
             if hit.rank == 1 and hit.explanation is not None:
                 matches = hit.explanation.matches[:4]
                 shares = (f"{match.term} {match.share:.0%}{'' if match.in_query else ' (added)'}" for match in matches)
-                console.print(f"{' ' * INDENT}because of {escape(', '.join(shares))}", style="dim")
+                reasons = shortened(f"because of {', '.join(shares)}", max(20, line_width() - INDENT))
+                console.print(f"{' ' * INDENT}{escape(reasons)}", style="dim")
 
 
 def _tune(folder: Path, console: Console) -> None:
