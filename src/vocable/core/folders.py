@@ -12,11 +12,19 @@ import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from vocable.core.gitignore import Rules, is_ignored, rules_in
 
-ENDINGS = (".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst")
+PACKAGE_OF = {
+    ".pdf": "pypdfium2",
+    ".docx": "mammoth",
+}  # packages of the extra `documents`
+ENDINGS = (
+    *(".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst", ".ipynb"),
+    *(ending for ending, package in PACKAGE_OF.items() if find_spec(package)),
+)
 REPOSITORY = ".git"
 PARTS = ("_sources", "_includes", "_layouts")  # folders with copies of pages (Sphinx) and parts of pages (Jekyll)
 MADE_WITH = "settings.json"  # in each folder that vocable made; has the fingerprint of the inputs

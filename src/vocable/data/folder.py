@@ -12,13 +12,16 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
-from vocable.core.folders import ENDINGS, FolderFiles, files_of
+from vocable.core.folders import PACKAGE_OF, ENDINGS, FolderFiles, files_of
 from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
 from vocable.data.lines import BYTE_ORDER_MARK, line_limit
 from vocable.data.pages.blocks import Block, Page, PageError
+from vocable.data.pages.docx import docx_page
 from vocable.data.pages.markdown import markdown_page, mdx_page
+from vocable.data.pages.notebook import notebook_page
+from vocable.data.pages.pdf import pdf_page
 from vocable.data.pages.rest import rest_page
 from vocable.data.pages.sections import parts
 from vocable.data.pages.webpage import web_page
@@ -26,10 +29,11 @@ from vocable.data.records import BETWEEN, Document, MalformedError
 from vocable.errors import ArgumentError, DataError
 
 SHOWN = 5  # endings or names of unread files in a message
+EXTRA = "pip install 'vocable[documents]'"
 MOST_NAMED = 20  # unreadable files in a message
 EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"
 # Limits of a page: 100 kB of adversarial Markdown take a second, 16 MB of HTML a minute and 1.9 GB of memory.
-MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".mdx": 4, ".rst": 4, ".html": 16, ".htm": 16}
+MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".mdx": 4, ".rst": 4, ".html": 16, ".htm": 16, ".ipynb": 16}
 PART = "~"  # before the number of a part of a large section, in its id
 
 
@@ -57,7 +61,8 @@ def check_folder(folder: Path) -> tuple[FolderFiles, str]:
     if not files.files:
         present = f"it has only {left_out}" if left_out else "it has none"
         raise DataError(f"a folder of documents has files in {', '.join(ENDINGS)}: {present}", source=source)
-    return files, f"{left_out} left out" if left_out else ""
+    hint = f" ({EXTRA} reads {', '.join(missing)})" if (missing := [*filter(files.others.get, PACKAGE_OF)]) else ""
+    return files, f"{left_out} left out{hint}" if left_out else ""
 
 
 def _left_out(files: FolderFiles) -> str:
@@ -108,7 +113,8 @@ def _also(folder: Path, files: Sequence[str]) -> str:
 
 def _is_unreadable(path: Path) -> bool:
     try:
-        _text(path)
+        if path.suffix.lower() not in FILE_READERS:
+            _text(path)
     except PageError:
         return True
     except OSError:  # is an error of its own when it is reached
@@ -128,7 +134,7 @@ def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderI
     path = folder / file
     shown = _shown(str(path))
     try:
-        page = READERS[path.suffix.lower()](_text(path))
+        page = _page(path)
     except PageError as error:
         yield FolderItem(shown, error.line, fault=str(error))
         return
@@ -147,6 +153,11 @@ def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderI
             fields.pop("title", None)
         row = {"id": name + (f"{PART}{part.number}" if part.number > 1 else ""), "title": part.title}
         yield FolderItem(shown, part.line, {**row, "text": part.text, "fields": fields})
+
+
+def _page(path: Path) -> Page:
+    ending = path.suffix.lower()
+    return FILE_READERS[ending](path) if ending in FILE_READERS else READERS[ending](_text(path))
 
 
 def _text(path: Path) -> str:
@@ -191,7 +202,9 @@ READERS: dict[str, Callable[[str], Page]] = {
     ".htm": web_page,
     ".txt": _text_page,
     ".rst": rest_page,
+    ".ipynb": notebook_page,
 }
+FILE_READERS: dict[str, Callable[[Path], Page]] = {".docx": docx_page, ".pdf": pdf_page}
 
 
 def _shown(path: str) -> str:
@@ -225,7 +238,7 @@ def anchor_of(document: Document) -> str:
 
 def _with_url(document: Document, base: str) -> Document:
     file, anchor = str(document.fields["file"]), anchor_of(document)
-    url = f"{base}/{quote(published(file))}" + (f"#{quote(anchor)}" if anchor else "")
+    url = f"{base}/{quote(published(file))}" + (f"#{quote(anchor, safe='/=')}" if anchor else "")
     fields = {**document.fields, "path": document.fields["path"], "file": file, "url": url}
     return document._replace(fields=fields)
 
