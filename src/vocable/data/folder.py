@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
-from vocable.core.folders import PACKAGE_OF, ENDINGS, FolderFiles, files_of
+from vocable.core.folders import ENDINGS, PACKAGE_OF, FolderFiles, files_of
 from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
