@@ -313,13 +313,6 @@ def test_the_program_says_nothing_of_its_own_accord(backbones: dict[str, Path], 
     assert done.stdout.startswith('{\n  "output": "out",\n  "texts": 2,')
 
 
-def test_help_says_which_numbers_an_option_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    helps = {verb: " ".join(done(capsys, verb, "--help").split()) for verb in ("prune", "pretrain", "calibrate")}
-    assert "of the total weight. [> 0, ≤ 1]" in helps["prune"]
-    assert "0 by default. [≥ 0, < 1]" in helps["pretrain"]
-    assert "Share of the terms to be active. The shift for it is exact, up to ties. [> 0, < 1]" in helps["calibrate"]
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_names_no_python_type(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     assert not re.findall(r"<(?:str|int|float|list|Path|None)\b[^>]*>", done(capsys, verb, "--help"))
