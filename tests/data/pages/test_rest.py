@@ -110,3 +110,15 @@ def test_any_text_can_be_read(text: str) -> None:
 
 def test_deep_indentation() -> None:
     assert rest_page("".join(" " * depth + "a\n\n" for depth in range(1500))).blocks
+
+
+def test_targets_without_a_name_are_no_text() -> None:
+    text = "See `this`__ and `that`__.\n\n__ https://a.b/c\n__ https://d.e\n\n.. __: https://f.g\n\nEnd."
+    assert [block.text for block in rest_page(text).blocks] == ["See this and that.", "End."]
+
+
+@pytest.mark.parametrize("directive", ["confval", "py:attribute"])
+def test_types_and_defaults_of_settings_are_text(directive: str) -> None:
+    text = f".. {directive}:: color\n   :type: ``str``\n   :no-index:\n   :default: :code:`'red'`\n\n   Of the lamp.\n"
+    texts = [block.text for block in rest_page(text).blocks]
+    assert texts == ["color", "type: str\ndefault: 'red'", "Of the lamp."]

@@ -1,4 +1,8 @@
-"""reStructuredText as blocks of text: titles, paragraphs, literal blocks, and the content of directives."""
+"""reStructuredText as blocks of text: titles, paragraphs, literal blocks, and the content of directives.
+
+Not by docutils, which finds the same headings and words in ten times the time, and knows Sphinx's roles and directives
+only if its own tables are replaced for the whole process (docs/log.md).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from vocable.data.pages.blocks import MOST_NESTED, Block, Page
 ADORNMENT = re.compile(r"([!-/:-@[-`{-~])\1+[ \t]*")
 TABLE_RULE = re.compile(r"[ \t]*[-=+|][-=+| \t]*")
 DIRECTIVE = re.compile(r"\.\. (?:\|[^|]+\| )?([\w:+.-]+)::(?:[ \t]+(.*))?")
-EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)")
+EXPLICIT = re.compile(r"(?:\.\.|__)(?:[ \t]|$)")  # or a target without a name
 FOOTNOTE = re.compile(r"\.\. \[([^\]]+)\](?:[ \t]+|$)")
 DIRECTIVE_OPTION = re.compile(r":([\w-]+):(?:[ \t]+(.*))?")
 CODE_DIRECTIVES = frozenset(
@@ -22,6 +26,7 @@ SILENT_DIRECTIVES = frozenset(
     | {"sectnum", "tabularcolumns", "currentmodule", "module", "testsetup", "testcleanup", "class", "header", "footer"}
     | {"replace", "unicode", "date", "title", "automodule", "autoclass", "autofunction", "automethod", "autosummary"}
 )
+SHOWN_OPTIONS = ("type", "value", "default")  # of a setting or an attribute
 IMAGE_DIRECTIVES = frozenset(["image", "figure"])
 INLINE = re.compile(
     r"""(?P<literal>``(?P<code>.+?)``)
@@ -138,6 +143,8 @@ def _explicit(lines: list[str], first: int, depth: int) -> Iterator[Block]:
         yield Block(content or argument, first)
         return
     yield Block(options.get("alt", "") if name in IMAGE_DIRECTIVES else inline(argument), first)
+    shown = [f"{option}: {inline(options[option])}" for option in SHOWN_OPTIONS if options.get(option)]
+    yield Block("\n".join(shown), first)
     yield from _blocks(content.split("\n"), first + at, None, depth + 1)
 
 
