@@ -96,7 +96,7 @@ class Encoding(Inference, Pruning, total=False):
 class IndexOptions(Encoding, total=False):
     """Encoding of the documents of an index, their words for BM25, and the weight of their titles."""
 
-    bm25: Annotated[bool, Doc("Also index the words of the documents, for hybrid search.")]
+    bm25: Annotated[bool, Default(True), Doc("Also index the words of the documents, for hybrid search.")]
     title_weight: Annotated[
         int, Ge(1), Le(100), Doc("With `bm25`: how often the words of a title count; 1 by default.")
     ]

@@ -24,6 +24,7 @@ from vocable.collection.verbs import index, open_index
 from vocable.core.tables import line_width, shortened
 from vocable.data import Document, pydocs
 from vocable.encoding.hub import BUILT_IN_MODEL
+from vocable.encoding.dense_models import dense_beside, load_dense
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model
 from vocable.errors import TRAIN, ArgumentError
@@ -102,7 +103,7 @@ def demo(output: str | Path = DEFAULT_OUTPUT, *, serve: bool = False) -> None:
 def _indexed(folder: Path) -> Collection:
     """Return the index in the folder; build it if it does not exist."""
     if not (folder / "index").exists():
-        index(BUILT_IN_MODEL, "pydocs:", folder / "index", bm25=True)
+        index(BUILT_IN_MODEL, "pydocs:", folder / "index")
     return open_index(folder / "index")
 
 
@@ -171,12 +172,13 @@ def _tune(folder: Path, console: Console) -> None:
 
 
 def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:
-    """Evaluate BM25, the model, their fusion, and, if the model has dense vectors, the fusion of all three."""
+    """Evaluate BM25, the model, their fusion, and the fusion with dense vectors."""
     lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=TIMED_ANSWERS)
     encoded = encode_dataset(model, dataset)
     learned = retrieve(encoded, k=DEPTH, time_queries=TIMED_ANSWERS)
     parts, names = [lexical, learned], ["BM25", name]
-    if (dense := retrieve_densely(encoded, k=DEPTH)) is not None:
+    beside = dense_beside(model_name(model))
+    if (dense := retrieve_densely(encoded, beside and load_dense(beside), k=DEPTH)) is not None:
         parts, names = [*parts, dense], [*names, "dense"]
     fusions = {
         " + ".join(names[:size]): weighted([part.ranking for part in parts[:size]], [1] * size)

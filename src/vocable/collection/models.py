@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from vocable.collection.settings import CollectionSettings, of_vocabulary
-from vocable.encoding.dense_models import dense_fingerprint, load_dense, normalized
+from vocable.encoding.dense_models import dense_fingerprint, document_vectors, load_dense, query_vectors
 from vocable.encoding.load import load_encoder
 from vocable.encoding.model_fingerprint import refuse_differences
 from vocable.encoding.models import Model, check_unchanged
@@ -121,13 +121,11 @@ class CollectionModels:
     def dense_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors [q, d] of texts as queries in the space dense."""
         if not self.dense_inside:
-            return normalized(self.dense.encode_query(list(queries), show_progress_bar=False))
+            return query_vectors(self.dense, queries)
         if (dense := self.queries().encode_both(queries).dense) is None:
             raise VectorsError(f"{self._place}: {self.name} gives queries no dense vectors: search without them")
         return dense
 
     def dense_documents(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors [m, d] of m texts by the model of the dense vectors; zeros for a blank text."""
-        dense = normalized(self.dense.encode_document(list(texts), show_progress_bar=False))
-        dense[[not text.strip() for text in texts]] = 0  # never a hit: hits have scores above 0
-        return dense
+        return document_vectors(self.dense, texts)

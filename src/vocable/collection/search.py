@@ -122,6 +122,8 @@ class CollectionSearch:
 
     def candidates(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
         """Return the hits that a plan keeps, from the best on."""
+        if "dense" in plan.weights and plan.like is None and not self._models.dense_inside:
+            _ = self._models.dense  # a graph loads in a thread, while the sparse model loads
         if encoded is None and (plan.needs_model or plan.like is not None):
             encoded = self.encode(plan, texts)
         vectors, dense = encoded or (None, None)
@@ -158,7 +160,7 @@ class CollectionSearch:
         Raises `ArgumentError` for a space that the collection does not have.
         """
         if hybrid and len(self._spaces) == 1:
-            raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
+            raise ArgumentError("a hybrid search needs words or dense vectors: index again without --no-bm25")
         if weights is None:
             spaces = ("sparse",) if not hybrid else self._spaces if like else self.hybrid_spaces
             weights = dict.fromkeys(spaces, 1.0)

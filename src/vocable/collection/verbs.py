@@ -25,7 +25,7 @@ from vocable.core.tables import counted
 from vocable.data import BadLines, Document, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.data.texts import as_ids
-from vocable.encoding.dense_models import dense_fingerprint, load_dense
+from vocable.encoding.dense_models import dense_beside, dense_fingerprint, load_dense
 from vocable.encoding.hub import check_length
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, is_model, model_name
@@ -75,9 +75,10 @@ def index(
         corpus: a file, a folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).
         output: a folder, for an index that can change; exact:FOLDER for a read-only index, the fastest; or an engine
             and its address, such as qdrant+http://host:6333/name (docs/search.md).
-        dense: also encode with this model of sentence-transformers, for hybrid search; by default with `model` itself,
-            if it gives, or the stored vectors have, dense vectors of the same pass.
-        no_dense: leave out the dense vectors of `model`.
+        dense: also encode with this model, for hybrid search: vocable-mini-dense, a dense graph of `vocable
+            export-model`, or a model of sentence-transformers. By default vocable-mini-dense beside vocable-mini, and
+            the dense vectors that `model` itself gives in the same pass.
+        no_dense: leave out dense vectors.
         engine_options: options of the engine, such as weight_bits=8 of exact:FOLDER (docs/engines.md).
         base_url: web address of a corpus that is a folder: documents get the field url, also in `vocable add`.
         replace: on a server: build a new index while searches use the old, then swap them.
@@ -147,7 +148,8 @@ def build(
     """
     engine, address = engine_of(output)
     device, runtime = options.get("device"), options.get("runtime")
-    bm25, title_weight, language = options.get("bm25", False), options.get("title_weight", 1), options.get("language")
+    bm25, title_weight = options.get("bm25", "bm25" in engine.about.spaces), options.get("title_weight", 1)
+    language = options.get("language")
     encoding = select(Encoding, options)
     limits = Limits(**{n: v for n, v in encoding.items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
     _check_engine(engine, limits, bm25=bm25, dense=dense is not None)
@@ -164,6 +166,8 @@ def build(
         corpus = _corpus_to_encode(model, documents, limits, name, engine.about.part, device, runtime)
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    if dense is None and corpus.loaded is not None and "dense" in engine.about.spaces and not no_dense:
+        dense = dense_beside(corpus.model)
     dimensions = corpus.dimensions
     if dense is not None or no_dense or "dense" not in engine.about.spaces:
         dimensions = None

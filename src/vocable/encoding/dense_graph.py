@@ -8,9 +8,8 @@ Letters: b texts, d dimensions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -55,10 +54,10 @@ class DenseGraph:
         self.settings = read_record(self.place / DENSE_GRAPH, DenseGraphSettings, error=ModelError)
         self.tokenization = GraphTokenization(self.place / TOKENIZER, [], None, self.settings.tokens)
         self._graph = self.place / GRAPHS[self.settings.format][self.settings.int8]
-
-    @cached_property
-    def _session(self) -> Session:
-        return open_session(self._graph, self.settings.format, None, [self.settings.dimensions])
+        pool = ThreadPoolExecutor(1)  # loads the graph while the caller reads other files
+        expected = self._graph, self.settings.format, None, [self.settings.dimensions]
+        self._session: Future[Session] = pool.submit(open_session, *expected)
+        pool.shutdown(wait=False)
 
     def get_embedding_dimension(self) -> int:
         """Return d."""
@@ -89,9 +88,10 @@ class DenseGraph:
             batches.append(order[:size])
             order = order[size:]
 
+        session = self._session.result()
+
         def encode(batch: list[int]) -> None:
-            given = padded([ids[row] for row in batch], self.settings.padding, self._session.inputs)
-            [vectors[batch]] = self._session.run(given)
+            [vectors[batch]] = session.run(padded([ids[row] for row in batch], self.settings.padding, session.inputs))
 
         if len(batches) == 1:
             encode(batches[0])

@@ -18,6 +18,7 @@ from vocable.collection.rerank import reranked
 from vocable.core.progress import progress
 from vocable.core.storage import StrPath
 from vocable.data import Document
+from vocable.encoding.dense_models import DenseModel, document_vectors, query_vectors
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, check_unchanged, model_name
 from vocable.encoding.protocol import Role
@@ -57,6 +58,7 @@ from vocable.options import DType, LongDocuments, RerankOptions
 logger = logging.getLogger(__name__)
 TIMED_EXPANSIONS = 20  # largest number of timed answers with an expander, where an answer may take seconds
 TIMED_HITS = 10  # results of a timed search: one page
+DENSE_PART = 256  # documents whose dense vectors are made between two moves of the progress bar
 
 
 class Encoded(NamedTuple):
@@ -114,17 +116,42 @@ def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0)
     return Retrieval(index.search(queries, encoded.dataset.search_depth(k)), encoded.query_ids, cost, encoded.query_idf)
 
 
-def retrieve_densely(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0) -> Retrieval | None:
-    """Search the dense vectors of a dataset as `retrieve` searches the sparse vectors; None without dense vectors."""
-    if encoded.dense is None:
+def retrieve_densely(
+    encoded: Encoded, beside: DenseModel | None = None, *, k: int = DEFAULT_DEPTH, time_queries: int = 0
+) -> Retrieval | None:
+    """Search the dense vectors of a dataset as `retrieve` searches the sparse vectors; None without dense vectors.
+
+    A model without dense vectors has the dense vectors of the model `beside` it, if there is one.
+    """
+    dataset, rate, encoder = encoded.dataset, encoded.documents_per_second, encoded.encoder
+    asked: Callable[[str], Any] | None = None if encoder is None else lambda text: encoder.encode_both([text]).dense
+    if encoded.dense is not None:
+        queries, documents = encoded.dense
+    elif beside is not None:
+        queries, documents, rate = _dense_vectors(beside, dataset)
+        asked = partial(_dense_query, beside)
+    else:
         return None
-    queries, documents = encoded.dense
     index, times = DenseIndex(*rounded(documents), encoded.document_ids), AnswerTimes()
-    if encoded.encoder is not None:
-        encode, search = encoded.encoder.encode_both, partial(index.search, k=TIMED_HITS)
-        times = _answer_costs(lambda text: encode([text]).dense, search, encoded.dataset, time_queries)
-    cost = Cost(index_bytes=index.nbytes, documents_per_second=encoded.documents_per_second, **times)
-    return Retrieval(index.search(queries, encoded.dataset.search_depth(k)), encoded.query_ids, cost)
+    if asked is not None:
+        times = _answer_costs(asked, partial(index.search, k=TIMED_HITS), dataset, time_queries)
+    cost = Cost(index_bytes=index.nbytes, documents_per_second=rate, **times)
+    return Retrieval(index.search(queries, dataset.search_depth(k)), encoded.query_ids, cost)
+
+
+def _dense_query(model: DenseModel, text: str) -> np.ndarray:
+    return query_vectors(model, [text])
+
+
+def _dense_vectors(model: DenseModel, dataset: Dataset) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the vectors [q, d] and [n, d] of a dataset by a dense model, and the documents encoded per second."""
+    texts, parts, start = [document.full for document in dataset.documents], list[np.ndarray](), perf_counter()
+    with progress("encode dense", len(texts)) as advance:
+        for first in range(0, len(texts), DENSE_PART):
+            parts.append(document_vectors(model, texts[first : first + DENSE_PART]))
+            advance(len(parts[-1]))
+    rate = len(texts) / (perf_counter() - start)
+    return query_vectors(model, [query.text for query in dataset.queries]), np.concatenate(parts), rate
 
 
 def rerank(retrieval: Retrieval, dataset: Dataset, device: str | None, **options: Unpack[RerankOptions]) -> Retrieval:
