@@ -150,9 +150,9 @@ def test_the_same_command_again_changes_nothing(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, index: str
 ) -> None:
     again = ["index", model, dataset, "-o", index, "--dtype", "float32"]
-    assert done(capsys, *again, "--bm25").startswith(f"{index}: 30 texts\nalready there")
+    assert done(capsys, *again).startswith(f"{index}: 30 texts\nalready there")
     line = f"vocable: {index} was made with other settings (bm25): name another output, or remove it"
-    assert refused(capsys, *again) == line
+    assert refused(capsys, *again, "--no-bm25") == line
 
 
 def test_search_prints_hits_with_scores(capsys: pytest.CaptureFixture[str], index: str, model: str, beir: Path) -> None:

@@ -101,7 +101,7 @@ def write_corpus(folder: Path) -> Path:
 def index(corpus: Path, place: str, *, replace: bool = False, **options: Any) -> Any:
     files = [str(path) for path in sorted(corpus.glob("*.parquet"))]
     given: Any = {name: value for name, value in {"bulk": 16, **options}.items() if value is not None}
-    return vo.index(files, str(corpus / "corpus.jsonl"), place, engine_options=given, replace=replace)
+    return vo.index(files, str(corpus / "corpus.jsonl"), place, engine_options=given, replace=replace, bm25=False)
 
 
 def assert_whole(place: str) -> None:

@@ -23,10 +23,10 @@ from vocable.collection.records import INDENT
 from vocable.collection.verbs import index, open_index
 from vocable.core.tables import line_width, shortened
 from vocable.data import Document, pydocs
-from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.dense_models import dense_beside, load_dense
+from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
-from vocable.encoding.models import Model
+from vocable.encoding.models import Model, model_name
 from vocable.errors import TRAIN, ArgumentError
 from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset
