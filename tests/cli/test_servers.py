@@ -49,4 +49,10 @@ def test_the_following_command_can_be_pasted(capsys: pytest.CaptureFixture[str],
     corpus.write_text('{"_id": "d1", "text": "the old fox"}\n')
     made = done(capsys, "index", model, corpus, "-o", place)
     [following] = [line for line in made.splitlines() if line.startswith("next: ")]
-    assert shlex.split(following.removeprefix("next: ")) == ["vocable", "search", str(place), "your question", "--hybrid"]
+    assert shlex.split(following.removeprefix("next: ")) == [
+        "vocable",
+        "search",
+        str(place),
+        "your question",
+        "--hybrid",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ import vocable as vo
 from vocable.cli.command import Command, Outcome
 from vocable.cli.inputs import texts_of
 from vocable.cli.output import quoted
+from vocable.encoding.dense_models import load_dense
+from vocable.encoding.hub import BUILT_IN_MODEL
+from vocable.encoding.runtimes import torch_library
+from vocable.errors import ArgumentError, require_extra
 
 LUCENE = (
     "python -m pyserini.index.lucene --collection JsonVectorCollection --input {output}/collection --index DIR "
@@ -24,9 +29,24 @@ def _export(**given: Any) -> Outcome:
 def _export_model(
     model: str, output: Path, *, loading: dict[str, Any], texts: list[str] | None = None, **given: Any
 ) -> Outcome:
-    opened, loaded = texts_of(texts) if texts else None, vo.load(model, **loading)
-    exported = vo.export_model(loaded, output, texts=opened, **given)
+    require_extra("sentence_transformers", "train")
+    opened = texts_of(texts) if texts else None
+    if torch_library().model_kind(model) == "dense":
+        return _export_dense(model, output, texts=opened, **loading, **given)
+    exported = vo.export_model(vo.load(model, **loading), output, texts=opened, **given)
     return Outcome(exported, f"vocable index {quoted(output)} CORPUS -o INDEX")
+
+
+def _export_dense(
+    model: str, output: Path, *, texts: Iterable[str] | None, int8: bool = False, **others: Any
+) -> Outcome:
+    from vocable.torch_models.export_dense import export_dense
+
+    if others:
+        raise ArgumentError(f"--{min(others).replace('_', '-')} is not for a dense model: {model}")
+    dense: Any = load_dense(model)
+    exported = export_dense(dense, output, int8=int8, texts=texts)
+    return Outcome(exported, f"vocable index {BUILT_IN_MODEL} CORPUS -o INDEX --dense {quoted(output)}")
 
 
 EVALUATION_COMMANDS = (

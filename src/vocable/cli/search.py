@@ -222,7 +222,7 @@ SEARCH_COMMANDS = (
     Command(
         "index",
         "model corpus",
-        "vocable-mini pydocs: -o python-docs --bm25",
+        "vocable-mini pydocs: -o python-docs",
         _index,
         "resumes",
         options={"vectors": (Sequence[str], "Further shards of vocable encode.")},
