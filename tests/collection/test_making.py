@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.engines import test_stores as stores
@@ -24,6 +25,7 @@ from tests.engines.lucene_server import serving
 from vocable.collection.counts import DocumentCounts
 from vocable.collection.verbs import build, open_index
 from vocable.data import Document
+from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
 from vocable.encoding.vectors import VectorsMeta, write_vectors
 from vocable.engines import server
@@ -267,3 +269,36 @@ def test_a_misspelt_field_is_said_and_a_field_of_another_writer_is_known(
         writer.add([Document("b", "old fox", "", {"year": 7})])
         assert [name for name, _ in reader.search(["fox"], filter="year=7").hits(0)] == ["b"]
         assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "spaces"),
+    [
+        ({}, "index", ("sparse", "bm25", "dense")),
+        ({"no_dense": True}, "index", ("sparse", "bm25")),
+        ({"bm25": False}, "index", ("sparse", "dense")),
+        ({"bm25": False, "no_dense": True}, "index", ("sparse",)),
+        ({}, "exact:index", ("sparse", "bm25", "dense")),
+    ],
+)
+def test_an_index_of_the_built_in_model_has_three_kinds_of_vectors_by_default(
+    corpus: Path, tmp_path: Path, options: dict[str, Any], place: str, spaces: tuple[str, ...]
+) -> None:
+    engine, _, name = place.rpartition(":")
+    output = f"{engine}:{tmp_path / name}" if engine else str(tmp_path / name)
+    with vo.index(BUILT_IN_MODEL, corpus, output, **options) as collection:
+        assert collection.spaces == spaces
+        assert collection.settings.dense == (BUILT_IN_DENSE if "dense" in spaces else None)
+    with open_index(output) as collection:
+        hits = vo.search(collection, ["the old fox"], 3, hybrid=len(spaces) > 1)[0].hits
+        assert len(hits) == 3
+
+
+def test_another_model_and_stored_vectors_have_no_dense_vectors_beside_them(
+    toy_model: SparseEncoder, corpus: Path, tmp_path: Path
+) -> None:
+    with vo.index(toy_model, corpus, tmp_path / "toy") as collection:
+        assert collection.spaces == ("sparse", "bm25")
+    vo.encode(BUILT_IN_MODEL, corpus, output=tmp_path / "vectors")
+    with vo.index(str(tmp_path / "vectors"), corpus, tmp_path / "stored") as collection:
+        assert collection.spaces == ("sparse", "bm25")

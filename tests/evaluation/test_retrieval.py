@@ -8,11 +8,13 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
+from vocable.encoding.dense_models import document_vectors, load_dense, query_vectors
+from vocable.encoding.hub import BUILT_IN_DENSE
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.expanders import lexical_search
-from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
+from vocable.evaluation.retrieval import encode_dataset, retrieve_densely, retrieve_lexically
 from vocable.indexes.bm25 import RM3, BM25Index
 
 
@@ -92,3 +94,16 @@ def test_bm25_with_rm3_searches_the_expanded_queries() -> None:
 def test_a_retrieval_without_documents_is_refused() -> None:
     with pytest.raises(DataError):
         retrieve_lexically(Dataset("toy", [], QUERIES, JUDGMENTS))
+
+
+def test_dense_vectors_of_a_model_beside_rank_the_documents(toy_model: SparseEncoder, dataset: Dataset) -> None:
+    encoded, model = encode_dataset(toy_model, dataset, dtype="float32"), load_dense(BUILT_IN_DENSE)
+    assert retrieve_densely(encoded) is None
+    retrieval = retrieve_densely(encoded, model, k=12, time_queries=2)
+    assert retrieval is not None
+    queries = query_vectors(model, [query.text for query in encoded.dataset.queries])
+    scores = queries @ document_vectors(model, [document.full for document in dataset.documents]).T
+    for row in range(2):
+        ranked = [int(name.removeprefix("d")) for name, _ in retrieval.ranking.hits(row)]
+        np.testing.assert_allclose(scores[row][ranked], np.sort(scores[row])[::-1], atol=5e-3)  # stored in 8 bits
+    assert retrieval.cost.answer_p50_ms is not None

@@ -178,7 +178,8 @@ def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:
     learned = retrieve(encoded, k=DEPTH, time_queries=TIMED_ANSWERS)
     parts, names = [lexical, learned], ["BM25", name]
     beside = dense_beside(model_name(model))
-    if (dense := retrieve_densely(encoded, beside and load_dense(beside), k=DEPTH)) is not None:
+    dense_model = None if beside is None else load_dense(beside)
+    if (dense := retrieve_densely(encoded, dense_model, k=DEPTH)) is not None:
         parts, names = [*parts, dense], [*names, "dense"]
     fusions = {
         " + ".join(names[:size]): weighted([part.ranking for part in parts[:size]], [1] * size)
