@@ -28,6 +28,7 @@ from vocable.data import Document, Qrel, Query, read_corpus
 from vocable.data.folder import PART
 from vocable.data.records import BETWEEN
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.significance import ComparedEvaluations
 
 MEASURES = ["RR@10", "Success@10"]
 QUOTED = 9  # words of a quotation
@@ -82,11 +83,12 @@ def main() -> None:
         kinds = {"two headings": by_headings(documents), "quotation": by_quotation(documents, rng)}
         kinds = {name: rng.sample(questions, min(given.questions, len(questions))) for name, questions in kinds.items()}
         for encoded in ("own heading", "headings of the path"):
-            fields = {} if encoded == "own heading" else None
+            fields: dict[str, object] | None = {} if encoded == "own heading" else None
             kept = [document._replace(fields=document.fields if fields is None else fields) for document in documents]
             with TemporaryDirectory() as place, build(given.model, kept, Path(place) / "index", bm25=True) as index:
                 for kind, questions in kinds.items():
                     evaluated = vo.evaluate(index, dataset(kind, kept, questions), MEASURES, hybrid=True)
+                    assert isinstance(evaluated, ComparedEvaluations)
                     for ranking in evaluated.evaluations:
                         values = [f"{ranking.values[measure]:.3f}" for measure in MEASURES]
                         found.append([f"{len(questions)} by {kind}", encoded, ranking.name, *values])

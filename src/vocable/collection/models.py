@@ -15,6 +15,7 @@ import numpy as np
 
 from vocable.collection.settings import CollectionSettings, of_vocabulary
 from vocable.encoding.dense_models import dense_fingerprint, document_vectors, load_dense, query_vectors
+from vocable.encoding.hub import BUILT_IN_DENSE
 from vocable.encoding.load import load_encoder
 from vocable.encoding.model_fingerprint import refuse_differences
 from vocable.encoding.models import Model, check_unchanged
@@ -53,6 +54,11 @@ class CollectionModels:
         self._place, self._settings, self._term_idf = place, settings, term_idf
         # The sparse model gives both vectors in one pass: no other model could change.
         self.dense_inside = settings.dense is not None and settings.dense_fingerprint is None
+
+    @property
+    def of_one_vocabulary(self) -> set[Space]:
+        """The spaces whose vectors come from texts in the sparse model's tokens; another dense model has its own."""
+        return {"sparse", "dense"} if self.dense_inside or self._settings.dense == BUILT_IN_DENSE else {"sparse"}
 
     @cached_property
     def loaded(self) -> EncodingModel:

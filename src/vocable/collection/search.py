@@ -173,10 +173,11 @@ class CollectionSearch:
 
     @property
     def hybrid_spaces(self) -> tuple[Space, ...]:
-        """The spaces that a hybrid search fuses by default: without sparse if the vocabulary lacks the tokens."""
+        """The spaces that a hybrid search fuses by default: without the model's if its vocabulary lacks the tokens."""
         spaces = self._models.query_spaces
-        lost = "bm25" in spaces and self.coverage.mostly_lost
-        return tuple(space for space in spaces if space != "sparse" or not lost)
+        if "bm25" not in spaces or not self.coverage.mostly_lost:
+            return spaces
+        return tuple(space for space in spaces if space not in self._models.of_one_vocabulary)
 
     def _needs_model(self, spaces: Container[Space]) -> bool:
         """Return whether the collection's own model encodes the queries of any of `spaces`."""

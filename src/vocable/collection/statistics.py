@@ -230,7 +230,7 @@ class Statistics:
         counts = count_words(words, {word: number for word, (number, _) in known.items()}, UNBOUNDED)
         df = dict(known.values())
         frequencies = np.array([df[number] for number in counts.indices.tolist()], dtype=np.int64)
-        weights = counts.data * idf(frequencies, self["documents"])
+        weights = counts.data * idf(frequencies, int(self["documents"]))
         return csr_array((weights, counts.indices, counts.indptr), shape=counts.shape)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:

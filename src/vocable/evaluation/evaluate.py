@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from typing_extensions import Unpack
 
@@ -184,7 +184,7 @@ def named_systems(systems: S | Sequence[S] | Mapping[str, S]) -> dict[str, S]:
     if isinstance(systems, Mapping):
         return dict(systems)
     single = is_model(systems) or isinstance(systems, Collection | str | os.PathLike)
-    several: list[Any] = [systems] if single else list(systems)
+    several: list[Any] = [systems] if single else list(cast(Sequence[S], systems))
     if not several:
         raise ArgumentError("there is no system to evaluate")
     named: dict[str, S] = {}
