@@ -76,7 +76,7 @@ def index(
         output: a folder, for an index that can change; exact:FOLDER for a read-only index, the fastest; or an engine
             and its address, such as qdrant+http://host:6333/name (docs/search.md).
         dense: also encode with this model, for hybrid search: vocable-mini-dense, a dense graph of `vocable
-            export-model`, or a model of sentence-transformers. By default vocable-mini-dense beside vocable-mini, and
+            export-model`, or a model of sentence-transformers. By default vocable-mini-dense with vocable-mini, and
             the dense vectors that `model` itself gives in the same pass.
         no_dense: leave out dense vectors.
         engine_options: options of the engine, such as weight_bits=8 of exact:FOLDER (docs/engines.md).

@@ -117,19 +117,19 @@ def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0)
 
 
 def retrieve_densely(
-    encoded: Encoded, beside: DenseModel | None = None, *, k: int = DEFAULT_DEPTH, time_queries: int = 0
+    encoded: Encoded, other: DenseModel | None = None, *, k: int = DEFAULT_DEPTH, time_queries: int = 0
 ) -> Retrieval | None:
     """Search the dense vectors of a dataset as `retrieve` searches the sparse vectors; None without dense vectors.
 
-    A model without dense vectors has the dense vectors of the model `beside` it, if there is one.
+    A model without dense vectors takes them from the dense model `other`.
     """
     dataset, rate, encoder = encoded.dataset, encoded.documents_per_second, encoded.encoder
     asked: Callable[[str], Any] | None = None if encoder is None else lambda text: encoder.encode_both([text]).dense
     if encoded.dense is not None:
         queries, documents = encoded.dense
-    elif beside is not None:
-        queries, documents, rate = _dense_vectors(beside, dataset)
-        asked = partial(_dense_query, beside)
+    elif other is not None:
+        queries, documents, rate = _dense_vectors(other, dataset)
+        asked = partial(_dense_query, other)
     else:
         return None
     index, times = DenseIndex(*rounded(documents), encoded.document_ids), AnswerTimes()
