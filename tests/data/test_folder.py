@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import logging
 import re
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -75,6 +77,22 @@ def test_front_matter_with_a_fault_is_read_as_text_and_told_once(
     assert message.endswith("read as text (also in 1 other file)")
 
 
+def test_unreadable_characters_of_web_pages_are_counted_in_a_line(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "a/page.html").write_bytes(b"<meta charset=latin1><title>T</title><h1>caf\xe9 \xad</h1><p>te\xadxt")
+    for name in ("b", "c"):
+        (folder / f"{name}.html").write_bytes(b"<meta charset=utf-8><h1>caf\xe9</h1>a\0")
+    bad = BadLines()
+    found = {document.id: document for document in read_corpus(folder, bad=bad)}
+    assert (found["a/page.html"].title, found["a/page.html"].text) == ("café", "text")
+    assert (found["b.html"].title, found["b.html"].text) == ("caf\ufffd", "a\ufffd")
+    assert bad.count == 0
+    [message] = [message for message in caplog.messages if "U+FFFD" in message]
+    assert message.startswith(f"{folder}/b.html: 2 characters ")
+    assert message.endswith("(also in 1 other file)")
+
+
 def test_a_page_title_of_front_matter(folder: Path) -> None:
     (folder / "index.md").write_text("---\ntitle: The page\n---\nText.\n\n## Part\n\n" + "word " * 80, encoding="utf-8")
     found = [(one.id, one.title, one.fields["path"]) for one in read_corpus(folder) if one.id.startswith("index")]
@@ -86,7 +104,33 @@ def test_a_page_title_of_front_matter(folder: Path) -> None:
         assert document.fields == {"path": "Page", "file": "index.md", "title": title}
 
 
+LINKED = {
+    "javadoc": '<h2>List</h2><a id="m"></a><ul><li><h3>Method Detail</h3><a id="add(E)"></a><ul><li><h4>add</h4>{}</ul>'
+    '<a id="add(int,E)"></a><ul><li><h4>add</h4>{}</ul></ul>',
+    "docbook": '<title>grep</title><div class="refsynopsisdiv"><h2>Synopsis</h2>{}</div><h2>Notes &amp; - more</h2>{}',
+    "asciidoc": '<div id="header"><h1>git-add(1)</h1><h2>NAME</h2>{}</div><div><h2 id="_options">OPTIONS</h2>{}</div>',
+    "doxygen": '<div id="doc-content">{}<a name="groups"></a><h2>Functions</h2>{}<h2>Type</h2>{}<h2>Type</h2>{}</div>',
+    "spaces": '<h1>A  long\nheading</h1>{}<h2 id="two words">Two <b>words</b></h2>{}<h2 id=x>X</h2>{}<h2 id=x>Y</h2>{}',
+}
+
+
 class TestAddresses:
+    @pytest.mark.parametrize("kind", LINKED)
+    def test_each_link_leads_to_an_anchor_or_a_text_of_its_page(self, tmp_path: Path, kind: str) -> None:
+        (tmp_path / "page.html").write_text(LINKED[kind].replace("{}", "<p>" + "word " * 70), encoding="utf-8")
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        anchors = {unescape(anchor) for anchor in re.findall(r"(?:id|name)=\"?([^\">]+)", page)}
+        text = " ".join(unescape(re.sub("<[^>]+>", "", page)).split())
+        documents = list(with_urls(read_corpus(tmp_path), str(tmp_path), "https://x.org"))
+        assert len({document.id for document in documents}) == len(documents) > 1
+        for document in documents:
+            address, _, fragment = str(document.fields["url"]).partition("#")
+            assert address == "https://x.org/page.html"
+            if fragment.startswith(":~:text="):
+                assert re.sub(r"-\d+$", "", unquote(fragment.removeprefix(":~:text="))) in text
+            else:
+                assert not fragment or unquote(fragment) in anchors
+
     def test_of_pages_and_sections(self, folder: Path) -> None:
         (folder / "a/long page.md").write_text("# Löng\n\n" + "word " * 600, encoding="utf-8")
         found = with_urls(read_corpus(folder), str(folder), "https://x.org/docs/")

@@ -6,24 +6,26 @@ docs/data.md describes the sections, ids and fields.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
-from vocable.core.folders import ENDINGS, PACKAGE_OF, FolderFiles, files_of
+from vocable.core.folders import ALL_PAGES, ENDINGS, PACKAGE_OF, FolderFiles, files_of
 from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
 from vocable.data.lines import BYTE_ORDER_MARK, line_limit
 from vocable.data.pages.blocks import Block, Page, PageError
 from vocable.data.pages.docx import docx_page
+from vocable.data.pages.encodings import page_text
 from vocable.data.pages.markdown import markdown_page, mdx_page
 from vocable.data.pages.notebook import notebook_page
 from vocable.data.pages.pdf import pdf_page
 from vocable.data.pages.rest import rest_page
-from vocable.data.pages.sections import parts
+from vocable.data.pages.sections import TEXT_FRAGMENT, parts
+from vocable.data.pages.tags import visible
 from vocable.data.pages.webpage import web_page
 from vocable.data.records import BETWEEN, Document, MalformedError
 from vocable.errors import ArgumentError, DataError
@@ -74,6 +76,9 @@ def _left_out(files: FolderFiles) -> str:
         counts.append(f"{number} ({_names(hidden)})")
     if files.copies:
         counts.append(f"{counted(files.copies.total(), 'copy', 'copies')} of all pages ({_names(files.copies)})")
+    if files.lists:
+        number = counted(files.lists.total(), "page")
+        counts.append(f"{number} of lists and sources (by {_names(files.lists)}; {ALL_PAGES}=1 reads them)")
     return " and ".join(counts)
 
 
@@ -90,16 +95,16 @@ def folder_items(folder: Path, files: Sequence[str]) -> Iterator[FolderItem]:
     Raises:
         DataError: a file cannot be read, or no file has a text.
     """
-    empty, remarks, is_first = True, list[str](), True
+    empty, remarks, is_first = True, defaultdict[str, list[str]](list), True
     for number, file in enumerate(files, start=1):
         for item in _file_items(folder, file, remarks):
             empty = False
             if item.fault and is_first:
                 item, is_first = item._replace(fault=item.fault + _also(folder, files[number:])), False
             yield item
-    if remarks:
-        others = f" (also in {counted(len(remarks) - 1, 'other file')})" if len(remarks) > 1 else ""
-        warn_once(f"{remarks[0]}: read as text{others}")
+    for outcome, (first, *others) in remarks.items():
+        also = f" (also in {counted(len(others), 'other file')})" if others else ""
+        warn_once(f"{first}: {outcome}{also}")
     if empty:
         raise DataError(f"no text in {counted(len(files), 'file')} ({', '.join(ENDINGS)})", source=str(folder))
 
@@ -129,8 +134,8 @@ def item_row(number: int, item: FolderItem) -> Row | None:
     return item.row
 
 
-def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderItem]:
-    """Yield the documents of a file; append a message to `remarks` if its front matter is read as text."""
+def _file_items(folder: Path, file: str, remarks: Mapping[str, list[str]]) -> Iterator[FolderItem]:
+    """Yield the documents of a file; append messages to `remarks`, by what was done, if a part is not read as meant."""
     path = folder / file
     shown = _shown(str(path))
     try:
@@ -144,7 +149,10 @@ def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderI
         yield FolderItem(shown, 1, fault="the name of the file is not UTF-8")
         return
     if page.remark is not None:
-        remarks.append(str(DataError(page.remark.message, source=shown, line=page.remark.line)))
+        remarks["read as text"].append(str(DataError(page.remark.message, source=shown, line=page.remark.line)))
+    if page.unreadable:
+        message = f"{shown}: {counted(page.unreadable, 'character')} not in the page's encoding"
+        remarks["read as U+FFFD"].append(message)
     for part in parts(page, path.stem):
         name = file if part.anchor is None else f"{file}#{part.anchor}"
         fields: dict[str, object] = {"path": part.path, "file": file}
@@ -157,11 +165,17 @@ def _file_items(folder: Path, file: str, remarks: list[str]) -> Iterator[FolderI
 
 def _page(path: Path) -> Page:
     ending = path.suffix.lower()
-    return FILE_READERS[ending](path) if ending in FILE_READERS else READERS[ending](_text(path))
+    if ending in FILE_READERS:
+        return FILE_READERS[ending](path)
+    text, unreadable = _text(path)
+    return READERS[ending](text)._replace(unreadable=unreadable)
 
 
-def _text(path: Path) -> str:
-    """Return the text of a file, with line ends \\n and without a byte-order mark; raise `PageError` if unreadable."""
+def _text(path: Path) -> tuple[str, int]:
+    """Return the text of a file, and the number of its unreadable characters; raise `PageError` if it has no text.
+
+    Line ends are \\n; a byte-order mark, soft hyphens and other characters of no width are left out.
+    """
     limit = line_limit()
     megabytes = MARKUP_MEGABYTES.get(path.suffix.lower(), limit.megabytes)
     most = min(megabytes << 20, limit.bytes)
@@ -171,15 +185,18 @@ def _text(path: Path) -> str:
         raise PageError(f"a page of more than {megabytes} MB: divide it, or name it .txt", 1)
     if len(raw) > most:
         raise PageError(f"a file of more than {limit.megabytes} MB: divide it, or set {limit.variable}", 1)
-    raw = raw.removeprefix(BYTE_ORDER_MARK)
+    failures = 0
     try:
-        text = raw.decode("utf-8")
+        if path.suffix.lower() in (".html", ".htm"):
+            text, failures = page_text(raw)
+        else:
+            text = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise PageError(f"not UTF-8 (a byte is 0x{raw[error.start]:02x})", line) from error
     if (zero := text.find("\0")) >= 0:
         raise PageError("not text (a zero byte)", text.count("\n", 0, zero) + 1)
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return visible(text.replace("\r\n", "\n").replace("\r", "\n")), failures
 
 
 def _text_page(text: str) -> Page:
@@ -236,9 +253,15 @@ def anchor_of(document: Document) -> str:
     return head if mark and number.isdecimal() else anchor
 
 
+def fragment(document: Document) -> str:
+    """Return the fragment of a section's address: "#" and its anchor; "" for the top of a page."""
+    anchor = anchor_of(document)
+    return f"#{anchor if anchor.startswith(TEXT_FRAGMENT) else quote(anchor, safe='/=')}" if anchor else ""
+
+
 def _with_url(document: Document, base: str) -> Document:
-    file, anchor = str(document.fields["file"]), anchor_of(document)
-    url = f"{base}/{quote(published(file))}" + (f"#{quote(anchor, safe='/=')}" if anchor else "")
+    file = str(document.fields["file"])
+    url = f"{base}/{quote(published(file))}{fragment(document)}"
     fields = {**document.fields, "path": document.fields["path"], "file": file, "url": url}
     return document._replace(fields=fields)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 from vocable.collection.collection import Collection
 from vocable.collection.verbs import build, open_index
 from vocable.core.links import refuse_link
 from vocable.data import Document
-from vocable.data.folder import anchor_of, folder_items
+from vocable.data.folder import folder_items, fragment
 from vocable.data.kinds import DOCUMENT
 from vocable.encoding.hub import BY_LOOKUP
 from vocable.encoding.models import model_name
@@ -56,8 +55,7 @@ def _documents(site: Path, pages: Mapping[str, str]) -> Iterator[Document]:
         if item.row is None:
             raise DataError(item.fault, source=item.file, line=item.line)
         document = DOCUMENT.record(item.row)
-        anchor = anchor_of(document)
-        url = f"../{pages[document.fields['file']]}" + (f"#{quote(anchor)}" if anchor else "")
+        url = f"../{pages[document.fields['file']]}{fragment(document)}"
         yield document._replace(fields={"path": document.fields["path"], "url": url})
 
 

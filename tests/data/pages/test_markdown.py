@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from vocable.data.pages.blocks import Block
+from vocable.data.pages.blocks import Block, Page
 from vocable.data.pages.markdown import markdown_page
 from vocable.data.pages.webpage import web_page
 
@@ -112,7 +112,7 @@ Setext
 
 def test_front_matter_is_no_text() -> None:
     page = markdown_page("---\ntitle: The  title\ntags: [a]\n---\n\ntext\n")
-    assert page == ([Block("text", 6)], "The title", {"title": "The  title", "tags": ["a"]}, None)
+    assert page == Page([Block("text", 6)], "The title", {"title": "The  title", "tags": ["a"]})
 
 
 def test_front_matter_with_a_fault_is_text_and_no_heading() -> None:

@@ -65,10 +65,31 @@ def test_a_small_section_stays_apart_from_a_large_one() -> None:
 
 def test_a_heading_without_text_leads_to_what_follows_it() -> None:
     found = list(parts(page((1, "T"), (2, "A"), words(200), (2, "B"), (2, "C"), words(200)), "name"))
-    assert [short(part) for part in found] == [("a", 1, "T > A", 201), ("b", 1, "T > B", 0), ("c", 1, "T > C", 200)]
+    assert [short(part) for part in found] == [("a", 1, "T > A", 202), ("c", 1, "T > C", 200)]
+    assert found[0].text.endswith("\n\nB")
     assert found[0].text.startswith("T\n\nword ")
     [found] = parts(page((1, "T"), (2, "A"), (3, "B"), words(1)), "name")
     assert (found.title, found.path, found.text) == ("B", "T > A > B", "T\n\nA\n\nword ")
+
+
+def test_a_last_section_of_one_line_belongs_to_the_section_before_it() -> None:
+    line = 0, "Part of the git(1) suite"
+    found = list(parts(page((1, "T"), words(70), (2, "A"), words(200), (2, "GIT"), line), "name"))
+    assert [short(part) for part in found] == [("t", 1, "T", 70), ("a", 1, "T > A", 206)]
+    assert found[-1].text.endswith(f"GIT\n\n{line[1]}")
+    [_, above, _] = parts(page((1, "T"), words(70), (2, "A"), words(200), (1, "GIT"), line), "name")
+    assert short(above) == ("a", 1, "T > A", 200)  # GIT is not below T
+    [last] = parts(page((1, "T"), (2, "A")), "name")
+    assert (last.title, last.text) == ("A", "T")
+
+
+def test_headings_of_a_web_page_without_anchors_are_found_by_their_text() -> None:
+    blocks = [Block("T", 1, 1), Block("word " * 70, 2), Block("A - b", 3, 2), Block("word " * 70, 4)]
+    blocks += [Block("A - b", 5, 2), Block("word " * 70, 6), Block("C", 7, 2, "a b"), Block("word " * 70, 8)]
+    blocks += [Block(name, 9, 2, "x") if name == "D" else Block("word " * 70, 10) for name in ("D", "", "D", "")]
+    found = [part.anchor for part in parts(Page(blocks, makes_anchors=False), "name")]
+    texts = [":~:text=A%20%2D%20b", ":~:text=A%20%2D%20b-1", ":~:text=C"]
+    assert found == [None, *texts, "x", ":~:text=D"]
 
 
 def test_the_title_of_a_page_stands_above_sections() -> None:
@@ -79,7 +100,7 @@ def test_the_title_of_a_page_stands_above_sections() -> None:
     for level in (1, 2):
         one = Page([Block("A", 1, level), Block("text", 2)], "Title")
         assert [part.path for part in parts(one, "name")] == ["A"]
-    two = Page([Block("A", 1, 2), Block("text " * 70, 2), Block("B", 3, 2)], "Title")
+    two = Page([Block("A", 1, 2), Block("text " * 70, 2), Block("B", 3, 2), Block("text " * 70, 4)], "Title")
     assert [part.path for part in parts(two, "name")] == ["Title > A", "Title > B"]
     assert not list(parts(Page([], "Title"), "name"))
 
@@ -97,7 +118,7 @@ def test_a_path_lacks_general_headings_above_its_section(general: str) -> None:
 
 
 def test_a_path_has_its_own_heading_once() -> None:
-    same = Page([Block("grep", 1, 2), Block("text " * 70, 2), Block("Notes", 3, 2), Block("text", 4)], "grep")
+    same = Page([Block("grep", 1, 2), Block("text " * 70, 2), Block("Notes", 3, 2), Block("text " * 70, 4)], "grep")
     assert [part.path for part in parts(same, "name")] == ["grep", "grep > Notes"]
 
 

@@ -144,5 +144,47 @@ def test_the_heading_of_a_note_begins_no_section() -> None:
     assert [(block.text, block.level) for block in web_page(page).blocks] == [("A", 2), ("Note", 0), ("b", 0), ("C", 3)]
 
 
+@pytest.mark.parametrize(
+    ("page", "anchor"),
+    [
+        (
+            'a<li>b<a id="b"></a><ul><li><a name="add(E)"><!-- --></a><ul><li><h4>add</h4>',
+            "add(E)",
+        ),  # Javadoc 8
+        ('<ul><li>b<section class="detail" id="add(E)"><h3>add</h3>', "add(E)"),  # Javadoc 17
+        ('<p>a</p><a id="a0" name="a0"></a><h2><span class="permalink"><a href="#a0">x</a></span>add</h2>', "a0"),
+        ('<div id=all>a<section id="method.add"><span>source</span><h4>fn add</h4>', "method.add"),  # rustdoc
+        ('<div id="refsynopsis"><div><h2>Synopsis</h2>', "refsynopsis"),  # DocBook
+        ('<p>a</p><div class="section"><span id="Name"></span><h2>b</h2>', "Name"),  # Texinfo
+        ("<nav id=menu></nav><p id=a>a</p><h2>b</h2>", ""),
+        ("<p>a</p><h2 id=own><a name=other></a>b</h2>", "own"),
+        ("<p>a</p><h2><a name=inner></a>b</h2>", "inner"),
+        ("<p>a</p><h2>b<a name=after></a></h2>", ""),
+        ("<h1 id=x>a</h1><h2>b</h2>", ""),
+    ],
+)
+def test_the_anchor_of_a_heading_is_the_nearest_id_before_it(page: str, anchor: str) -> None:
+    *_, heading = [block for block in web_page(page).blocks if block.level]
+    assert heading.anchor == anchor
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<ruby>漢<rt>かん</rt>字<rp>(</rp><rt>じ</rt><rp>)</rp></ruby>を", "漢字を"),
+        ("co&shy;op\u00aderate&#8203;(\u200bint\u2060)\ufeff", "cooperate(int)"),
+        ("a<dialog>b</dialog>c<video>d</video>e<audio>f</audio>g<legend>h</legend>i", "a|b|c|d|e|f|g|h|i"),
+        ("<label>a</label><label>b</label>", "a|b"),
+    ],
+)
+def test_texts_of_elements_are_apart_and_words_whole(page: str, text: str) -> None:
+    assert "|".join(block.text for block in web_page(page).blocks) == text
+
+
+@pytest.mark.parametrize("title", ["Lists | Site", "Lists — Site 1.0", "Lists (Site 2.11 API)", "Lists - Rust"])
+def test_a_title_lacks_the_name_of_the_site(title: str) -> None:
+    assert web_page(f"<title>{title}</title>").title == "Lists"
+
+
 def test_a_number_of_a_character_that_is_too_large() -> None:
     assert web_page("a&#" + "9" * 6000 + ";b").blocks[0].text == "a\ufffdb"

@@ -44,12 +44,18 @@ class Remark(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The blocks of a page in order, its title if it has one apart from the headings, and further fields."""
+    """The blocks of a page in order, its title if it has one apart from the headings, and further fields.
+
+    With `makes_anchors`, a site makes an anchor of a heading that has none in the page. `unreadable` counts characters
+    that are not in the encoding of the page.
+    """
 
     blocks: list[Block]
     title: str = ""
     fields: Mapping[str, object] = {}
     remark: Remark | None = None
+    makes_anchors: bool = True
+    unreadable: int = 0
 
 
 class Anchors:
@@ -62,6 +68,10 @@ class Anchors:
 
     def __init__(self) -> None:
         self._uses: dict[str, int] = {}
+
+    def is_free(self, anchor: str) -> bool:
+        """Return whether `of` would return an explicit anchor as it is."""
+        return anchor not in self._uses and not re.search(r"\s", anchor)
 
     def of(self, heading: str, explicit: str = "") -> str:
         """Return an unused anchor made from a heading, or from the `explicit` anchor that the page sets."""

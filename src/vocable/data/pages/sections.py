@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import quote
 
 from vocable.data.pages.blocks import Anchors, Block, Page
 from vocable.data.records import BETWEEN
@@ -16,6 +17,9 @@ from vocable.data.records import BETWEEN
 FEW_WORDS = 60  # sections with fewer words are merged with neighbours until the group has that many
 MOST_WORDS = 250  # most words of a document
 MOST_HEADING = 1000  # most characters of a title, which each part of a large section repeats
+TEXT_FRAGMENT = ":~:text="
+MOST_FRAGMENT = 8  # words of a text fragment
+LEAST_WORDS = 10  # of the last section of a page
 MOST_ABOVE = 200  # most characters of a heading above it in its path
 RUN = 30  # most characters of a word
 IDEOGRAPHS = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -96,6 +100,16 @@ def parts(page: Page, name: str) -> Iterator[Part]:
             yield Part(first.anchor, number, first.heading, path, text, line)
 
 
+def text_fragment(heading: str) -> str:
+    """Return the text fragment that leads to a heading in a page, after "#" (WICG, URL Fragment Text Directives).
+
+    >>> text_fragment("Set-up & first steps")
+    ':~:text=Set%2Dup%20%26%20first%20steps'
+    """
+    words = quote(" ".join(heading.split()[:MOST_FRAGMENT]), safe="")
+    return TEXT_FRAGMENT + words.replace("-", "%2D").replace("~", "%7E")
+
+
 def _sections(page: Page, name: str) -> list[_Section]:
     """Return the sections of a page; text before its main heading, such as a logo, belongs to the main section.
 
@@ -120,34 +134,49 @@ def _sections(page: Page, name: str) -> list[_Section]:
             above.pop()
         way = tuple(section.heading for section in above)
         heading, rest = block.text[:MOST_HEADING], block.text[MOST_HEADING:]
-        anchor = anchors.of(heading, block.anchor[:MOST_HEADING])
+        anchor: str | None = None
+        if page.makes_anchors or (block.anchor and anchors.is_free(block.anchor)):
+            anchor = anchors.of(heading, block.anchor[:MOST_HEADING])
+        elif sections:
+            anchor = anchors.of(heading, text_fragment(heading))
         sections.append(_Section(block.level, heading, anchor, block.line, way))
         sections[-1].blocks += [Block(rest, block.line)] * bool(rest)
         above.append(sections[-1])
     return sections
 
 
-def _merged(sections: list[_Section]) -> Iterator[list[_Section]]:
-    """Yield groups of sections: small neighbours below the same heading.
+def _merged(sections: list[_Section]) -> list[list[_Section]]:
+    """Return groups of sections: small neighbours below the same heading.
 
-    A heading without text becomes the first text of the section below it.
+    A heading without text becomes the first text of the section below it, else the last text of the section before it.
+    A last section of very few words, which many pages may share, belongs to the section before it.
     """
-    group, size = list[_Section](), 0
+    groups, size = list[list[_Section]](), 0
     for section in sections:
-        words = section.words
-        if len(group) == 1 and not size and section.level > group[0].level:
+        group, words = groups[-1] if groups else [], section.words
+        if len(group) == 1 and not size and (section.level > group[0].level or len(groups) == 1):
             heading = Block(group[0].heading, group[0].line)
             section.blocks[:0] = [*group[0].blocks, heading]
-            group.clear()
-        if group and section.level >= group[0].level and size < FEW_WORDS and words < FEW_WORDS:
+            groups[-1] = [section]
+            size = words
+        elif group and section.level >= group[0].level and size < FEW_WORDS and words < FEW_WORDS:
             group.append(section)
             size += words
-            continue
-        if group:
-            yield group
-        group, size = [section], words
-    if group:
-        yield group
+        else:
+            _join_last(groups, size)
+            groups.append([section])
+            size = words
+    if groups and groups[-1][0].level >= groups[-2:][0][0].level:
+        _join_last(groups, size, LEAST_WORDS)
+    _join_last(groups, size)
+    return groups
+
+
+def _join_last(groups: list[list[_Section]], size: int, least: int = 1) -> None:
+    """Join the last group, of `size` words, to the group before it if it has less than `least` words."""
+    if len(groups) > 1 and size < least:
+        last = groups.pop()
+        groups[-1] += last
 
 
 def _cut(blocks: list[Block]) -> Iterator[list[Block]]:

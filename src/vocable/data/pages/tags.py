@@ -18,6 +18,7 @@ TAG_NAME = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
 TAG_END = re.compile(r"[\s/]*>")
 UNCLOSED = re.compile(r"""\s*=\s*["']""")
 RAW_TAGS = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")  # have no tags inside
+INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 LONG_NUMBER = re.compile(r"&#(x?[0-9a-fA-F]{9,});?")
 
 
@@ -91,4 +92,13 @@ def decoded(text: str) -> str:
     >>> decoded("Q&amp;A &#x41; &#99999999999999;")
     'Q&A A \\ufffd'
     """
-    return unescape(LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
+    return visible(unescape(LONG_NUMBER.sub("\ufffd", text))) if "&" in text else text
+
+
+def visible(text: str) -> str:
+    """Return a text without characters of no width: soft hyphens, zero-width spaces and word joiners.
+
+    >>> visible("co\u00adoperate(\u200bint\u2060)")
+    'cooperate(int)'
+    """
+    return text if text.isascii() else INVISIBLE.sub("", text)

@@ -12,7 +12,7 @@ from vocable.data.pages.tags import Tag, tags
 VOID_TAGS = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
 )
-UNREAD = frozenset(["nav", "template", "svg", "noscript", "select", "button", "object"])
+UNREAD = frozenset(["nav", "template", "svg", "noscript", "select", "button", "object", "rp", "rt"])
 CHROME = frozenset(["header", "footer", "aside"])  # not read outside the main part
 CHROME_ROLES = frozenset(["navigation", "search", "banner", "contentinfo", "complementary"])  # never read
 UNREAD_CLASSES = frozenset(  # and ids: permanent links, numbers of lines, chrome of DocBook, Texinfo, AsciiDoc, Sphinx
@@ -23,11 +23,13 @@ NOTES = frozenset(["note", "tip", "important", "warning", "caution", "danger", "
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 PARAGRAPHS = frozenset(["p", "pre", "ul", "ol", "table", "section", "article", "main", *HEADINGS])  # end a heading
 BLOCK_TAGS = frozenset(
-    {"address", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption"}
-    | {"figure", "footer", "form", "header", "hr", "html", "menu", "summary", "tbody", "tfoot", "thead", *PARAGRAPHS}
+    {"address", "aside", "audio", "blockquote", "body", "caption", "dd", "details", "dialog", "div", "dl", "dt"}
+    | {"fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "html", "label", "legend", "menu"}
+    | {"summary", "tbody", "tfoot", "thead", "video", *PARAGRAPHS}
 )
 TIGHT = ("ul", "ol", "menu", "table")  # blocks inside are lines
 SECTIONS = ("section", "div", "article")  # whose id is the anchor of their first heading
+SITE = re.compile(r"\s+[|—·]\s[^|—·]*$|\s+\([^()]* API\)$|(?<=\S) - Rust$")  # a site's name at the end of a title
 BODY, ARTICLE, MAIN = range(3)  # parts of a page, the later the better
 
 
@@ -37,7 +39,8 @@ def web_page(text: str) -> Page:
     if not reader.blocks:
         reader = _read(text, whole=True)
     best = max((part for part, _ in reader.blocks), default=BODY)
-    return Page([block for part, block in reader.blocks if part == best], " ".join(reader.title.split()))
+    title = SITE.sub("", " ".join(reader.title.split()))
+    return Page([block for part, block in reader.blocks if part == best], title, makes_anchors=False)
 
 
 def _read(text: str, *, whole: bool) -> _Reader:
@@ -84,7 +87,7 @@ class _Reader:
         self.start = self.line_start = 0  # of the block, and of the line that was counted
         self.line = 1
         self.level = 0  # of the heading that is being read
-        self.anchor = ""  # of that heading, or of an empty element just before
+        self.anchor = ""  # of that heading, or of the last element that began after the last text
         self.cells = 0
 
     def add(self, tag: Tag) -> None:
@@ -101,24 +104,26 @@ class _Reader:
                 self.start = tag.at
             if text.strip():
                 self.raw, self.has_text = self.raw or raw, True
+                self.anchor = self.anchor if self.level else ""
             if text and (raw or self.pieces or text.strip()):
                 self.pieces.append(text)
 
     def begin(self, tag: Tag) -> None:
         """Open an element."""
         name, top = tag.name, self.open[-1]
+        element = self._element(tag, top)
         if (self.level and name in PARAGRAPHS) or (name in BLOCK_TAGS and not self.level):
             self._break()
         if name in HEADINGS and not (top.out or top.note):
             self.flush()
             self.level = HEADINGS[name]
-            self.anchor = tag.attributes.get("id") or self._section_anchor(top.anchor) or self.anchor
-        if name == "a" and not self.has_text and (anchor := tag.attributes.get("id") or tag.attributes.get("name")):
-            self.anchor = self.anchor or anchor
+            self.anchor = tag.attributes.get("id") or self.anchor or self._section_anchor(top.anchor)
+        elif not element.out and not (self.level and (self.has_text or self.anchor)):
+            self.anchor = tag.attributes.get("id") or tag.attributes.get("name" if name == "a" else "") or self.anchor
         if not top.out:
             self._mark(name, tag)
         if name not in VOID_TAGS:
-            self.open.append(self._element(tag, top))
+            self.open.append(element)
             self.counts[name] += 1
 
     def _mark(self, name: str, tag: Tag) -> None:
@@ -191,5 +196,5 @@ class _Reader:
             self.line_start = max(self.start, self.line_start)
             anchor = self.anchor if self.level else ""
             self.blocks.append((self.open[-1].part, Block(text, self.line, self.level, anchor)))
-            self.anchor = ""
+            self.anchor = "" if self.level else self.anchor
         self.pieces, self.raw, self.has_text, self.level, self.cells = [], False, False, 0, 0
