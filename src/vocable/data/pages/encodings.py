@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 
-MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 SCANNED = 4096  # bytes in which a page declares its encoding
 DECLARATION = re.compile(
     rb"""<meta\b[^>]{0,500}?charset\s*=\s*["']?\s*([\w.:-]{1,40})|<\?xml\b[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})""",
@@ -30,7 +30,7 @@ def page_text(page: bytes) -> tuple[str, int]:
     >>> page_text(b'<meta charset=iso-8859-1>caf\\xe9 \\x96 a\\0b')
     ('<meta charset=iso-8859-1>café – a\\ufffdb', 1)
     """
-    name = next((name for mark, name in MARKS.items() if page.startswith(mark)), "") or _declared(page)
+    name = next((name for mark, name in BYTE_ORDER_MARKS.items() if page.startswith(mark)), "") or _declared(page)
     failures = 0
     try:
         text = page.decode(name or "utf-8")

@@ -18,7 +18,7 @@ TAG_NAME = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
 TAG_END = re.compile(r"[\s/]*>")
 UNCLOSED = re.compile(r"""\s*=\s*["']""")
 RAW_TAGS = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")  # have no tags inside
-INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
+NO_WIDTH = re.compile("[\u00ad\u200b\u2060\ufeff]")
 LONG_NUMBER = re.compile(r"&#(x?[0-9a-fA-F]{9,});?")
 
 
@@ -101,4 +101,4 @@ def visible(text: str) -> str:
     >>> visible("co\u00adoperate(\u200bint\u2060)")
     'cooperate(int)'
     """
-    return text if text.isascii() else INVISIBLE.sub("", text)
+    return text if text.isascii() else NO_WIDTH.sub("", text)
