@@ -146,7 +146,7 @@ def test_an_answer_explains_its_scores(folder: Path, documents: list[Document]) 
             assert hit.explanation.score == pytest.approx(hit.score, rel=1e-5)
             assert hit.document in documents
     assert json.loads(json.dumps(answers.to_json()))[1]["hits"][0]["id"] == answers[1].hits[0].document.id
-    assert str(answers).startswith(f"{QUERIES[0]}\n  1 ")
+    assert str(answers).startswith(f"{QUERIES[0]}\nno document has the words old, fox\n  1 ")
     assert "expansion: " in str(answers[0].hits[0])
 
 

@@ -27,7 +27,7 @@ def first_page() -> str:
 @pytest.fixture
 def open_page(browser: Any, address: str, first_page: str) -> Iterator[Open]:
     """Open a page; a complaint of the browser is an error in the end, unless a file or a request was refused."""
-    contexts, complaints = [], []
+    contexts, complaints = list[Any](), list[str]()
 
     def open_page(path: str = first_page, at: str = address, **options: Any) -> Any:
         options = {"service_workers": "block", "viewport": {"width": 1280, "height": 900}, **options}
