@@ -27,7 +27,6 @@ from vocable.encoding.text_encoder import TextEncoder
 from vocable.publishing.publication import publish
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
-pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
 
 QUERIES = ["the old fox", "Every compiler rewrites posting lists", "", "owl in Ålesund, giraffe 3", "fox engine " * 100]
 QUERY = QUERIES[1]

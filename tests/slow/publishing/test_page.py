@@ -19,7 +19,6 @@ from vocable.data import Document, pydocs
 from vocable.publishing.publication import publish
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
-pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
 
 QUERY = "Every librarian indexes posting lists"
 SEARCHES = """async ([queries, k, hybrid, passes]) => {

@@ -17,7 +17,6 @@ from tests.torch_models.test_dense import with_dense
 from vocable.collection.verbs import index
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
-pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not here")
 
 QUERY = "the old fox"
 HOSTILE = "fox <script>document.title='run'</script><img src=x onerror=\"document.title='run'\"> night"
