@@ -69,9 +69,6 @@ class PretrainOptions(TypedDict, total=False):
         Doc("With a dense `teacher`: number of clusters of its embeddings; learn which a text is in."),
     ]
     labels: Annotated[bool, Doc("Texts are positives of examples; learn each one's query as its class, without masks.")]
-    dense_weight: Annotated[
-        float, Ge(0), Doc("Weight of the distance of mean hidden states from those of the initial model; 0 by default.")
-    ]
     trainable: Annotated[Literal["all", "embeddings", "head"], Doc("Parameters that learn; all by default.")]
     margin: Annotated[float, Ge(0), Doc("Margin subtracted from the label's logit; 0 by default.")]
     train_bias: Annotated[bool, Doc('With `trainable="embeddings"`: train the output bias, too.')]

@@ -117,7 +117,7 @@ def test_masked_states_of_any_number_of_threads(
         expected = mlm(**batch).logits[hidden]
         for threads in THREADS:
             with_threads(threads)
-            states, found, _ = masked_states(mlm, batch | {"labels": labels})
+            states, found = masked_states(mlm, batch | {"labels": labels})
             # In another order, in which labels and states stand alike.
             rows = [
                 tuple(row) for row in torch.cat([found[:, None], states.detach().round(decimals=4)], dim=1).tolist()

@@ -25,12 +25,10 @@ from vocable.encoding.graph import refuse_exported
 from vocable.encoding.pooling import POOLINGS, rows_to_pool
 from vocable.errors import ModelError
 from vocable.options import Activation
-from vocable.torch_models.dense import DENSE, dense_dimensions, keep_last_hidden, mean_embeddings, take_last_hidden
+from vocable.torch_models.dense import dense_dimensions, keep_last_hidden, mean_embeddings, take_last_hidden
 from vocable.torch_models.head import sparse_head
 from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
 from vocable.torch_models.special_terms import keeps_special_terms, silence, special_columns, special_tokens
-
-JOINED = "joined"  # attribute of a pooling module whose result also has the dense vectors
 
 
 class Parts(NamedTuple):
@@ -199,29 +197,14 @@ def _pool(
 
     For a model with a dense side, `dense_embedding` has the unit vectors of the texts.
     """
-    dense = None
     if (last := take_last_hidden()) is not None and (d := dense_dimensions(config)) is not None:
-        dense = features["dense_embedding"] = mean_embeddings(*pack({**features, "token_embeddings": last}), d)
+        features["dense_embedding"] = mean_embeddings(*pack({**features, "token_embeddings": last}), d)
     hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
     reduction = POOLINGS[pooling.pooling_strategy].reduction
     pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function)
     pooling.embedding_dimension = pooled.shape[1]
     features["sentence_embedding"] = pooled
-    if dense is not None and JOINED in pooling.__dict__:
-        features |= {"sparse_embedding": pooled, "sentence_embedding": torch.cat([pooled, dense], dim=1)}
     return features
-
-
-def join_dense(model: SparseEncoder) -> None:
-    """Give `model`, in place, dense vectors of all dimensions of its last hidden states, joined to its sparse vectors.
-
-    A training needs both in one tensor [b, v + d], which gradient caching and threads pass on. An encoder of texts
-    keeps them apart, and a saved model is not affected.
-    """
-    for transformer, pooling in _some_pairs(model):
-        setattr(transformer.auto_model.config, DENSE, transformer.auto_model.config.hidden_size)
-        keep_last_hidden(transformer.auto_model)
-        pooling.__dict__[JOINED] = True
 
 
 def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:

@@ -201,8 +201,7 @@ class TorchEncoder(RoleEncoder):
         if self.tokenization is not None and not all(ids):  # without special tokens, an empty text has no token
             return self._encode_some(texts, ids, prompt, side)
         features = self.model.sparse_encoder(self.features(texts, prompt, side), task=self.settings.role)
-        pooled = features.get("sparse_embedding", features["sentence_embedding"])  # see JOINED
-        dense = features.get("dense_embedding")
+        pooled, dense = features["sentence_embedding"], features.get("dense_embedding")
         if self._silenced is not None:
             pooled = pooled.index_fill(1, self._silenced.to(pooled.device), 0)
         return EncodedTexts(_to_csr(pooled), None if dense is None else dense.cpu().numpy())

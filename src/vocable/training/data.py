@@ -33,7 +33,6 @@ from vocable.training.prepared import IdTexts, Sampled, is_prepared, joined, ope
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe
 from vocable.training.teachers import (
     Teacher,
-    load_dense_teacher,
     load_sparse_teacher,
     load_teachers,
     own_scores,
@@ -256,7 +255,6 @@ class TrainingData(NamedTuple):
     examples: DatasetDict  # columns query, positive, negative_1, ..., and with a teacher `label`, the row
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
-    dense_teacher: Teacher | None = None
     sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
     held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
     folder: Path = Path()  # holds files that a resumed run uses again
@@ -286,11 +284,8 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
             examples[name] = joined([unlabelled, Dataset.from_dict({"label": numbers})], axis=1)
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
-    learned_densely: Teacher | None = None
     if settings.teacher is not None:
         teacher, embeddings = load_teachers(texts, sources, settings.teacher, folder, settings.dtype)
-        if embeddings:
-            learned_densely = embeddings[0].of_batch
         if recipe.data.topical:
             if not embeddings:
                 raise RecipeError("data.topical needs a dense model among training.teacher.models")
@@ -304,17 +299,10 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     if settings.sparse_teacher is not None:
         kept = folder / "sparse-teacher"
         sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, kept, settings.dtype)
-    if settings.dense is not None and settings.dense.teacher is not None:
-        longest = max(settings.query_length, settings.document_length)
-        learned_densely = load_dense_teacher(settings.dense.teacher, texts, longest, folder, settings.dtype)
-    if settings.dense is not None and learned_densely is None:
-        raise RecipeError("training.dense needs a dense teacher: name one in training.dense.teacher")
     plan = _plan(recipe, examples, folder)
     if plan is not None:
         examples = DatasetDict({"examples": plan.with_negatives()})
-    return TrainingData(
-        examples, teacher, sparse_teacher, learned_densely, sources, held_out, folder, recipe.seed, plan
-    )
+    return TrainingData(examples, teacher, sparse_teacher, sources, held_out, folder, recipe.seed, plan)
 
 
 def _plan(recipe: Recipe, examples: DatasetDict, folder: Path) -> MiningPlan | None:

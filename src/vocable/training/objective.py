@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from vocable.adapt.statistics import RULES, BatchLoss
 from vocable.encoding.terms import terms
-from vocable.objectives.dense import dense_loss
 from vocable.objectives.losses import (
     AnyLoss,
     Batch,
@@ -274,7 +273,6 @@ class Objective(nn.Module):
         self.momentum = None
         if settings.queue is not None:
             self.momentum = Momentum(model, settings.queue, settings.micro_batch or settings.batch_size)
-        self._dense_teacher, self._v = data.dense_teacher, len(terms(model))
         self.step = 0
         self._queue: Queue | None = None
         self._losses = WeightedLosses(settings.losses, settings.max_terms, data.teacher, data.sparse_teacher)
@@ -303,31 +301,17 @@ class Objective(nn.Module):
     def parts(self, columns: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
         """Return losses and regularizers of the vectors of all processes, given the columns [b, v] of this process."""
         queries, *others = [gathered(column) for column in columns]
-        documents, dense = torch.cat(others), None
-        if self._settings.dense is not None:  # the vectors are [b, v + d]
-            dense = queries[:, self._v :], documents[:, self._v :]
-            queries, documents = queries[:, : self._v], documents[:, : self._v]
-        rows, factors = None if labels is None else gathered(labels), None
+        documents, factors = torch.cat(others), None
+        rows = None if labels is None else gathered(labels)
         if self.query_idf is not None:
             factors = self.query_idf(queries, documents, rows, learn=self.model.training)
         losses = self._losses(queries, documents, rows, self._queue, factors)
-        if dense is not None:
-            losses["dense"] = self._dense_loss(*dense, rows)
         self.monitor.see(queries, documents, losses, self.regularizers.weights(self.step))
         regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
         return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}
 
-    def _dense_loss(self, queries: Tensor, documents: Tensor, rows: Tensor | None) -> Tensor:
-        """Return the loss of the dense vectors [b, d] and [n, d] of the examples in these rows [b]."""
-        assert self._dense_teacher is not None
-        assert self._settings.dense is not None
-        assert rows is not None
-        taught, b = self._dense_teacher(rows.cpu().numpy()).to(queries), len(queries)
-        return dense_loss(queries, documents, taught[:b], taught[b:], self._settings.dense)
-
     def get_config_dict(self) -> dict[str, object]:  # for the model card
-        dense = {"dense"} if self._settings.dense is not None else set[str]()
-        return self._settings.model_dump(include={"losses", "regularizers"} | dense)
+        return self._settings.model_dump(include={"losses", "regularizers"})
 
 
 class CachedObjective(CachedLossMixin, Objective):

@@ -31,7 +31,6 @@ from vocable.encoding.pooling import PoolingName
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings
-from vocable.objectives.dense import DenseSettings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import OneSide, Regularizers
 from vocable.options import DType, values_of
@@ -165,7 +164,6 @@ class PretrainSettings(OptimizerSettings):
     teacher: str | None = _option("teacher", default=None)
     classes: int | None = _option("classes", default=None)
     labels: bool = _option("labels", default=False)
-    dense_weight: float = _option("dense_weight", default=0.0)
     trainable: Literal["all", "embeddings", "head"] = _option("trainable", default="all")
     train_bias: bool = _option("train_bias", default=False)
     margin: float = _option("margin", default=0.0)
@@ -189,12 +187,10 @@ class PretrainSettings(OptimizerSettings):
             raise ValueError(f"teacher and masking {self.masking} exclude each other")
         if self.classes is not None and self.teacher is None:
             raise ValueError("classes needs a dense teacher")
-        if self.labels and (self.teacher is not None or self.masking != "uniform" or self.margin or self.dense_weight):
-            raise ValueError("labels exclude teacher, masking, margin and dense_weight")
+        if self.labels and (self.teacher is not None or self.masking != "uniform" or self.margin):
+            raise ValueError("labels exclude teacher, masking and margin")
         if self.margin and self.teacher is not None:
             raise ValueError("teacher and margin exclude each other")
-        if self.dense_weight and (self.teacher is not None or self.masking in WHOLE_TERMS):
-            raise ValueError("dense_weight needs masked tokens: uniform or overlap-aware, without a teacher")
         if self.train_bias and self.trainable != "embeddings":
             raise ValueError("train_bias needs trainable: embeddings")
         return self
@@ -212,7 +208,6 @@ class TrainingSettings(OptimizerSettings):
     document_length: PositiveInt = 128
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
-    dense: DenseSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="for the loss alignment: a model with the same terms")
     query_idf: float | None = Field(
         default=None, gt=0, description="multiply query weights by their source's IDF to this power, as a search does"
@@ -238,11 +233,8 @@ class TrainingSettings(OptimizerSettings):
             raise ValueError("sparse_teacher needs the loss alignment")
         if of_vectors and self.query_idf is not None:
             raise ValueError("query_idf and the loss alignment exclude each other")
-        if self.dense is not None and self.queue is not None:
-            raise ValueError("dense and the queue of info_nce exclude each other")
         needs = {part.needs for part in self.regularizers.active.values() if isinstance(part, OneSide)}
-        taught = self.needs_scores or self.sparse_teacher or self.dense
-        if self.mine is not None and (taught or "idf" in needs):
+        if self.mine is not None and (self.needs_scores or self.sparse_teacher or "idf" in needs):
             raise ValueError("mine excludes teachers, scores and idf_flops, which know the examples beforehand")
         return self
 
@@ -254,7 +246,7 @@ class TrainingSettings(OptimizerSettings):
     @property
     def needs_rows(self) -> bool:
         """True if the objective needs to know which examples are in a batch."""
-        return bool(self.needs_scores or self.sparse_teacher or self.dense or self.query_idf)
+        return bool(self.needs_scores or self.sparse_teacher or self.query_idf)
 
     @property
     def queue(self) -> QueueSettings | None:
@@ -390,7 +382,7 @@ class Recipe(Adapted, Backbone):
         """Return the other models that the run loads: teachers."""
         training = self.training
         names = [*(training.teacher.models if training.teacher is not None else ()), training.sparse_teacher]
-        names += [part.teacher for part in (training.dense, self.pretrain) if part is not None]
+        names.append(None if self.pretrain is None else self.pretrain.teacher)
         return [name for name in names if name is not None]
 
     def check_needs(self) -> None:

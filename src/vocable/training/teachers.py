@@ -24,7 +24,6 @@ from scipy.sparse import csr_array
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.util import load_file_path
 from torch import Tensor, nn
-from transformers import AutoConfig
 
 from vocable.core.arrays import load_arrays, save_arrays
 from vocable.core.progress import progress
@@ -46,7 +45,6 @@ from vocable.indexes.bm25 import BM25Index
 from vocable.objectives.losses import ensemble
 from vocable.options import DType
 from vocable.torch_models.cpu import in_bfloat16
-from vocable.torch_models.dense import dense_dimensions
 from vocable.torch_models.opening import SAVED_AS, model_kind, open_model
 from vocable.training.recipe import TeacherSettings
 
@@ -131,18 +129,6 @@ class Embeddings(NamedTuple):
         batch = torch.from_numpy(self.vectors[self.rows[examples]].astype(np.float32))
         return batch[:, 0] @ batch[:, 1:].transpose(0, 1).flatten(0, 1).T
 
-    def of_batch(self, examples: NDArray[np.int64]) -> Tensor:
-        """Return the vectors [(2 + c) b, d] of the texts of a batch, column by column, queries first."""
-        return torch.from_numpy(self.vectors[self.rows[examples].T.ravel()].astype(np.float32))
-
-
-def load_dense_teacher(name: str, examples: Dataset, max_length: int, folder: Path, dtype: DType) -> Teacher:
-    """Load a dense model as a teacher that returns its vectors [(2 + c) b, d]; the folder keeps them."""
-    texts, rows = distinct_texts(examples, examples.column_names)
-    finished = folder / "dense-teacher-texts.npy"
-    made_once(finished, partial(_embed_by, name, max_length, texts, finished, dtype))
-    return Embeddings(np.load(finished, mmap_mode="r"), rows).of_batch
-
 
 def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """Return the distinct texts of these columns, in order, and the rows of each example's texts."""
@@ -214,8 +200,8 @@ def sparse_scores(
 
 
 def dense_teacher(name: str, max_length: int, device: str | None = None) -> SentenceTransformer:
-    """Load a dense bi-encoder that reads at most `max_length` tokens; refuse a model that is only sparse."""
-    if _is_sparse(name) and dense_dimensions(AutoConfig.from_pretrained(locate(name))) is None:
+    """Load a dense bi-encoder that reads at most `max_length` tokens; refuse a sparse encoder."""
+    if _is_sparse(name):
         raise ModelError(f"teacher {name} is a sparse encoder: name a dense encoder")
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
     config = getattr(getattr(model[0], "auto_model", None), "config", None)

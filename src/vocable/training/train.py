@@ -33,11 +33,10 @@ from vocable.encoding.hub import trusting
 from vocable.encoding.protocol import Role
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, RecipeError
-from vocable.objectives.dense import DenseSettings
 from vocable.torch_models.asymmetric import positions, route, static_embedding
 from vocable.torch_models.cpu import float32_attention, use_few_shapes
 from vocable.torch_models.dense import DENSE, dense_dimensions
-from vocable.torch_models.fuse import every_pooling_allowed, join_dense, splade_modules
+from vocable.torch_models.fuse import every_pooling_allowed, splade_modules
 from vocable.torch_models.opening import without_bars
 from vocable.torch_models.sparse_encoder import load_sparse_encoder
 from vocable.training import callbacks, distributed, stages
@@ -201,7 +200,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
             average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
         callbacks.refuse_non_finite("training", model, settings.learning_rate)
         _report(accuracy_before, _accuracy(model.eval(), data.held_out), len(data.held_out), settings.learning_rate)
-        _save(model, recipe.saved, own_lengths, work / "model", settings.dense)
+        _save(model, recipe.saved, own_lengths, work / "model")
 
 
 class _CardCallback(SparseEncoderModelCardCallback):
@@ -277,12 +276,8 @@ def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
     callbacks.set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
-    if settings.dense is not None:
-        if static_embedding(model, "query") is not None:
-            raise RecipeError("training.dense needs an encoder of queries: theirs are looked up")
-        join_dense(model)
-    elif any(dense_dimensions(part.auto_model.config) for part, _ in splade_modules(model)) and distributed.is_first():
-        logger.warning("without training.dense the trained model gives no dense vectors, as nothing teaches them")
+    if any(dense_dimensions(part.auto_model.config) for part, _ in splade_modules(model)) and distributed.is_first():
+        logger.warning("the trained model will give no dense vectors: nothing teaches them")
     (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
     table = static_embedding(model, "query")
     query_length = queries.query_length if table is None else table.tokenizer.model_max_length
@@ -340,9 +335,7 @@ def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> No
         weight.lerp_(initial[name].to(weight), share)
 
 
-def _save(
-    model: SparseEncoder, saved: SavedSettings, lengths: Lengths, folder: Path, dense: DenseSettings | None
-) -> None:
+def _save(model: SparseEncoder, saved: SavedSettings, lengths: Lengths, folder: Path) -> None:
     """Write a model with the lengths and limits of the recipe; by default with `lengths` and the model's limits."""
     _set_lengths(model, saved.query_length or lengths[0], saved.document_length or lengths[1])
     limits = {"query": saved.query_terms, "document": saved.document_terms}
@@ -353,10 +346,7 @@ def _save(
             config.active_terms = {**(getattr(config, "active_terms", None) or {}), **changed}
         if saved.query_idf is not None:
             config.query_idf = saved.query_idf
-        if dense is not None:
-            setattr(config, DENSE, dense.dimensions or config.hidden_size)
-        else:
-            vars(config).pop(DENSE, None)  # nothing taught the vectors while the encoder changed
+        vars(config).pop(DENSE, None)  # nothing taught the dense vectors while the encoder changed
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small and stays exact
     model.similarity_fn_name = model.similarity_fn_name  # otherwise set when a checkpoint's card first reads it
     model.save_pretrained(str(folder))

@@ -93,7 +93,7 @@ def test_texts_without_labels_are_refused(backbones: dict[str, Path], toy_texts:
         vo.pretrain(model, toy_texts, **SETTINGS)
     with pytest.raises(DataError):
         vo.pretrain(model, [], **SETTINGS)
-    for key, value in {"masking": "whole-word", "margin": 0.1, "dense_weight": 1.0}.items():
+    for key, value in {"masking": "whole-word", "margin": 0.1}.items():
         with pytest.raises(ArgumentError):
             vo.pretrain(model, [], **SETTINGS, **{key: value})
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -121,30 +121,22 @@ def _cast(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, 
     return states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
-def masked_states(
-    mlm: nn.Module, batch: TokenBatch, measure: Callable[[TokenBatch], Tensor] | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the decoder's inputs [m, d] at the m masked tokens of a batch, their labels [m], and a sum.
+def masked_states(mlm: nn.Module, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+    """Return the decoder's inputs [m, d] at the m masked tokens of a batch, and their labels [m].
 
-    The batch is encoded in parts. `measure(part)` is called after each forward pass, and its results are summed; the
-    sum is 0 without `measure`.
+    The batch is encoded in parts.
     """
-    tokens, parts, width = batch["labels"].numel(), [batch], 0
+    tokens, parts = batch["labels"].numel(), [batch]
     if in_parts(mlm) and tokens > part_size(tokens):
         parts = [part for _, part in by_length(batch, part_size(tokens))]
 
     def states(part: TokenBatch) -> Tensor:
-        nonlocal width
         inputs = {key: value for key, value in part.items() if key != "labels"}
         masked: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
-        width = masked.shape[1]
-        measured = masked.new_zeros(1) if measure is None else measure(part).to(masked.dtype).view(1)
-        return torch.cat([masked.flatten(), measured])  # a thread returns a single tensor
+        return masked
 
     labels = torch.cat([part["labels"][part["labels"] != IGNORED] for part in parts])
-    results = call_on_parts(mlm, states, parts, tokens)
-    rows = torch.cat([result[:-1] for result in results]).view(len(labels), width)
-    return rows, labels, torch.stack([result[-1] for result in results]).sum()
+    return torch.cat(call_on_parts(mlm, states, parts, tokens)), labels
 
 
 class Predictions(NamedTuple):
@@ -197,7 +189,7 @@ class PredictionTask(Task):
 
     def inputs(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, Tensor, nn.Linear]:
         """Return the states [m, d] of the masked tokens, their labels [m], and the layer that predicts them."""
-        states, labels, _ = masked_states(model, batch)
+        states, labels = masked_states(model, batch)
         return states, labels, decoder
 
     def loss(self, model: nn.Module, batch: TokenBatch, decoder: nn.Linear) -> tuple[Tensor, int]:

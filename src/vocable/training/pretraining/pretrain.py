@@ -40,7 +40,6 @@ from vocable.torch_models.provenance import Step, describes, new_tokens, record,
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.torch_models.special_terms import has_bias
 from vocable.training import callbacks, distributed
-from vocable.training.pretraining.dense_task import DenseMaskingTask
 from vocable.training.pretraining.masking import Ids
 from vocable.training.pretraining.mlm import (
     HeldOut,
@@ -179,8 +178,6 @@ class _Pretraining:
         _check_task(self._mlm, self._tokenizer, settings, new)
         names, device, dense = terms(self._adapted), str(self._mlm.device), None
         self._task: Task = MaskingTask(self._tokenizer, settings, v, new)
-        if settings.dense_weight:
-            self._task = DenseMaskingTask(self._mlm, self._tokenizer, settings, v, new)
         if settings.teacher is not None and settings.classes is None:
             self._task = AlignmentTask(self._tokenizer, settings.teacher, names, device, settings.dtype)
         elif settings.teacher is not None and settings.classes is not None:
