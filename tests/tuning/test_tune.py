@@ -23,7 +23,6 @@ from vocable.data import Document, read_examples
 from vocable.encoding.encode import encode
 from vocable.encoding.graph import GraphModel
 from vocable.encoding.load import load, load_encoder
-from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.torch_models.export import export_model
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
@@ -32,7 +31,7 @@ from vocable.tuning import tune as module
 from vocable.tuning.exam import ASKED
 from vocable.tuning.plan import Plan
 from vocable.tuning.questions import QUESTION_KINDS
-from vocable.tuning.report import ALL_QUESTIONS, REPORT, TRAINED, Judgment, TuningReport, judge
+from vocable.tuning.report import ALL_QUESTIONS, REPORT, TRAINED, Judgment, TuningReport
 from vocable.tuning.tune import tune
 
 FILES = {"index.html", "report.json", "recipe.yaml", "examples.jsonl", "settings.json", "model.safetensors"}
@@ -307,21 +306,8 @@ def test_of_two_tunings_of_one_output_the_second_is_refused(model: str, pages: P
 
 
 @pytest.mark.slow
-def test_a_model_with_a_dense_side_keeps_it(
-    model: str, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "judge", lambda changes: (judge(changes), BETTER)[1])
-    place = with_dense(Path(model), tmp_path / "dense", 16)
-    report = tune(place, pages, tmp_path / "out", device="cpu")
+def test_a_model_loses_its_dense_side_which_no_training_teaches(model: str, pages: Path, tmp_path: Path) -> None:
+    report = tune(with_dense(Path(model), tmp_path / "dense", 16), pages, tmp_path / "out", device="cpu")
     assert isinstance(report, TuningReport)
-    assert report.dense is not None
-    assert report.together is not None
-    assert report.dense.keys() == report.together.keys() == report.alone.keys()
-    recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text(encoding="utf-8"))
-    assert recipe["training"]["dense"] == {"teacher": place, "dimensions": 16}
-    texts = ["the old fox reads books", "posting lists"]
-    before, after = (TextEncoder(load(one, device="cpu"), dtype="float32") for one in (place, tmp_path / "out"))
-    one, other = (encoder.encode_both(texts).dense for encoder in (before, after))
-    assert one is not None
-    assert other is not None
-    assert (one * other).sum(axis=1).min() > 0.9
+    assert report.dense is None
+    assert report.together is None

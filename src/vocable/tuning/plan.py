@@ -120,8 +120,6 @@ def measure_speed(name: str, model: SparseEncoder, documents: Sequence[Document]
     batch = sorted((texts[row % len(texts)] for row in range(QUESTIONS_PER_STEP)), key=len, reverse=True)
     passes = [_passes(model, batch) for _ in range(ROUNDS)]
     seconds = min(seconds for seconds, _ in passes)
-    if encoder.dimensions:  # the initial model teaches the dense vectors, so it encodes the batch, too
-        seconds += QUESTIONS_PER_STEP / max(rates)
     weights = sum(4 * weight.numel() for weight in model.parameters())
     needed = max(resident for _, resident in passes) + STATES * weights
     return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * seconds, needed / 1e9)  # queries are shorter

@@ -59,12 +59,10 @@ def recipe(
     steps: int,
     seed: int,
     dtype: str,
-    dimensions: int | None = None,
 ) -> dict[str, Any]:
     """Return the keys of a recipe of contrastive in-batch training.
 
-    A dense side with this number of `dimensions` learns to stay as it is: the initial model is its teacher. Raises
-    `ModelError` if the model gives no scores or vectors for the scale.
+    Raises `ModelError` if the model gives no scores or vectors for the scale.
     """
     if not min(astuple(scale)) > 0:
         raise ModelError(f"{model}: it gives these texts no terms, or the same terms to all: see vocable inspect")
@@ -84,8 +82,6 @@ def recipe(
         "save_every": SAVE_EVERY,
         "log_every": LOG_EVERY,
     }
-    if dimensions:
-        training["dense"] = {"teacher": model, "dimensions": dimensions}
     return {
         "about": "Made by vocable tune.",
         "model": model,

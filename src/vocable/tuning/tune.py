@@ -239,8 +239,7 @@ class Tuning:
         if steps < 1:
             raise DataError(f"the documents give {len(examples):,} questions, and a step needs {QUESTIONS_PER_STEP}")
         model, name = load_sparse_encoder(self.name, device=self.device), _from_anywhere(self.name)
-        dimensions, dtype = TextEncoder(model).dimensions, _stored_type(model)
-        values = recipe(name, _scale(model, examples), steps, self.seed, dtype, dimensions)
+        values = recipe(name, _scale(model, examples), steps, self.seed, _stored_type(model))
         with replacing(self.work / RECIPE_FILE) as file:
             file.write(yaml.safe_dump({**values, "data_folder": "."}, sort_keys=False).encode())
 
