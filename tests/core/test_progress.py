@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from io import StringIO
@@ -35,6 +36,24 @@ def test_a_bar_counts_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "encode" in bar
     assert "3/10" in bar
     assert "7/10" in bar
+
+
+@pytest.mark.parametrize("figures", ["loss 0.5", "loss 0.5 grad_norm 12.5 learning_rate 1.2e-05 document_terms 123.4"])
+def test_a_narrow_terminal_cuts_figures_but_not_step_total_and_time(
+    figures: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BAR_DELAY", 0.01)
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    with progress("train", 1600, console=console) as advance:
+        advance(1200, more=figures)
+        sleep(0.3)
+    lines = [line for line in re.split(r"[\r\n]|\x1b\[[0-9?]*[A-Za-z]", screen.getvalue()) if "train" in line]
+    assert lines
+    assert all("1200/1600" in line and re.search(r"\d:\d\d:\d\d|-:--:--", line) for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert all(figures[:8] in line for line in lines)
+    assert any(line.rstrip().endswith("…") for line in lines) == (len(figures) > 30)
 
 
 def test_an_unknown_total_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 T = TypeVar("T")
@@ -34,7 +35,8 @@ _shown = Lock()  # held by the outermost progress, the only one that is shown
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+        speed = task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s")
 
 
 @contextmanager
@@ -59,7 +61,9 @@ def progress(title: str, total: int | None = None, *, console: Console | None = 
 def _bar(title: str, total: int | None, console: Console) -> Iterator[Callable[..., None]]:
     ends = TimeElapsedColumn() if total is None else TimeRemainingColumn()
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), _Rate(), ends
-    bar = Progress(*columns, TextColumn("{task.fields[more]}"), console=console, transient=True)
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # cut in a narrow terminal
+    more = TextColumn("{task.fields[more]}", markup=False, table_column=rest)
+    bar = Progress(*columns, more, console=console, transient=True, expand=True)
     task = bar.add_task(title, total=total, more="")
     timer = Timer(BAR_DELAY, bar.start)
     timer.daemon = True

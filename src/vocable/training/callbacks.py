@@ -135,12 +135,13 @@ class ProgressLog(TrainerCallback):
         figures = {key: value for key, value in logs.items() if key not in _QUIET}
         if not figures:
             return
-        if "loss" in figures:
-            figures |= self._more()
+        further = self._more() if "loss" in figures else {}
+        figures |= further
         with self._log_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **figures}) + "\n")
-        shown = " ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, float))
-        self._advance(0, more=shown)
+        first = {"loss": figures["loss"], **further} if further else {}  # a narrow terminal shows the first ones alone
+        shown = {key: value for key, value in {**first, **figures}.items() if isinstance(value, float)}
+        self._advance(0, more=" ".join(f"{key} {value:.4g}" for key, value in shown.items()))
         if not math.isfinite(figures.get("loss", 0.0)) and not control.should_training_stop:
             self._bar.close()
             raise CollapseError(f"step {state.global_step}: the loss is not finite: {lower_rate(args.learning_rate)}")
