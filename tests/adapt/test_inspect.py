@@ -166,9 +166,14 @@ READY = Inspection(
 )
 LOUD = {"loss": 600.0, "pooled_rate": 0.92}
 CASED = {"cased": True, "redundancy": 0.34}
-TRANSFER = "vocable transfer org/encoder --target bert-base-uncased -o encoder-transferred"
+TRANSFER = "vocable transfer org/encoder --target vocable-mini -o encoder-transferred"
 CALIBRATE = "vocable calibrate org/encoder texts.txt --activation-rate 0.05 -o encoder-calibrated"
 RESCALE = "vocable rescale org/encoder --factor 8 -o encoder-rescaled"
+
+
+def after(first: str, second: str) -> str:
+    """Return the second command, from the output of the first."""
+    return second.replace("org/encoder", first.split()[-1])
 
 
 def changed(
@@ -198,7 +203,8 @@ def changed(
         (changed(start={"pooled_rate": 0.0019}), []),  # a finished retriever
         (changed(vocabulary=CASED), [TRANSFER]),
         (changed(vocabulary={"cased": True, "redundancy": 0.1}), []),
-        (changed(vocabulary=CASED, start=LOUD, head={"norm_mean": 2.6}, factor=8), [TRANSFER, RESCALE]),
+        (changed(vocabulary=CASED, start=LOUD, head={"norm_mean": 2.6}, factor=8), [TRANSFER, after(TRANSFER, RESCALE)]),
+        (changed(vocabulary=CASED, start=LOUD), [TRANSFER, after(TRANSFER, CALIBRATE)]),
     ],
 )
 def test_figures_lead_to_commands(found: Inspection, commands: list[str]) -> None:
@@ -209,7 +215,7 @@ def test_figures_lead_to_commands(found: Inspection, commands: list[str]) -> Non
 def test_a_target_is_named_and_its_overlap_judged() -> None:
     small = changed(vocabulary=CASED, overlap=VocabularyOverlap("my vocabulary", 0.02, {}))
     assert [finding.command for finding in small.findings] == [
-        TRANSFER.replace("bert-base-uncased", "'my vocabulary'"),
+        TRANSFER.replace("vocable-mini", "'my vocabulary'"),
         None,
     ]
     assert small.findings[1].text == "only 2.0% of my vocabulary are shared tokens (threshold 50%)"

@@ -26,6 +26,7 @@ from vocable.adapt.train_vocabulary import ACCENTS, CASES, redundancy, tells_apa
 from vocable.core.tables import line_width, short, text_width
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.graph import refuse_exported
+from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.errors import ArgumentError, ModelError
 from vocable.language.coverage import Coverage, foreign
 from vocable.options import CountOrZero, checked
@@ -40,7 +41,7 @@ from vocable.torch_models.special_terms import has_bias
 from vocable.torch_models.torch_model import HostTokenization
 
 BUILT_IN_TEXTS = "pydocs:"  # always available; English about programming, no substitute for the texts to be searched
-TARGET = "bert-base-uncased"  # of Geng and Yang 2026
+TARGET = BUILT_IN_MODEL  # it has the vocabulary of bert-base-uncased (Geng and Yang 2026), and needs no network
 FORMULAS = {"relu": "log(1 + ReLU(x))", "log1p_relu": "log(1 + log(1 + ReLU(x)))"}
 
 
@@ -103,7 +104,7 @@ class Inspection:
     vocabulary: TokenizerFigures
     overlap: VocabularyOverlap | None
     start: Start
-    factor: int  # the best rescaling by `choose_factor`; 1, without a trial, if the start is stable
+    factor: int  # the best rescaling by `choose_factor`; 1, without a trial, if it could not help
     probe: str  # source of the probe texts, for the next command
     provenance: list[Step] = field(default_factory=list)  # as `vocable.provenance`
     kind: str = ""  # how a sparse encoder makes vectors from documents and queries
@@ -132,10 +133,17 @@ class Inspection:
             figures["long_rows"] = head.norm_mean
         else:  # the head is not too large, or cannot be divided: too many terms are active
             figures["unstable"] = self.start.loss
-        return tuple(self._finding(name, figure) for name, figure in figures.items())
+        obstacles, model = list[Obstacle](), self.name
+        for name, figure in figures.items():
+            obstacle, model = self._finding(name, figure, model)
+            obstacles.append(obstacle)
+        return tuple(obstacles)
 
-    def _finding(self, name: str, figure: float) -> Obstacle:
-        """Apply a rule; the output folder of its command is named after the model."""
+    def _finding(self, name: str, figure: float, model: str) -> tuple[Obstacle, str]:
+        """Apply a rule; return the obstacle, and the model that the next repair starts from.
+
+        The command repairs `model`, and its output folder is named after the inspected model.
+        """
         rule, repair, factor, command = RULES[name], RULES[name].repair, str(self.factor), None
         limit = rule.threshold * (self.start.chance if name == "unstable" else 1)
         target = TARGET if self.overlap is None else self.overlap.target
@@ -147,8 +155,9 @@ class Inspection:
         if repair is not None:
             repairing = stage(repair)
             output = f"{Path(self.name).name}-{repairing.repair.outcome}"
-            command = repairing.command(self.name, output, target=target, factor=factor, texts=self.probe)
-        return Obstacle(rule.message.format(**values), figure, limit, rule.source, command)
+            command = repairing.command(model, output, target=target, factor=factor, texts=self.probe)
+            model = output
+        return Obstacle(rule.message.format(**values), figure, limit, rule.source, command), model
 
     @property
     def next(self) -> str | None:
@@ -239,11 +248,13 @@ def inspect(
         overlap = VocabularyOverlap(label, alignment.overlap, alignment.classes)
     probe = probe_texts(texts)
     start, coverage = measure_start(mlm, tokenizer, probe), Coverage.of(probe, HostTokenization(tokenizer))
+    head = head_of(mlm)
+    long = RULES["long_rows"].beyond(head.norm_mean)
     return Inspection(
         name=name or mlm.name_or_path or "MODEL",
         architecture=type(mlm).__name__,
         parameters=mlm.num_parameters(),
-        head=head_of(mlm),
+        head=head,
         vocabulary=TokenizerFigures(
             size=len(tokenizer),
             cased=tells_apart(tokenizer, CASES),
@@ -255,7 +266,7 @@ def inspect(
         ),
         overlap=overlap,
         start=start,
-        factor=best_factor(mlm, tokenizer, probe, start),
+        factor=best_factor(mlm, tokenizer, probe, start) if long else 1,
         probe=str(texts) if isinstance(texts, str | Path) else "TEXTS",
         provenance=steps,
         kind=kind,

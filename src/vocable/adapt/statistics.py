@@ -217,7 +217,9 @@ def measure_start(
             for first in range(0, len(pairs), batch_size):
                 both = zip(*pairs[first : first + batch_size], strict=True)
                 tokens = [_by_length(mlm, tokenizer, texts, max_length) for texts in both]
-                queries, documents = (_weights(decoder, side, pooling, activation) for side in tokens)
+                queries, documents = (
+                    _weights(decoder, side, pooling, activation, count=side is tokens[1]) for side in tokens
+                )
                 scores.append(queries.vectors @ documents.vectors.T)
                 terms.append((documents.vectors > 0).sum(dim=1))
                 above, logits = above + documents.above, logits + documents.logits
@@ -277,11 +279,13 @@ def _by_length(
 
 class _Weights(NamedTuple):
     vectors: Tensor  # [b, v]
-    above: int  # number of logits above zero
+    above: int  # number of logits above zero, if they are counted
     logits: int  # number of logits [n, v]
 
 
-def _weights(decoder: nn.Linear, states: list[Tensor], pooling: str, activation: Activation) -> _Weights:
+def _weights(
+    decoder: nn.Linear, states: list[Tensor], pooling: str, activation: Activation, *, count: bool
+) -> _Weights:
     """Return the sparse vectors of texts, and counts of their logits.
 
     `vocable.torch_models.head` adds the bias to the maximum only; the count needs the bias at every token.
@@ -296,7 +300,8 @@ def _weights(decoder: nn.Linear, states: list[Tensor], pooling: str, activation:
         logits = (hidden @ weight[block].T).float()
         if bias is not None:
             logits += bias[block].float()
-        above += int((logits > 0).sum())
+        if count:
+            above += int(torch.count_nonzero(logits > 0))
         if not reduction.commutes:
             activate(logits, activation)
         for i, (start, end) in enumerate(pairwise(offsets)):
