@@ -203,7 +203,10 @@ def changed(
         (changed(start={"pooled_rate": 0.0019}), []),  # a finished retriever
         (changed(vocabulary=CASED), [TRANSFER]),
         (changed(vocabulary={"cased": True, "redundancy": 0.1}), []),
-        (changed(vocabulary=CASED, start=LOUD, head={"norm_mean": 2.6}, factor=8), [TRANSFER, after(TRANSFER, RESCALE)]),
+        (
+            changed(vocabulary=CASED, start=LOUD, head={"norm_mean": 2.6}, factor=8),
+            [TRANSFER, after(TRANSFER, RESCALE)],
+        ),
         (changed(vocabulary=CASED, start=LOUD), [TRANSFER, after(TRANSFER, CALIBRATE)]),
     ],
 )

@@ -72,6 +72,8 @@ def test_index_bytes_is_the_size_of_its_arrays() -> None:
     vectors = csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]], dtype=np.float32))
     # 3 postings of a place (uint16) and a weight (float32), and v + 1 offsets (int64)
     assert ExactIndex(vectors).nbytes == 3 * (2 + 4) + 4 * 8
+    wide = csr_array((vectors.data, vectors.indices, vectors.indptr), shape=(2, 30_522))
+    assert ExactIndex(wide).nbytes == ExactIndex(vectors).nbytes  # terms of no document count nothing
     # and ids: 3 offsets (int64) and their letters; they are in order already
     assert ExactIndex(vectors, ["a", "bc"]).nbytes == 3 * (2 + 4) + 4 * 8 + 3 * 8 + 3
 

@@ -126,6 +126,20 @@ def test_options_of_the_measurement_are_options_of_the_command() -> None:
     assert made.commands(WHOLE_A)[0].endswith(" beir:toy --dtype float32 --max-length 64 -o exact:my-index")
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"), [((0.9, 1.0, 1.0), 1.0), ((1.0, 1.0), 1.0), ((0.0, 0.1, 0.0), 0.0), ((5.0, 1.0, 9.0), None)]
+)
+def test_an_interval_of_shares_ends_at_0_and_1(values: tuple[float, ...], expected: float | None) -> None:
+    [row] = selection(points=[point("a", 400, 1.0, *values)]).to_json()["settings"]  # type: ignore[misc]
+    low, high = row["intervals"]["nDCG@10"]
+    raw = mean_interval({str(row): value for row, value in enumerate(values)})
+    if expected is None:
+        assert (low, high) == raw
+    else:
+        assert expected in (low, high)
+        assert 0 <= low <= high <= 1
+
+
 def test_tables_show_models_deployment_and_the_frontier() -> None:
     models, notes, frontier, timed, *_ = selection(600).table()
     assert not isinstance(models, str)
@@ -133,7 +147,7 @@ def test_tables_show_models_deployment_and_the_frontier() -> None:
     p = paired_t_test(*(one.evaluation.per_query["nDCG@10"] for one in (WHOLE_A, WHOLE_B)))
     row = dict(zip(models.header, models.rows[1], strict=True))
     assert [row[name] for name in ("model", "nDCG@10", "95%", "p", "bytes/ doc", "answer p95 ms")] == [
-        "b", "0.2667", f"{low:.3f}–{high:.3f}", f"{p:.3f}", "900", "2.00",
+        "b", "0.2667", f"{max(0, low):.3f}–{high:.3f}", f"{p:.3f}", "900", "2.00",
     ]  # fmt: skip
     assert not isinstance(notes, str)
     assert notes.rows == [
@@ -160,7 +174,8 @@ def test_json_has_every_setting() -> None:
         ["bytes_per_document", "answer_p95_ms"],
     ]
     assert rows[1]["setting"]["document_max_terms"] == 32
-    assert rows[1]["intervals"]["nDCG@10"] == list(mean_interval(SMALL_A.evaluation.per_query["nDCG@10"]))
+    low, high = mean_interval(SMALL_A.evaluation.per_query["nDCG@10"])
+    assert rows[1]["intervals"]["nDCG@10"] == [max(0, low), min(1, high)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -217,3 +219,11 @@ def test_what_is_fetched_is_not_asked_for() -> None:
     assert "naver/splade-v3" in needed
     assert "login" in needed
     assert "studies.data bookcorpus" in plan.missing["bookcorpus.jsonl.gz"]
+
+
+def test_a_study_without_pytorch_is_one_line() -> None:
+    code = "import sys; sys.modules['torch'] = None; import runpy; runpy.run_module('studies.esplade')"
+    hidden = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (hidden.returncode, hidden.stdout) == (2, "")
+    [line] = hidden.stderr.splitlines()
+    assert "vocable[train]" in line

@@ -8,7 +8,8 @@ from huggingface_hub import ModelCard
 from sentence_transformers import SparseEncoder
 
 from vocable.errors import ModelError
-from vocable.wackiness.report import write_card
+from vocable.wackiness.measure import WackinessRecord
+from vocable.wackiness.report import WackinessReport, write_card
 
 SETTINGS: dict[str, Any] = {
     "role": "query",
@@ -81,3 +82,23 @@ def test_a_card_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"README\.md"):
         write_card(tmp_path, FINDING, SETTINGS)
     assert (tmp_path / "README.md").read_bytes() == b"\xff\xfe#"
+
+
+@pytest.mark.parametrize(("absent", "said"), [(0, False), (5, False), (6, True), (10, True)])
+def test_a_report_says_when_most_terms_are_in_no_document(absent: int, said: bool) -> None:
+    record: WackinessRecord = {
+        "name": "mine",
+        "w_auc": 0.9,
+        "std": None,
+        "terms": 30,
+        "scored_terms": 10,
+        "absent_terms": absent,
+        "active_terms": 4.0,
+        "expansions": 2.0,
+        "curve": [1.0, 0.8],
+        "wackiest": [],
+        "kinds": [],
+        "sensitivity": [],
+    }
+    lines = [part for part in WackinessReport({}, [record]).table() if isinstance(part, str)]
+    assert any(f"mine: {absent} of 10 scored terms" in line for line in lines) == said

@@ -71,6 +71,7 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
     assert std is not None
     assert std > 0
     assert record["scored_terms"] == (inputs > 0).sum()
+    assert record["absent_terms"] == ((inputs > 0) & (measured.counts.toarray().sum(axis=0) == 0)).sum()
     added = np.asarray(measured.vectors.toarray() > 0) & np.asarray(measured.input_counts.toarray() == 0)
     assert record["expansions"] == added.sum(axis=1).mean()
     assert record["active_terms"] == (measured.vectors.toarray() > 0).sum(axis=1).mean()

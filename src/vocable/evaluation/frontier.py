@@ -220,7 +220,7 @@ class ModelSelection(Tabled):
             header += [measure, "95%", "p"]
             groups.append(3)
             for row, evaluation, p in zip(rows, whole, p_values, strict=True):
-                low, high = mean_interval(evaluation.per_query[measure])
+                low, high = _interval(evaluation.per_query[measure])
                 row += [f"{evaluation.values[measure]:.4f}", f"{low:.3f}–{high:.3f}"]
                 row.append(NONE if p is None else p_value(p[measure]))
         names, costs = cost_columns([replace(each.cost or Cost(), matched=None) for each in whole])
@@ -268,8 +268,14 @@ def _rounded(value: float, digits: int) -> float:
 
 def _with_intervals(point: GridPoint) -> dict[str, object]:
     return point.to_json() | {
-        "intervals": {name: mean_interval(values) for name, values in point.evaluation.per_query.items()}
+        "intervals": {name: _interval(values) for name, values in point.evaluation.per_query.items()}
     }
+
+
+def _interval(values: Mapping[str, float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of a measure, which ends at 0 and 1 if all values lie there."""
+    low, high = mean_interval(values)
+    return (max(low, 0.0), min(high, 1.0)) if all(0 <= value <= 1 for value in values.values()) else (low, high)
 
 
 def cost_of(point: GridPoint, name: str) -> float:

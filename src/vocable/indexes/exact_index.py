@@ -93,8 +93,10 @@ class ExactIndex:
 
     @property
     def nbytes(self) -> int:
-        """Size of all arrays in bytes."""
-        return sum(array.nbytes for array in self.arrays().values())
+        """Size in bytes of postings and ids, with pointers to the lists of the terms that documents have."""
+        starts = self._postings[0]
+        empty = int(np.count_nonzero(np.diff(starts) == 0)) * starts.itemsize
+        return sum(array.nbytes for array in self.arrays().values()) - empty
 
     @property
     def document_frequency(self) -> np.ndarray:

@@ -113,6 +113,7 @@ class WackinessRecord(TypedDict):
     std: float | None  # None without a bootstrap
     terms: int
     scored_terms: int
+    absent_terms: int  # scored terms that no document contains
     active_terms: float  # mean terms of an input (L0)
     expansions: float  # mean expansions of an input
     curve: list[float] | None
@@ -153,6 +154,7 @@ def wackiness_of(
     heights, kinds = settings.curve(measured.scores), [term_kind(surface, names) for surface in data.surfaces]
     w_auc = _known(area(heights))
     columns = ranked(measured.scores, measured.inputs)[:WACKIEST].tolist()
+    contained = np.bincount(data.counts.indices, minlength=len(data.terms))
     cards = term_cards(data, columns, inputs, rows, settings) if inputs else [{} for _ in columns]
     others = {
         label: _known(area(other.curve(scored(other.importance(data)).scores)))
@@ -164,6 +166,7 @@ def wackiness_of(
         "std": None if np.isnan(areas).all() else float(np.nanstd(areas, ddof=1)),
         "terms": len(data.terms),
         "scored_terms": int((measured.inputs > 0).sum()),
+        "absent_terms": int(((measured.inputs > 0) & (contained == 0)).sum()),
         "active_terms": data.vectors.nnz / m,
         "expansions": importance.nnz / m,
         "curve": None if w_auc is None else heights.tolist(),

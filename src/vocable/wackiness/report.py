@@ -59,7 +59,8 @@ class WackinessReport(Tabled):
 
     def table(self) -> list[Table | str]:
         """Return the W-AUC of each expander, and the place of the page."""
-        return [areas_table(self.models), f"{self.output / PAGE}: curves, the wackiest terms, and the settings"]
+        page = f"{self.output / PAGE}: curves, the wackiest terms, and the settings"
+        return [areas_table(self.models), *_absent(self.models), page]
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
@@ -79,7 +80,7 @@ def write_report(folder: Path, expanders: Sequence[ExpanderWackiness], run: Mapp
     curves = drawing(curves_figure(models), folder, "curves", "Normalized Wackiness Curves")
     write_record(folder / RESULTS, {"settings": dict(run), "models": models})
     sections = [
-        Section("Area under the curve", [areas_table(models), ABOUT_AREAS]),
+        Section("Area under the curve", [areas_table(models), *_absent(models), ABOUT_AREAS]),
         Section("Curves", [curves]),
         Section("Kinds of expansions", [kinds_table(models), ABOUT_KINDS]),
         Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(models)), ABOUT_WACKIEST]),
@@ -106,6 +107,16 @@ def areas_table(models: Sequence[WackinessRecord]) -> Table:
             rows[-1].insert(2, _difference(model.get("difference")))
     column = [f"above {baseline}, 95 %"] if baseline else []
     return Table("", ["model", "W-AUC", *column, "scored terms", "L0", "expansions"], rows)
+
+
+def _absent(models: Sequence[WackinessRecord]) -> list[str]:
+    """Return a sentence about each expander most of whose terms no document contains."""
+    return [
+        f"{model['name']}: {model['absent_terms']:,} of {model['scored_terms']:,} scored terms are in no document and "
+        "have the score 1 for that alone: measure on a larger collection."
+        for model in models
+        if 2 * model["absent_terms"] > model["scored_terms"]
+    ]
 
 
 def _difference(difference: AreaDifference | None) -> str:
