@@ -70,11 +70,11 @@ VERBS = [
     "export vectors -o impact --format ciff",
     "analyze-postings vectors",
     "analyze-weights vectors",
-    "recipes pydocs",
+    "recipes my-pairs",
 ]
 # Each needs the extra `train`, and ends with the line that names it.
 REFUSED = [
-    "train pydocs -o trained",
+    "train my-pairs -o trained",
     "inspect vocable-mini",
     "export-model vocable-mini -o exported",
     "mine vocable-mini pairs.jsonl -o mined.jsonl",

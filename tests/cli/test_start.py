@@ -148,7 +148,7 @@ def test_a_part_of_numpy_that_a_search_left_out_loads_when_it_is_used(base: Path
 def test_verbs_that_need_more_than_the_base_installation_name_the_extra(base: Path) -> None:
     evaluation = ["--dataset", "beir:."]
     commands: list[list[object]] = [
-        ["train", "pydocs", "-o", "trained"],
+        ["train", "my-pairs", "-o", "trained"],
         ["pretrain", "vocable-mini", "corpus.jsonl", "-o", "trained", "--steps", 1],
         ["mine", "vocable-mini", "queries.jsonl", "-o", "mined.jsonl"],
         ["teacher-scores", "vocable-mini", "queries.jsonl", "-o", "scored.jsonl"],

@@ -86,7 +86,7 @@ def _recipe(text: str) -> Callable[[Path], Any]:
 
 
 def _override(override: str) -> Callable[[Path], Any]:
-    return lambda folder: (["train", "pydocs", "-o", folder / "out", "--override", override], b"")
+    return lambda folder: (["train", "my-pairs", "-o", folder / "out", "--override", override], b"")
 
 
 def _loop(folder: Path) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,6 @@ from vocable.data import Example
 from vocable.encoding.load import load
 from vocable.errors import RecipeError
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.training import recipe_files
 from vocable.training.recipe import HardNegatives, Recipe
 from vocable.training.recipe_files import make_recipe, read_recipe, recipes
 from vocable.training.train import train
@@ -140,20 +140,31 @@ def test_examples_are_looked_up_in_the_data_folder():
     assert make_recipe(values).examples() == ["data/pairs.tsv", placed]
 
 
-def test_recipes_that_run_here_are_listed_first():
-    needing = [bool(recipe.needs) for recipe in recipes().values()]
-    assert needing == sorted(needing)
-    assert [name for name, recipe in recipes().items() if not recipe.needs] == ["pydocs"]
-    assert recipes("pydocs").name == "pydocs"
-    assert read_recipe("pydocs").data.examples == ["pydocs:#train"]
+def test_listed_recipes_are_starters_that_need_nothing():
+    assert [*recipes()] == ["backbone-to-retriever", "my-pairs"]
+    for name, recipe in recipes().items():
+        assert recipe == recipes(name)
+        assert not read_recipe(name).needs
+        assert len(re.findall(r"^[^#]*#|^#", recipe.text, re.MULTILINE)) > 8  # comments say what to change
+    assert read_recipe("my-pairs").data.examples == ["pydocs:#train"]
 
 
 def test_recipes_are_listed_without_torch():
     code = "import sys, vocable.training.recipe_files as y; print(len(y.recipes())); assert 'torch' not in sys.modules"
-    assert int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) == 7
+    assert int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) == 2
 
 
-SMALL = {name: recipe_files.recipe_file(name) for name in recipes() if name.startswith("small-")}
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["my-pairs", "backbone-to-retriever"])
+def test_a_starter_trains_as_it_is(name: str, tmp_path: Path) -> None:
+    few = ["training.steps=2", "training.batch_size=4", "data.held_out=0"]
+    few += ["pretrain.steps=2", "pretrain.batch_size=4"] if "pretrain" in recipes(name).text else []
+    model = train(name, tmp_path / "out", overrides=few)
+    assert model.tokenizer.get_vocab() == load("vocable-mini", device="cpu").tokenizer.get_vocab()
+
+
+FOLDER = Path(__file__).parents[2] / "studies/small"
+SMALL = {path.stem: path for path in FOLDER.glob("*.yaml") if path.stem != "vocable-mini"}
 
 
 # What becomes toy-sized; everything else is the recipe's own.
@@ -206,13 +217,7 @@ def toy(tmp_path: Path, backbones: dict[str, Path], toy_texts: list[str]) -> Cal
 
 
 def test_each_paper_has_a_small_recipe() -> None:
-    assert {
-        "small-rescaling",
-        "small-vocabulary-transfer",
-        "small-wackiness",
-        "small-expanded",
-        "small-distillation",
-    } == set(SMALL)
+    assert {"rescaling", "vocabulary-transfer", "wackiness", "expanded", "distillation"} == set(SMALL)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -227,13 +232,13 @@ def test_variants_differ(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "variant"),
     [
-        ("small-rescaling", "k2"),
-        ("small-vocabulary-transfer", "semantic-adapted"),
-        ("small-wackiness", "sum"),
-        ("small-wackiness", "larger-vocabulary"),
-        ("small-expanded", "lr-l"),
-        ("small-distillation", "kl"),
-        ("small-distillation", "alignment"),
+        ("rescaling", "k2"),
+        ("vocabulary-transfer", "semantic-adapted"),
+        ("wackiness", "sum"),
+        ("wackiness", "larger-vocabulary"),
+        ("expanded", "lr-l"),
+        ("distillation", "kl"),
+        ("distillation", "alignment"),
     ],
 )
 def test_each_small_recipe_trains_and_is_measured(
@@ -268,8 +273,8 @@ def test_each_small_recipe_trains_and_is_measured(
 @pytest.mark.parametrize(
     ("name", "variant", "key", "kind"),
     [
-        ("small-wackiness", "l1", "training.regularizers.document.weight", "l1"),
-        ("small-distillation", "margin-mse", "training.regularizers.document", "flops"),
+        ("wackiness", "l1", "training.regularizers.document.weight", "l1"),
+        ("distillation", "margin-mse", "training.regularizers.document", "flops"),
     ],
 )
 def test_a_regularizer_can_be_swept(name: str, variant: str, key: str, kind: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from textwrap import fill, indent
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
@@ -35,8 +35,6 @@ class ShippedRecipe:
 
     name: str
     about: str
-    needs: list[str]  # data, devices or code that are not shipped
-    variants: list[str]
     text: str
 
     def __str__(self) -> str:
@@ -47,36 +45,27 @@ class ShippedRecipe:
 
 
 class RecipeList(dict[str, ShippedRecipe]):
-    """The shipped recipes by name; `str()` lists them with their variants."""
+    """The shipped recipes by name; `str()` lists them."""
 
     def __str__(self) -> str:
-        lines, width = list[str](), text_width()
-        for name, recipe in self.items():
-            star = " *" if recipe.needs else ""
-            lines.append(fill(f"{name}{star}: {recipe.about}", width, subsequent_indent="  "))
-            details = [f"needs: {'; '.join(recipe.needs)}"] if recipe.needs else []
-            details += [f"variants: {', '.join(recipe.variants)}"] if recipe.variants else []
-            lines += [indent(fill(text, width - 4, break_on_hyphens=False), "    ") for text in details]
-        return "\n".join(lines)
+        lines = (f"{name}: {recipe.about}" for name, recipe in self.items())
+        return "\n".join(fill(line, text_width(), subsequent_indent="  ", break_on_hyphens=False) for line in lines)
 
     def to_json(self) -> dict[str, object]:
-        keys = ("about", "needs", "variants")
-        return {name: {key: getattr(recipe, key) for key in keys} for name, recipe in self.items()}
+        return {name: {"about": recipe.about} for name, recipe in self.items()}
 
 
 def recipes(name: str | None = None) -> ShippedRecipe | RecipeList:
     """List the built-in recipes, or print one.
 
-    First are the recipes that need nothing; a recipe with a * needs data, devices or code that vocable does not
-    include.
+    They are starters: each runs as it is, and says in comments what to change.
 
     Args:
         name: the recipe to print; without it, all are listed.
     """
     if name is not None:
         return _described(_shipped(name))
-    shipped = sorted(map(_described, _all_shipped().values()), key=lambda recipe: (bool(recipe.needs), recipe.name))
-    return RecipeList({recipe.name: recipe for recipe in shipped})
+    return RecipeList({name: _described(path) for name, path in _all_shipped().items()})
 
 
 def recipe_file(recipe: str | Path) -> Path:
@@ -97,9 +86,7 @@ def _all_shipped() -> dict[str, Path]:
 
 
 def _described(path: Path) -> ShippedRecipe:
-    values = read_values(path)
-    about, needs, variants = values.get("about", ""), values.get("needs", []), values.get("variants", {})
-    return ShippedRecipe(path.stem, about, needs, list(variants), path.read_text(encoding="utf-8"))
+    return ShippedRecipe(path.stem, read_values(path)["about"], path.read_text(encoding="utf-8"))
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:
