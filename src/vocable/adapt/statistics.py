@@ -103,6 +103,7 @@ RULES = {
     "dense_collapse": Rule(0.6, "dense and unstable at once", patience=10),
     "empty": Rule(0.5, "texts without a term give no gradient", patience=10),
     "shrinking": Rule(3.0, "active terms of a text, fewer than three quarters of before", patience=20),
+    "idle": Rule(0.01, "measured here: at a hundredth of chance the weights only follow the regularizers", patience=20),
     "alike": Rule(1e-3, "a model that tells texts apart does not stay so close to the loss of chance", patience=50),
 }
 RATE = 0.05  # activation rate of the advice to calibrate

@@ -6,12 +6,11 @@ settings, its inputs and its value. A new class touches only that file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 
 class Settings(BaseModel):
@@ -19,36 +18,18 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _suggest_for_unknown(cls, values: object) -> Any:
-        """Refuse an unknown key and suggest the nearest known key; the error's context has the unknown key."""
-        if isinstance(values, Mapping):
-            known = {name for field in cls.model_fields.items() for name in _names(*field)}
-            for key in values:
-                if key not in known:
-                    meant = get_close_matches(str(key), known, 1) or cls._below(key)
-                    hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
-                    raise PydanticCustomError("unknown_key", "unknown key{hint}", {"key": key, "hint": hint})
-        return values
 
-    @classmethod
-    def _below(cls, key: object) -> list[str]:
-        """Return the paths of a key in the sections below."""
-        fields = cls.model_fields.items()
-        parts = ((name, part) for name, field in fields for part in (field.annotation, *get_args(field.annotation)))
-        return [
-            f"{name}.{key}" for name, part in parts if isinstance(part, type(Settings)) and key in part.model_fields
-        ]
+def mistakes(failure: ValidationError, values: Any, section: type[Settings]) -> list[tuple[list[str | int], str]]:
+    """Return every mistake in the `values` of a section: the path of its key, without names of union members, and text.
+
+    An unknown key comes with the nearest known key.
+    """
+    return [_mistake(error, values, section) for error in failure.errors()]
 
 
-def first_mistake(failure: ValidationError, values: Any) -> tuple[list[str | int], str]:
-    """Return the path of the key that the first error is about, without names of union members, and its message."""
-    error: Any = failure.errors()[0]
+def _mistake(error: Any, values: Any, section: type[Settings]) -> tuple[list[str | int], str]:
     keys: list[str | int] = []
     loc = [key for key in error["loc"] if key != "[key]"]  # "[key]" means that the key before it is wrong
-    if error["type"] == "unknown_key":
-        loc.append(error["ctx"]["key"])
     for i, key in enumerate(loc):
         is_key = (isinstance(values, Mapping) and key in values) or (isinstance(values, list) and isinstance(key, int))
         if is_key:
@@ -57,9 +38,39 @@ def first_mistake(failure: ValidationError, values: Any) -> tuple[list[str | int
             keys.append(key)
     if error["type"] == "missing":
         return keys, "this key is missing"
+    if error["type"] == "extra_forbidden":
+        sections, key = _sections_at(section, loc[:-1]), str(loc[-1])
+        known = [name for each in sections for field in each.model_fields.items() for name in _names(*field)]
+        meant = get_close_matches(key, known, 1) or [path for each in sections for path in _below(each, key)]
+        return keys, f"unknown key; did you mean {' or '.join(meant)}?" if meant else "unknown key"
     message = error["msg"].removeprefix("Value error, ")
-    plain = error["type"] == "unknown_key" or isinstance(error["input"], Mapping)
-    return keys, message if plain else f"{message}, not {error['input']!r}"
+    return keys, message if isinstance(error["input"], Mapping) else f"{message}, not {error['input']!r}"
+
+
+def _sections_at(section: type[Settings], loc: Sequence[str | int]) -> list[type[Settings]]:
+    """Return the classes of the section at a location, where the name of a union's member chooses among several."""
+    sections = [section]
+    for key in loc:
+        known = (field for each in sections for field in each.model_fields.items())
+        fields = [field for name, field in known if key in _names(name, field)]
+        named = [each for each in sections if "name" in each.model_fields and each.model_fields["name"].default == key]
+        sections = named or ([*_classes(fields[0].annotation)] if fields else sections)
+    return sections
+
+
+def _classes(annotation: Any) -> Iterator[type[Settings]]:
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _classes(part)
+
+
+def _below(section: type[Settings], key: str) -> list[str]:
+    """Return the paths of a key in the sections below."""
+    fields = section.model_fields.items()
+    return [
+        f"{name}.{key}" for name, field in fields for each in _classes(field.annotation) if key in each.model_fields
+    ]
 
 
 def _names(name: str, field: Any) -> list[str]:

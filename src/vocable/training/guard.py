@@ -30,6 +30,7 @@ from vocable.core.storage import read_record, write_record
 from vocable.core.tables import short
 from vocable.encoding.pooling import POOLINGS
 from vocable.errors import CollapseError, DataError, ModelError
+from vocable.objectives.losses import Cosine, InfoNCE
 from vocable.torch_models.fuse import parts, splade_modules
 from vocable.torch_models.output_vocabulary import output_layer
 from vocable.torch_models.special_terms import has_bias
@@ -46,6 +47,8 @@ PLURAL: dict[Side, str] = {"query": "queries", "document": "documents"}
 FALL = 0.75  # a smaller share of the active terms of the previous COMPARED_STEPS steps is a fall
 COMPARED_STEPS = 20
 PROBE_SIZE = 64  # texts, two batches: the user is waiting
+FIRST_STEPS = 40
+SPREADS = 0.75  # a temperature that suits scores, in standard deviations of a query's scores
 CHANGE = 10  # factor by which a rate or a weight is lowered or raised
 STOPPED = "stopped.json"  # file in the folder of the run
 
@@ -60,6 +63,7 @@ class CollapseKind(StrEnum):
     DENSE = "vectors that stay dense"
     EMPTY = "dead vectors"
     SHRINKING = "shrinking vectors"
+    IDLE = "nothing to learn"
     ALIKE = "texts that are all alike"
 
 
@@ -78,6 +82,7 @@ class CollapseDetector:
     def __init__(self, settings: TrainingSettings) -> None:
         parts = settings.regularizers
         self._warm = round(settings.steps * settings.warmup_share)
+        self._contrastive = all(isinstance(loss, InfoNCE | Cosine) for loss in settings.losses)
         self._sides = [
             (part.weight > 0 or parts.joint.weight > 0, round(settings.steps * max(part.share, parts.joint.share)))
             for part in (parts.query, parts.document)
@@ -130,6 +135,10 @@ class CollapseDetector:
             ),
             CollapseKind.EMPTY: max(batch.empty_queries, batch.empty_documents) >= RULES["empty"].threshold,
             CollapseKind.SHRINKING: shrinking,
+            # Later such a loss is success.
+            CollapseKind.IDLE: self._contrastive
+            and step <= FIRST_STEPS
+            and not RULES["idle"].beyond(batch.loss, batch.chance),
             CollapseKind.ALIKE: batch.alike and step > self._warm,
         }
         return [kind for kind, holds in conditions.items() if holds]
@@ -146,6 +155,8 @@ def describe(collapse: Collapse, recipe: Recipe) -> str:
     count = batch.query_terms if side == "query" else batch.document_terms
     if collapse.kind is CollapseKind.SHRINKING:
         return f"{count:.1f} of {batch.terms:,} terms active in a {side}, and falling"
+    if collapse.kind is CollapseKind.IDLE:
+        return f"the loss is almost 0 ({short(batch.loss)}; chance {short(batch.chance)})"
     loss = f"loss {short(batch.loss)}, the loss of chance is {short(batch.chance)}"
     return f"{count:,.0f} of {batch.terms:,} terms active in a {side}, {loss}"
 
@@ -155,6 +166,8 @@ def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequ
     first, side = collapse.first, _side(collapse, recipe)
     if not first.finite:
         return f"this was already so at step 1: inspect the model, `vocable inspect {shlex.quote(recipe.model)}`"
+    if collapse.kind is CollapseKind.IDLE:
+        return _harder(collapse.batch, recipe)
     if collapse.kind in (CollapseKind.EMPTY, CollapseKind.SHRINKING):
         if max(first.empty_queries, first.empty_documents) >= RULES["empty"].threshold:
             factor = _factor(recipe)
@@ -172,6 +185,16 @@ def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequ
     if not first.stable:
         return f"this was so from the start: {_for_the_unstable(collapse, recipe, model, texts)}"
     return f"this was not yet so at step 1: {_lower_rate(recipe)}"
+
+
+def _harder(batch: BatchStatistics, recipe: Recipe) -> str:
+    """Return the advice for a loss of almost 0: a temperature that suits the scores, or else hard negatives."""
+    temperature = float(f"{SPREADS * batch.spread:.2g}")
+    negatives = "add hard negatives (vocable mine, data.negatives)"
+    if temperature <= recipe.training.monitored_loss.temperature:
+        return negatives
+    loss = f"{{name: {recipe.training.losses[0].name}, temperature: {temperature:g}}}"
+    return f"divide the scores by more (`training.losses: [{loss}]` in the recipe), or {negatives}"
 
 
 def _changed(key: str, now: float, then: float) -> str:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from vocable.adapt.statistics import RULES, BatchLoss
 from vocable.encoding.terms import terms
@@ -61,6 +62,7 @@ class BatchStatistics(BatchLoss):
     empty_queries: float  # share of the queries without an active term
     empty_documents: float
     score: float  # mean score of a query with its own document
+    spread: float  # standard deviation of a query's scores over the documents, mean over queries
     terms: int  # v
     finite: bool  # these statistics and the losses are finite
 
@@ -85,10 +87,12 @@ class Monitor:
         """Take the queries [b, v] and documents [n, v] of a batch, its losses, and the weights of its regularizers."""
         query_counts, document_counts = ((side > 0).sum(dim=1) for side in (queries, documents))
         temperature, cosine = self._monitored_loss.temperature, self._monitored_loss.cosine
+        scores = normalize(queries, dim=1) @ normalize(documents, dim=1).T if cosine else queries @ documents.T
         statistics = {
             "query_terms": query_counts.float().mean(),
             "document_terms": document_counts.float().mean(),
             "score": (queries * documents[: len(queries)]).sum(dim=1).mean(),
+            "spread": scores.std(dim=1, correction=0).mean(),
             "empty_queries": (query_counts == 0).float().mean(),
             "empty_documents": (document_counts == 0).float().mean(),
             "loss": info_nce(queries, documents, temperature=temperature, cosine=cosine),

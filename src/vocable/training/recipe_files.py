@@ -115,22 +115,25 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | 
 
 
 def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()) -> Recipe:
-    """Check a recipe of plain values; errors have its `name`, and the line of the `file` except for `changed` keys."""
+    """Check a recipe of plain values, and name all of its mistakes at once.
+
+    Errors have its `name`, and the line of the `file` except for `changed` keys.
+    """
     from pydantic import ValidationError
 
-    from vocable.objectives import first_mistake
+    from vocable.objectives import mistakes
     from vocable.training.recipe import Recipe
 
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        keys, message = first_mistake(error, values)
-        key, others = ".".join(map(str, keys)), error.error_count() - 1
-        if file is not None and not any(f"{key}.".startswith(f"{prefix}.") for prefix in changed):
-            line = line_of(file, keys)
-            name = name if line is None else f"{name}:{line}"
-        more = f" (and {others} more)" if others else ""
-        raise RecipeError(": ".join(filter(None, [name, key, f"{message}{more}"]))) from error
+        lines = list[str]()
+        for keys, message in mistakes(error, values, Recipe):
+            key, line = ".".join(map(str, keys)), None
+            if file is not None and not any(f"{key}.".startswith(f"{prefix}.") for prefix in changed):
+                line = line_of(file, keys)
+            lines.append(": ".join(filter(None, [name if line is None else f"{name}:{line}", key, message])))
+        raise RecipeError("\n".join(dict.fromkeys(lines))) from error
 
 
 def read_values(path: Path, derived: tuple[Path, ...] = ()) -> Values:

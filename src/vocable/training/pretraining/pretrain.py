@@ -30,7 +30,7 @@ from vocable.data import Example
 from vocable.data.texts import iter_texts
 from vocable.encoding.terms import terms
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
-from vocable.objectives import first_mistake
+from vocable.objectives import mistakes
 from vocable.options import Count, checked
 from vocable.torch_models.asymmetric import positions
 from vocable.torch_models.cpu import float32_attention, use_few_shapes
@@ -160,8 +160,8 @@ def check_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
     try:
         return PretrainSettings.model_validate({**given, "texts": ["-"]})
     except ValidationError as error:
-        keys, message = first_mistake(error, given)
-        raise ArgumentError(": ".join([*map(str, keys), message])) from error
+        lines = [": ".join([*map(str, keys), message]) for keys, message in mistakes(error, given, PretrainSettings)]
+        raise ArgumentError("; ".join(lines)) from error
 
 
 class _Pretraining:
