@@ -71,7 +71,7 @@ def test_what_was_written_down_is_read_again():
             {"regularizers": {"query": {"name": "l1", "threshold": 3}}},
             "training.regularizers.query: threshold is for",
         ),
-        ({"regularizers": {"query": {"k": 5}}}, "training.regularizers.query: k is for wackiness_flops, not for flops"),
+        ({"regularizers": {"query": {"k": 5}}}, "training.regularizers.query.k: unknown key"),
         ({"regularizers": {"document": -1}}, "training.regularizers.document.weight: Input should be greater than"),
         ({"temperature": 1.0}, "training.temperature: unknown key"),
         ({"stepz": 1}, "training.stepz: unknown key; did you mean steps?"),

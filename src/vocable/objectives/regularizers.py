@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import torch
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from vocable.errors import ArgumentError
@@ -142,7 +142,7 @@ def differing_terms(queries: Tensor, documents: Tensor) -> Tensor:
     return (torch.expm1(-queries) - torch.expm1(-documents)).abs().sum(dim=1).mean()
 
 
-Statistic = Literal["document_frequencies", "idf", "wackiness"]
+Statistic = Literal["document_frequencies", "idf"]
 
 
 class Regularizer(Settings):
@@ -208,17 +208,7 @@ class IDFFlops(AnyFlops):
     needs = "idf"
 
 
-class WackinessFlops(AnyFlops):
-    """FLOPS weighted by the wackiness of a term as an expansion, measured repeatedly in the training."""
-
-    name: Literal["wackiness_flops"] = "wackiness_flops"
-    needs = "wackiness"
-    every: PositiveInt = Field(default=100, description="steps between two measurements")
-    sample: PositiveInt = Field(default=1000, description="examples that wackiness is measured on")
-    k: PositiveInt = Field(default=100, description="documents retrieved for a text")
-
-
-SideRegularizer: TypeAlias = Flops | L1 | DFFlops | IDFFlops | WackinessFlops
+SideRegularizer: TypeAlias = Flops | L1 | DFFlops | IDFFlops
 
 
 class BothSides(Regularizer):
@@ -254,23 +244,9 @@ def _weight_alone(value: object) -> Any:
 
 
 def _one_side(value: object) -> Any:
-    """Read a bare number as the weight of FLOPS; refuse settings of another regularizer and name that regularizer.
-
-    Defaults of the other regularizer are accepted.
-    """
+    """Read a bare number as the weight of FLOPS, and FLOPS where no regularizer is named."""
     value = _weight_alone(value)
-    if not isinstance(value, Mapping):
-        return value
-    keys = {"name": "flops"} | dict(value)
-    kinds: dict[str, type[OneSide]] = {kind.model_fields["name"].default: kind for kind in get_args(SideRegularizer)}
-    fields = kinds.get(keys["name"], OneSide).model_fields if isinstance(keys["name"], str) else {}
-    for key in [key for key in keys if fields and key not in fields]:
-        others = {name: kind.model_fields[key] for name, kind in kinds.items() if key in kind.model_fields}
-        if others and keys[key] != next(iter(others.values())).default:
-            raise ValueError(f"{key} is for {', '.join(others)}, not for {keys['name']}")
-        if others:
-            del keys[key]
-    return keys
+    return {"name": "flops", **value} if isinstance(value, Mapping) else value
 
 
 Side = Annotated[Annotated[SideRegularizer, Field(discriminator="name")], BeforeValidator(_one_side)]

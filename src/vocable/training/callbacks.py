@@ -43,7 +43,6 @@ LOG = "log.jsonl"  # file in the folder of a run
 CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 COMPLETE = "whole"  # an empty file that marks a checkpoint whose files are all on disk
 QUEUE_FILE = "momentum.safetensors"  # file in a checkpoint
-IDF_FILE = "query-idf.safetensors"
 
 
 def trainer_arguments(
@@ -237,31 +236,29 @@ class ObjectiveState(TrainerCallback, ExportableState):
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
-        parts = {QUEUE_FILE: objective.momentum, IDF_FILE: objective.query_idf}
-        self._files = {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> dict[str, object]:
-        buffers = self._objective.regularizers.state_dict()  # momentum and query IDF have separate files
+        buffers = self._objective.regularizers.state_dict()  # the momentum encoder has a file of its own
         return {"args": {}, "attributes": {name: buffer.tolist() for name, buffer in buffers.items()}}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:
         buffers = state.stateful_callbacks[type(self).__name__]["attributes"]
         self._objective.regularizers.load_state_dict({name: torch.tensor(values) for name, values in buffers.items()})
-        for name, part in self._files.items() if state.global_step else ():
-            part.load_state_dict(load_file(_checkpoint(args, state) / name))
+        if self._objective.momentum is not None and state.global_step:
+            self._objective.momentum.load_state_dict(load_file(_checkpoint(args, state) / QUEUE_FILE))
 
-    def on_step_begin(self, args: object, state: TrainerState, control: object, **kwargs: Any) -> None:
+    def on_step_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
         self._objective.step = state.global_step
-        self._objective.regularizers.begin_step(kwargs["model"], state.global_step)
 
     def on_step_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
         if self._objective.momentum is not None:
             self._objective.momentum.follow()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object) -> None:
-        for name, part in self._files.items() if distributed.is_first() else ():
-            with replacing(_checkpoint(args, state) / name) as file:
-                file.write(save({key: tensor.contiguous() for key, tensor in part.state_dict().items()}))
+        if self._objective.momentum is not None and distributed.is_first():
+            with replacing(_checkpoint(args, state) / QUEUE_FILE) as file:
+                state_dict = self._objective.momentum.state_dict()
+                file.write(save({key: tensor.contiguous() for key, tensor in state_dict.items()}))
 
 
 class ValidWeights(TrainerCallback):

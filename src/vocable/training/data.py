@@ -255,10 +255,8 @@ class TrainingData(NamedTuple):
     examples: DatasetDict  # columns query, positive, negative_1, ..., and with a teacher `label`, the row
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
-    sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
     held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
     folder: Path = Path()  # holds files that a resumed run uses again
-    seed: int = 0
     plan: MiningPlan | None = None  # plan of the mined negatives
 
 
@@ -302,7 +300,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     plan = _plan(recipe, examples, folder)
     if plan is not None:
         examples = DatasetDict({"examples": plan.with_negatives()})
-    return TrainingData(examples, teacher, sparse_teacher, sources, held_out, folder, recipe.seed, plan)
+    return TrainingData(examples, teacher, sparse_teacher, held_out, folder, plan)
 
 
 def _plan(recipe: Recipe, examples: DatasetDict, folder: Path) -> MiningPlan | None:

@@ -18,14 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from vocable.adapt.statistics import RULES, BatchLoss
-from vocable.encoding.terms import terms
 from vocable.objectives.losses import (
     AnyLoss,
     Batch,
@@ -50,7 +48,6 @@ from vocable.training.teachers import Teacher
 from vocable.training.term_statistics import WeightedRegularizers, term_statistics
 
 LOSSES = "base_loss"
-DECAY = 0.97  # factor of a source's counts at each of its batches: a memory of about 33 batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,38 +111,6 @@ class Monitor:
         means = {name: total / self._batches for name, total in self._sums.items()} | self._weights
         self._sums, self._batches, self._weights = {}, 0, {}
         return means
-
-
-class QueryIdf(nn.Module):
-    """The IDF of terms, to a power: the factors that a search applies to the weights of queries.
-
-    Each source of the examples is a collection, with its documents in the training so far. Older documents count less
-    and less, because the model that encoded them has changed.
-    """
-
-    active: Tensor  # [sources, v], number of documents with an active term
-    documents: Tensor  # [sources]
-
-    def __init__(self, power: float, sources: NDArray[np.int64], v: int) -> None:
-        super().__init__()
-        self._power, self._sources = power, sources
-        count = int(sources.max()) + 1
-        self.register_buffer("active", torch.zeros(count, v))
-        self.register_buffer("documents", torch.zeros(count))
-
-    @torch.no_grad()
-    def forward(self, queries: Tensor, documents: Tensor, labels: Tensor, *, learn: bool) -> Tensor:
-        """Return the factors [v] for queries [b, v], with a mean of 1 over their weights.
-
-        All labels [b] belong to the same source. Documents [n, v] that the model is to `learn` from are counted first.
-        """
-        source = int(self._sources[int(labels[0])])
-        if learn:
-            self.active[source].mul_(DECAY).add_((documents > 0).sum(dim=0))
-            self.documents[source] = DECAY * self.documents[source] + len(documents)
-        having, count = self.active[source], self.documents[source]
-        factors = torch.log1p((count - having + 0.5) / (having + 0.5)) ** self._power  # `encoder.asymmetric.idf`
-        return factors * (queries.sum() / (queries @ factors).sum().clamp(min=1e-9))
 
 
 class QueuedDocuments(NamedTuple):
@@ -235,12 +200,11 @@ class WeightedLosses(NamedTuple):
         documents: Tensor,
         labels: Tensor | None = None,
         queue: Queue | None = None,
-        factors: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return each loss of queries [b, v] and documents [n, v], times its weight, by its name.
 
         The labels [b] are the examples' rows in the teachers' data. The queue has further negatives for the in-batch
-        loss; they are never reduced to their heaviest terms. Query weights are multiplied by the factors [v].
+        loss; they are never reduced to their heaviest terms.
         """
         needed = {loss.needs for loss in self.losses}
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
@@ -255,8 +219,6 @@ class WeightedLosses(NamedTuple):
                 documents if k.document is None else top_k_mask(documents, k.document),
             )
             views = [heaviest, *views] if k.full else [heaviest]
-        if factors is not None:
-            views = [(viewed * factors, others) for viewed, others in views]
         batches = [Batch(*view, scores, vectors, queue) for view in views]
         return {
             loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum() for loss in self.losses
@@ -269,11 +231,8 @@ class Objective(nn.Module):
     def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData) -> None:
         super().__init__()
         self.model: Any = model  # the trainer assigns the wrapped model to this name
-        statistics = term_statistics(settings.regularizers, model, data.examples, data.folder, data.seed)
+        statistics = term_statistics(settings.regularizers, model, data.examples, data.folder)
         self.regularizers = WeightedRegularizers(settings.regularizers, settings.steps, statistics)
-        self.query_idf = None
-        if settings.query_idf is not None:
-            self.query_idf = QueryIdf(settings.query_idf, data.sources, len(terms(model)))
         self.momentum = None
         if settings.queue is not None:
             self.momentum = Momentum(model, settings.queue, settings.micro_batch or settings.batch_size)
@@ -305,11 +264,8 @@ class Objective(nn.Module):
     def parts(self, columns: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
         """Return losses and regularizers of the vectors of all processes, given the columns [b, v] of this process."""
         queries, *others = [gathered(column) for column in columns]
-        documents, factors = torch.cat(others), None
-        rows = None if labels is None else gathered(labels)
-        if self.query_idf is not None:
-            factors = self.query_idf(queries, documents, rows, learn=self.model.training)
-        losses = self._losses(queries, documents, rows, self._queue, factors)
+        documents, rows = torch.cat(others), None if labels is None else gathered(labels)
+        losses = self._losses(queries, documents, rows, self._queue)
         self.monitor.see(queries, documents, losses, self.regularizers.weights(self.step))
         regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
         return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}

@@ -209,9 +209,6 @@ class TrainingSettings(OptimizerSettings):
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="for the loss alignment: a model with the same terms")
-    query_idf: float | None = Field(
-        default=None, gt=0, description="multiply query weights by their source's IDF to this power, as a search does"
-    )
     max_terms: MaxTermsSettings | None = None
     mine: MiningSettings | None = None
     regularizers: Regularizers = Regularizers()
@@ -231,8 +228,6 @@ class TrainingSettings(OptimizerSettings):
             raise ValueError(f"the loss {of_vectors[0]} needs sparse_teacher")
         if self.sparse_teacher is not None and not of_vectors:
             raise ValueError("sparse_teacher needs the loss alignment")
-        if of_vectors and self.query_idf is not None:
-            raise ValueError("query_idf and the loss alignment exclude each other")
         needs = {part.needs for part in self.regularizers.active.values() if isinstance(part, OneSide)}
         if self.mine is not None and (self.needs_scores or self.sparse_teacher or "idf" in needs):
             raise ValueError("mine excludes teachers, scores and idf_flops, which know the examples beforehand")
@@ -246,7 +241,7 @@ class TrainingSettings(OptimizerSettings):
     @property
     def needs_rows(self) -> bool:
         """True if the objective needs to know which examples are in a batch."""
-        return bool(self.needs_scores or self.sparse_teacher or self.query_idf)
+        return bool(self.needs_scores or self.sparse_teacher)
 
     @property
     def queue(self) -> QueueSettings | None:

@@ -7,38 +7,28 @@ Letters: b queries of a batch, n documents, v terms.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import torch
-from datasets import DatasetDict, concatenate_datasets
+from datasets import DatasetDict
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 
 from vocable.core.steps import array_once
 from vocable.encoding.idf import document_frequencies, idf
-from vocable.encoding.protocol import Role
-from vocable.encoding.terms import input_terms, terms
-from vocable.encoding.text_encoder import TextEncoder
+from vocable.encoding.terms import terms
 from vocable.errors import ModelError
-from vocable.indexes.exact_index import ExactIndex
-from vocable.objectives.regularizers import OneSide, Regularizers, WackinessFlops
+from vocable.objectives.regularizers import OneSide, Regularizers
 from vocable.torch_models.asymmetric import route
 from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.training import distributed
-from vocable.wackiness.expansions import without_itself
-from vocable.wackiness.score import wackiness
 
 REFRESH = 100  # steps between two estimates of document frequencies (arXiv 2505.15070)
 
 
 class TermStatistic(nn.Module):
     """A statistic [v]; checkpoints keep its persistent buffers."""
-
-    def begin_step(self, model: SparseEncoder, step: int) -> None:
-        """Look at the model before a step, counted from 0."""
 
     def observe(self, documents: Tensor, step: int) -> None:
         """Look at the documents [n, v] that the model learns from in a step."""
@@ -93,51 +83,8 @@ class DocumentFrequencies(TermStatistic):
         return self.estimate if int(self.estimated) else self.seen / self.documents.clamp(min=1)
 
 
-class TermWackiness(TermStatistic):
-    """The wackiness [v] of each term as an expansion of queries or documents, measured every `every` steps; first 0.
-
-    It is measured on the queries or documents of random examples. The positives are the collection for both roles. Each
-    text retrieves k documents, and a document does not retrieve itself. A repeated text counts once.
-    """
-
-    scores: Tensor
-
-    def __init__(self, v: int, settings: WackinessFlops, role: Role, examples: DatasetDict, seed: int) -> None:
-        super().__init__()
-        self.register_buffer("scores", torch.zeros(v))
-        self._k, self._every = settings.k, settings.every
-        together = concatenate_datasets([source.select_columns(["query", "positive"]) for source in examples.values()])
-        rows = np.random.default_rng(seed).permutation(len(together))[: settings.sample]
-        sample = together.select(np.sort(rows))
-        self._documents = list(dict.fromkeys(sample["positive"]))
-        self._queries = list(dict.fromkeys(sample["query"])) if role == "query" else None
-
-    def begin_step(self, model: SparseEncoder, step: int) -> None:
-        if step % self._every == 0:
-            self.scores.copy_(distributed.by_first(partial(self.measure, model)))
-            model.train()
-
-    def values(self) -> Tensor:
-        return self.scores
-
-    def measure(self, model: SparseEncoder) -> Tensor:
-        """Return the Wackiness Scores [v] of the model in its current state; 0 for a term that expands no text."""
-        documents = TextEncoder(model).encode(self._documents)
-        counts = input_terms(model, self._documents)
-        index = ExactIndex(documents)
-        if self._queries is None:
-            rows = without_itself(index.search(documents, self._k + 1).rows, np.arange(len(self._documents)))
-            measured = wackiness(documents, counts, rows, counts)
-        else:
-            queries = TextEncoder(model, "query").encode(self._queries)
-            measured = wackiness(
-                queries, input_terms(model, self._queries), index.search(queries, self._k).rows, counts
-            )
-        return torch.from_numpy(np.nan_to_num(measured.scores, nan=0.0)).float()
-
-
 def term_statistics(
-    settings: Regularizers, model: SparseEncoder, examples: DatasetDict, folder: Path, seed: int
+    settings: Regularizers, model: SparseEncoder, examples: DatasetDict, folder: Path
 ) -> dict[str, TermStatistic]:
     """Return the statistic of each side whose active regularizer needs one; `folder` keeps files for a resumed run."""
     statistics: dict[str, TermStatistic] = {}
@@ -146,8 +93,6 @@ def term_statistics(
             continue
         if part.needs == "idf":
             statistics[side] = FixedStatistic(_idf(model, examples, folder / "idf.npy"))
-        elif isinstance(part, WackinessFlops):
-            statistics[side] = TermWackiness(len(terms(model)), part, cast(Role, side), examples, seed)
         else:
             statistics[side] = DocumentFrequencies(len(terms(model)))
     return statistics
@@ -193,8 +138,3 @@ class WeightedRegularizers(nn.Module):
     def weights(self, step: int) -> dict[str, float]:
         active = self._settings.active.items()
         return {f"{key}_regularizer_weight": part.weight_at(step, self._steps) for key, part in active}
-
-    def begin_step(self, model: SparseEncoder, step: int) -> None:
-        """Let the statistics look at the model before a step."""
-        for statistic in self._by_side.values():
-            statistic.begin_step(model, step)

@@ -40,7 +40,6 @@ REGULARIZERS = {
     "joint": {"weight": 0.02, "ramp": "constant"},
     "overlap": {"weight": 0.02, "ramp": "constant"},
 }
-MEASURED = {"name": "wackiness_flops", "weight": 0.3, "ramp": "constant", "every": 4, "sample": 20}
 
 PRETRAIN = [
     "pretrain",
@@ -139,7 +138,7 @@ def write_shared(folder: Path, model: Path, toy_texts: list[str]) -> Path:
             "learning_rate": 1e-4,
             "dtype": "float32",  # bfloat16 is too coarse for weights to be compared
             "losses": [{"name": "info_nce", "queue": {"size": 20, "momentum": 0.5}}],
-            "regularizers": REGULARIZERS | {"query": MEASURED},
+            "regularizers": REGULARIZERS,
         },
     }
     path = folder / "shared.yaml"
