@@ -189,7 +189,7 @@ def test_a_table_that_is_chosen_later_finds_the_models_of_the_first(
 ) -> None:
     study = _cut("mlm_head_rescaling")
     first = reproduce(study, tmp_path / "out", only=["figure-4"], toy=True)  # trains, and measures no adapted model
-    monkeypatch.setattr("vocable.training.train._fine_tune", None)
+    monkeypatch.setattr("vocable.training.run._fine_tune", None)
     both = reproduce(study, tmp_path / "out", only=["figure-4", "table-1"], toy=True)
     assert both.cells["figure-4"] == first.cells["figure-4"]
 

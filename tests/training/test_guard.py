@@ -22,7 +22,7 @@ from vocable.core.tables import short
 from vocable.encoding.load import load
 from vocable.encoding.pooling import Activation
 from vocable.errors import ArgumentError, CollapseError
-from vocable.training.guard import Collapse, CollapseKind, advise
+from vocable.training.guard import Collapse, CollapseKind, advise, describe
 from vocable.training.objective import BatchStatistics, Monitor
 from vocable.training.recipe import Recipe
 from vocable.training.recipe_files import make_recipe
@@ -160,7 +160,7 @@ def test_weights_that_are_not_finite_stop_a_training(
         return model
 
     monkeypatch.setattr(Monitor, "see", counted)
-    monkeypatch.setattr("vocable.training.train.load_sparse_encoder", hooked)
+    monkeypatch.setattr("vocable.training.run.load_sparse_encoder", hooked)
     said = stopped(recipe(backbones["bert"], examples), tmp_path / "model")
     assert said.startswith("stopped at step 8, a number that is not finite: ")
     assert "lower training.learning_rate from 2e-05 to 2e-06" in said
@@ -240,6 +240,24 @@ def test_the_advice_follows_from_the_figures(
     spoil(2, **figures)
     weights = {"query": 0.01, "document": 0.03}
     assert advice in stopped(recipe(backbones["bert"], examples, regularizers=weights), tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("temperature", "spread", "expected"),
+    [
+        (1.0, 8.0, "(`training.losses: [{name: info_nce, temperature: 6}]` in the recipe), or add hard negatives"),
+        (6.0, 8.0, "add hard negatives (vocable mine, data.negatives)"),
+    ],
+)
+def test_a_training_with_nothing_to_learn_is_told_a_temperature_for_its_scores(
+    temperature: float, spread: float, expected: str, toy_model: SparseEncoder
+) -> None:
+    losses = [{"name": "info_nce", "temperature": temperature}]
+    values = {"model": "m", "data": {"examples": ["p.jsonl"]}, "training": {"steps": 200, "losses": losses}}
+    idle = replace(LOUD, loss=0.0004, spread=spread)
+    collapse, recipe = Collapse(CollapseKind.IDLE, 20, idle, idle), make_recipe(values)
+    assert describe(collapse, recipe) == "the loss is almost 0 (0.0004; chance 2.08)"
+    assert expected in advise(collapse, recipe, toy_model, [])
 
 
 @pytest.mark.slow

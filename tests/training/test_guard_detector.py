@@ -23,6 +23,7 @@ HEALTHY = BatchStatistics(
     empty_queries=0.0,
     empty_documents=0.0,
     score=25.0,
+    spread=8.0,
     loss=1.2,
     chance=math.log(32),
     terms=30_522,
@@ -53,6 +54,7 @@ def batches(count: int, **changes: Any) -> list[BatchStatistics]:
         ({"document_terms": 28_090.0}, CollapseKind.DENSE, 200),
         ({"empty_queries": 0.5}, CollapseKind.EMPTY, 10),
         ({"empty_documents": 1.0}, CollapseKind.EMPTY, 10),
+        ({"loss": 0.01 * math.log(32)}, CollapseKind.IDLE, 20),
         ({"loss": math.log(32) * 1.0009}, CollapseKind.ALIKE, 80),
         ({"loss": math.log(32) * 0.9991}, CollapseKind.ALIKE, 80),
     ],
@@ -68,6 +70,17 @@ def test_each_rule_is_met_after_its_steps(changes: dict[str, Any], kind: Collaps
         assert watched([*short, HEALTHY, *short]) is None
 
 
+def test_a_loss_of_almost_0_is_success_later_and_with_a_teacher() -> None:
+    learned = [*batches(30), *batches(270, loss=0.0)]
+    assert watched(learned) is None
+    taught = TrainingSettings.model_validate({"steps": 300, "losses": [{"name": "info_nce"}, {"name": "margin_mse"}]})
+    assert watched(batches(300, loss=0.0), taught) is None
+    cosines = TrainingSettings.model_validate({"steps": 300, "losses": [{"name": "cosine"}]})
+    collapse = watched(batches(300, loss=0.0), cosines)
+    assert collapse is not None
+    assert (collapse.kind, collapse.step) == (CollapseKind.IDLE, 20)
+
+
 @pytest.mark.parametrize("side", ["query_terms", "document_terms"])
 def test_a_steady_fall_towards_no_term_is_met(side: str) -> None:
     falling = [replace(HEALTHY, **{side: 60 * 0.97**step}) for step in range(300)]
@@ -80,7 +93,7 @@ def test_a_steady_fall_towards_no_term_is_met(side: str) -> None:
 
 
 @given(
-    st.lists(st.floats(0, 2.5 * math.log(32)), min_size=1, max_size=20),
+    st.lists(st.floats(0.011 * math.log(32), 2.5 * math.log(32)), min_size=1, max_size=20),
     st.lists(st.floats(3, 0.6 * 30_522), min_size=1, max_size=20),
     st.floats(0, 0.49),
 )

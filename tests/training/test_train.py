@@ -25,7 +25,8 @@ from vocable.training.callbacks import COMPLETE, ValidWeights
 from vocable.training.objective import Monitor
 from vocable.training.recipe import Recipe
 from vocable.training.recipe_files import make_recipe
-from vocable.training.train import queries_learn_apart, train
+from vocable.training.run import queries_learn_apart
+from vocable.training.train import train
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_quality_is_measured_on_held_out_pairs(
         caplog.clear()
         settings = {"learning_rate": rate, "guard": "off", "document_length": 65 if level == "WARNING" else 64}
         train(recipe(backbones["albert"], examples, training=settings), tmp_path / level)
-        *cut, said = [record for record in caplog.records if record.name == "vocable.training.train"]
+        *cut, said = [record for record in caplog.records if record.name == "vocable.training.run"]
         beyond = "training.document_length: the model has 64 positions, where texts are cut, not 65"
         assert [record.getMessage() for record in cut] == [beyond] * (level == "WARNING")
         assert said.levelname == level
@@ -488,7 +489,7 @@ def test_a_killed_run_goes_on_with_the_same_queries_and_pooling(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vocable.training.train._save", killed)
+        patch.setattr("vocable.training.run._save", killed)
         with pytest.raises(KeyboardInterrupt):
             train(recipe_query_encoder(backbones["bert"], examples_query_encoder, **parts), tmp_path / "resumed")
     last = tmp_path / "resumed.partial" / "train" / "checkpoint-2" / COMPLETE

@@ -160,7 +160,7 @@ def check_settings(steps: int, settings: PretrainOptions) -> PretrainSettings:
     try:
         return PretrainSettings.model_validate({**given, "texts": ["-"]})
     except ValidationError as error:
-        lines = [": ".join([*map(str, keys), message]) for keys, message in mistakes(error, given, PretrainSettings)]
+        lines = [": ".join([*map(str, keys), message]) for keys, message in mistakes(error, given)]
         raise ArgumentError("; ".join(lines)) from error
 
 

@@ -1,0 +1,290 @@
+"""Carry out the run of a recipe, with the trainer of sentence-transformers.
+
+`OUTPUT.partial` keeps tokens, examples and checkpoints. An interrupted run resumes from them when repeated. The
+finished model is renamed to its output folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router
+from sentence_transformers.base.sampler import BatchSamplers
+from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
+from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCardCallback
+from transformers.trainer_callback import PrinterCallback, TrainerState
+
+from vocable.adapt.rescale import PROBE_TEXTS
+from vocable.adapt.statistics import RULES
+from vocable.core.storage import RECIPE, finish, finished, resumable
+from vocable.data import tolerating
+from vocable.encoding.graph import refuse_exported
+from vocable.encoding.hub import trusting
+from vocable.encoding.protocol import Role
+from vocable.encoding.text_encoder import TextEncoder
+from vocable.errors import DataError, RecipeError
+from vocable.torch_models.asymmetric import positions, route, static_embedding
+from vocable.torch_models.cpu import float32_attention, use_few_shapes
+from vocable.torch_models.dense import DENSE, dense_dimensions
+from vocable.torch_models.fuse import every_pooling_allowed, splade_modules
+from vocable.torch_models.opening import without_bars
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
+from vocable.training import callbacks, distributed, stages
+from vocable.training.data import InOrder, TrainingData, WithoutRepeats, load_training_data
+from vocable.training.guard import Guard, refuse_stopped
+from vocable.training.mined_negatives import MineDuringTraining
+from vocable.training.objective import make_objective
+from vocable.training.pretraining.pretrain import KEPT_LOG
+from vocable.training.recipe import Recipe, SavedSettings, TrainingSettings
+
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)  # the outcome of a training is shown to everybody
+
+QUERY_PARAMETERS = r"sub_modules\.query\."  # sentence-transformers' names of the query encoder's weights
+ENOUGH_PAIRS = 8  # fewest held-out pairs for which an accuracy is reported
+
+
+def carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
+    """Train a model, or load the model that this recipe made in `output` earlier."""
+    recipe.check_needs()
+    settings, trust = recipe.to_json(), recipe.trust_remote_code
+    if finished(output, settings, name=RECIPE):
+        return load_sparse_encoder(output, trust_remote_code=trust)
+    distributed.join()
+    _check_processes(recipe)
+    with ExitStack() as stack:
+        stack.enter_context(trusting(trust))
+        stack.enter_context(tolerating(recipe.data.skip_bad))
+        with distributed.first_alone():
+            work = stack.enter_context(resumable(output, settings, name=RECIPE, anew=not resume))
+            refuse_stopped(work)
+        stages.check_sources(recipe, work)
+        start = stages.carry_out_stages(recipe, work)
+        _fine_tune(start, recipe, work)
+        if distributed.is_first():
+            shutil.copy(work / callbacks.LOG, work / "model" / callbacks.LOG)
+            if (adapting := work / stages.PRETRAIN / callbacks.LOG).exists():
+                shutil.copy(adapting, work / "model" / KEPT_LOG)
+            finish(work, output, work / "model", name=RECIPE)
+        distributed.wait()
+    return load_sparse_encoder(output, trust_remote_code=trust)
+
+
+def _check_processes(recipe: Recipe) -> None:
+    """Raise `RecipeError` if the recipe cannot run on this number of processes."""
+    for part, settings in (("training", recipe.training), ("pretrain", recipe.pretrain)):
+        if settings is not None:
+            distributed.check_shared(f"{part}.batch_size", settings.batch_size, RecipeError)
+    own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
+    if distributed.count() > 1 and recipe.training.micro_batch is not None and own_encoder:
+        # Gradients are exchanged in the last micro batch, which has only documents: query gradients would be lost.
+        raise RecipeError("training.micro_batch with a separate query encoder needs a single process")
+
+
+def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
+    """Train the model `start`, from its last checkpoint in `work`; the first process saves it to work/model."""
+    settings = recipe.training
+    model = load_sparse_encoder(
+        start, pooling=recipe.pooling, activation=recipe.activation, special_terms=recipe.special_terms
+    )
+    refuse_exported(model)
+    if recipe.queries is not None and recipe.queries.freeze_documents:
+        for module in route(model, "document"):
+            module.requires_grad_(False)
+    with distributed.first_alone():
+        data = load_training_data(recipe, model, work / stages.EXAMPLES)
+    own_lengths = _prepare(model, settings)
+    if data.plan is not None:
+        distributed.by_first(partial(data.plan.mine, model, 0))
+    objective = make_objective(model, settings, data)
+    accuracy_before = _accuracy(model, data.held_out) if distributed.is_first() else 0.0
+    arguments = _arguments(model, recipe, data, work / "train")
+    trainer = RetrievalTrainer(model, arguments, train_dataset=data.examples, loss=objective)
+    texts = next(iter(data.examples.values())).select_columns("positive")[:PROBE_TEXTS]["positive"]
+    guard, evaluating = Guard(recipe, model, texts, objective.monitor, work), None
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(callbacks.ValidWeights())  # callbacks are called in this order
+    trainer.add_callback(callbacks.ObjectiveState(objective))
+    trainer.add_callback(guard)
+    if recipe.evaluation is not None and recipe.evaluation.every is not None:
+        evaluating = callbacks.EvaluateDuringTraining(recipe.evaluation, recipe.place, trainer, work)
+        trainer.add_callback(evaluating)
+    if distributed.is_first():
+        trainer.add_callback(callbacks.ProgressLog("train", work / callbacks.LOG, objective.monitor.figures))
+    trainer.add_callback(callbacks.MarkComplete())
+    if data.plan is not None:
+        trainer.add_callback(MineDuringTraining(data.plan))
+    with ExitStack() as stack:
+        stack.enter_context(every_pooling_allowed())  # the trainer loads its checkpoints with stock classes
+        stack.enter_context(distributed.together())
+        for transformer, _ in splade_modules(model):
+            stack.enter_context(float32_attention(transformer.auto_model))
+        trainer.train(resume_from_checkpoint=callbacks.last_checkpoint(work / "train"))
+    guard.check()
+    if trainer.state.global_step < settings.steps:
+        raise DataError(f"data.examples has too few distinct texts for batch_size {settings.batch_size}")
+    if distributed.is_first():
+        if evaluating is not None:
+            evaluating.load_best(model)
+        if recipe.saved.start_share:
+            average_with(load_sparse_encoder(start, device=str(model.device)), model, recipe.saved.start_share)
+        callbacks.refuse_non_finite("training", model, settings.learning_rate)
+        _report(accuracy_before, _accuracy(model.eval(), data.held_out), len(data.held_out), settings.learning_rate)
+        _save(model, recipe.saved, own_lengths, work / "model")
+
+
+class _CardCallback(SparseEncoderModelCardCallback):
+    """Collects the model card's facts, without quotations of training texts and names of folders."""
+
+    def on_init_end(
+        self, args: object, state: object, control: object, model: Any, trainer: Any, **kwargs: object
+    ) -> None:
+        model.model_card_data.add_tags("generated_from_trainer")
+        model.model_card_data.set_losses([trainer.loss])
+
+    def on_train_begin(self, args: object, state: TrainerState, control: object, model: Any, **kwargs: object) -> None:
+        """Restore the losses that were logged before an interruption, from the checkpoint's state."""
+        super().on_train_begin(args, state, control, model, **kwargs)
+        for logs in state.log_history:
+            at = TrainerState(epoch=logs.get("epoch"), global_step=logs["step"])
+            self.on_log(args, at, control, model, logs)
+
+
+class RetrievalTrainer(SparseEncoderTrainer):
+    """The trainer of sentence-transformers, with a plainer model card and a batch for each step of the run."""
+
+    model_card_callback_class = _CardCallback
+
+    def get_batch_sampler(self, dataset: Dataset, batch_size: int, drop_last: bool, **others: Any) -> Any:
+        if self.args.batch_sampler == BatchSamplers.NO_DUPLICATES:
+            return WithoutRepeats(dataset, batch_size, drop_last, **others)
+        return super().get_batch_sampler(dataset, batch_size, drop_last, **others)
+
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        with without_bars():
+            super()._load_from_checkpoint(checkpoint_path)
+
+
+def queries_learn_apart(model: SparseEncoder) -> bool:
+    """Return True if a training changes weights that only the query encoder has."""
+    weights = [weight for module in route(model, "query") for weight in module.parameters()]
+    return isinstance(model[0], Router) and any(weight.requires_grad for weight in weights)
+
+
+def _arguments(
+    model: SparseEncoder, recipe: Recipe, data: TrainingData, folder: Path
+) -> SparseEncoderTrainingArguments:
+    settings = recipe.training
+    columns = [column for column in next(iter(data.examples.values())).column_names if column != "label"]
+    roles = {column: "query" if column == "query" else "document" for column in columns}
+    own_rate = None if recipe.queries is None else recipe.queries.learning_rate
+    prompts = {column: model.prompts[role] for column, role in roles.items() if model.prompts.get(role)}
+    return callbacks.trainer_arguments(
+        SparseEncoderTrainingArguments,
+        settings,
+        model.device,
+        folder,
+        recipe.seed,
+        # A micro batch uses only one of the two encoders; a whole batch uses both before gradients are exchanged.
+        ddp_find_unused_parameters=settings.micro_batch is not None and queries_learn_apart(model),
+        learning_rate_mapping={} if own_rate is None else {QUERY_PARAMETERS: own_rate},
+        lr_scheduler_type="linear",
+        # A repeated text in a batch would be its own negative; a teacher scores both equally.
+        batch_sampler=InOrder if recipe.data.topical or recipe.training.mine else BatchSamplers.NO_DUPLICATES,
+        router_mapping=roles,
+        prompts=prompts or None,
+        logging_first_step=True,
+        dataloader_drop_last=True,
+    )
+
+
+Lengths = tuple[int | None, int | None]  # tokens of a query and of a document; None for the model's maximum
+
+
+def _prepare(model: SparseEncoder, settings: TrainingSettings) -> Lengths:
+    """Set the dropout and lengths of the model for its training; return its previous lengths."""
+    callbacks.set_dropout(model, settings.dropout)
+    for transformer, _ in splade_modules(model):
+        use_few_shapes(transformer.auto_model)
+    if any(dense_dimensions(part.auto_model.config) for part, _ in splade_modules(model)) and distributed.is_first():
+        logger.warning("the trained model will give no dense vectors: nothing teaches them")
+    (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
+    table = static_embedding(model, "query")
+    query_length = queries.query_length if table is None else table.tokenizer.model_max_length
+    previous = query_length, documents.document_length
+    _set_lengths(model, settings.query_length, settings.document_length)
+    limit = min(positions(transformer) for transformer, _ in splade_modules(model))
+    for key in {"query_length", "document_length"} & settings.model_fields_set if distributed.is_first() else ():
+        if (length := getattr(settings, key)) > limit:
+            logger.warning("training.%s: the model has %d positions, where texts are cut, not %d", key, limit, length)
+    card = model.model_card_data  # nothing is looked up, or encoded again at every checkpoint
+    card.local_files_only, card.generate_widget_examples = True, False
+    return previous
+
+
+def _set_lengths(model: SparseEncoder, query: int | None, document: int | None) -> None:
+    for transformer, _ in splade_modules(model):
+        transformer.query_length, transformer.document_length = query, document
+    if (table := static_embedding(model, "query")) is not None:
+        table.tokenizer.model_max_length = query
+
+
+def _accuracy(model: SparseEncoder, pairs: Dataset) -> float:
+    """Return the share of queries whose own positive scores highest among the positives of all pairs."""
+    if len(pairs) < ENOUGH_PAIRS:
+        return 0.0
+    sides: tuple[tuple[Role, str], ...] = ("query", "query"), ("document", "positive")
+    queries, documents = (TextEncoder(model, role).encode(list(pairs[column])) for role, column in sides)
+    scores = (queries @ documents.T).toarray()
+    return float((scores.argmax(axis=1) == range(len(scores))).mean())
+
+
+def _report(start: float, end: float, pairs: int, rate: float) -> None:
+    """Log the accuracy on held-out `pairs` at the start and end of a training at this rate, if pairs are enough."""
+    if not pairs:  # the recipe holds out no examples
+        return
+    if pairs < ENOUGH_PAIRS:
+        logger.info("no accuracy: %d examples are held out, and %d are needed", pairs, ENOUGH_PAIRS)
+        return
+    message = f"{end:.0%} of {pairs} held-out queries find their own document first, {start:.0%} before"
+    if RULES["lost_accuracy"].beyond(start - end):
+        logger.warning("%s: a worse model, %s", message, callbacks.lower_rate(rate))
+    else:
+        logger.info(message)
+
+
+@torch.no_grad()
+def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
+    """Replace the weights of `model`, in place, by their mean with the weights of `start`, which count for `share`.
+
+    The mean is often better than both, above all on texts unlike the training texts (Wortsman et al. 2022, arXiv
+    2109.01903).
+    """
+    initial = dict(start.named_parameters())
+    for name, weight in model.named_parameters():
+        weight.lerp_(initial[name].to(weight), share)
+
+
+def _save(model: SparseEncoder, saved: SavedSettings, lengths: Lengths, folder: Path) -> None:
+    """Write a model with the lengths and limits of the recipe; by default with `lengths` and the model's limits."""
+    _set_lengths(model, saved.query_length or lengths[0], saved.document_length or lengths[1])
+    limits = {"query": saved.query_terms, "document": saved.document_terms}
+    changed = {role: k for role, k in limits.items() if k is not None}
+    for transformer, _ in splade_modules(model):
+        config = transformer.auto_model.config
+        if changed:
+            config.active_terms = {**(getattr(config, "active_terms", None) or {}), **changed}
+        if saved.query_idf is not None:
+            config.query_idf = saved.query_idf
+        vars(config).pop(DENSE, None)  # nothing taught the dense vectors while the encoder changed
+        transformer.to(getattr(torch, saved.dtype))  # a table of weights is small and stays exact
+    model.similarity_fn_name = model.similarity_fn_name  # otherwise set when a checkpoint's card first reads it
+    model.save_pretrained(str(folder))
