@@ -11,8 +11,8 @@ from transformers import AutoModelForMaskedLM
 
 from tests.by_parts import load_checkpoint, rescale
 from vocable.adapt import rescale as rescaling
-from vocable.adapt.rescale import FACTORS, best_factor, choose_factor
-from vocable.adapt.statistics import PAIRS, RULES, Start, measure_start
+from vocable.adapt.rescale import FACTORS, choose_factor
+from vocable.adapt.statistics import RULES, Start, measure_start
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.torch_models.special_terms import NEVER
 
@@ -75,7 +75,7 @@ def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(
     large = rescale(mlm, 1 / LARGE)
     factor, starts = choose_factor(large, tokenizer, texts)
     first = starts[1]
-    assert list(starts) == list(FACTORS)
+    assert list(starts) == list(FACTORS[: 1 + FACTORS.index(factor)])  # none after the choice
     assert first.loss > 10 * first.chance
     assert factor in (8, 16)
     assert starts[factor].loss <= RULES["unstable"].threshold * first.chance
@@ -86,22 +86,7 @@ def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(
     assert torch.equal(mended.get_output_embeddings().weight, expected.get_output_embeddings().weight)
 
 
-def test_the_best_factor_is_the_chosen_one(backbones: dict[str, Path], texts: list[str]) -> None:
-    """Heads of any size, and those whose bias leaves no factor calm."""
-    mlm, tokenizer = load_checkpoint(backbones["bert"])
-    found = set()
-    for larger in (4, 64):
-        for bias in (0.0, 3.0):
-            changed = rescale(mlm, 1 / larger)
-            with torch.no_grad():
-                changed.get_output_embeddings().bias.add_(bias)
-            factor, starts = choose_factor(changed, tokenizer, texts)
-            assert best_factor(changed, tokenizer, texts, starts[1]) == factor
-            found.add(factor)
-    assert len(found) > 1
-
-
-def test_the_best_factor_is_found_without_measuring_all(
+def test_a_known_start_is_not_measured_again(
     backbones: dict[str, Path], texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
@@ -114,10 +99,8 @@ def test_the_best_factor_is_found_without_measuring_all(
         return measure_start(model, tokenizer, texts, **options)
 
     monkeypatch.setattr("vocable.adapt.rescale.measure_start", counted)
-    assert best_factor(large, tokenizer, texts, starts[1]) == factor
-    assert measured[:2] == [PAIRS, PAIRS]  # too loud at a glance
-    assert sum(measured) < len(texts) * (len(FACTORS) - 2)
-    assert best_factor(mlm, tokenizer, texts, measure_start(mlm, tokenizer, texts)) == 1
+    assert choose_factor(large, tokenizer, texts, starts[1]) == (factor, starts)
+    assert len(measured) == len(starts) - 1
 
 
 def test_the_trials_are_those_of_models_really_rescaled(backbones: dict[str, Path], texts: list[str]) -> None:
@@ -125,7 +108,8 @@ def test_the_trials_are_those_of_models_really_rescaled(backbones: dict[str, Pat
     large = rescale(mlm, 1 / LARGE)
     weight = large.get_output_embeddings().weight.detach().clone()
     _, starts = choose_factor(large, tokenizer, texts)
-    assert starts == {k: measure_start(rescale(large, k), tokenizer, texts) for k in FACTORS}
+    assert len(starts) > 2
+    assert starts == {k: measure_start(rescale(large, k), tokenizer, texts) for k in starts}
     assert torch.equal(large.get_output_embeddings().weight, weight)
 
 
@@ -146,12 +130,6 @@ START = Start(
 )
 
 
-def chosen(**figures: tuple[float, ...]) -> int:
-    """The rule's choice among 1, 2, 4 and 8 for these figures of their starts."""
-    columns = [dict(zip(figures, row, strict=True)) for row in zip(*figures.values(), strict=True)]
-    return rescaling.best_of({2**i: replace(START, **column) for i, column in enumerate(columns)})
-
-
 @pytest.mark.parametrize(
     ("figures", "expected"),
     [
@@ -164,8 +142,14 @@ def chosen(**figures: tuple[float, ...]) -> int:
         ({"loss": (900, 3.5, 3.5, 3.5), "pooled_rate": (0.2, 0, 0, 0)}, 1),  # nothing but 1 lives
     ],
 )
-def test_the_best_factor_follows_the_rule(figures: dict[str, tuple[float, ...]], expected: int) -> None:
-    assert chosen(**figures) == expected
+def test_the_best_factor_follows_the_rule(
+    figures: dict[str, tuple[float, ...]], expected: int, backbones: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [dict(zip(figures, row, strict=True)) for row in zip(*figures.values(), strict=True)]
+    starts = iter([replace(START, **column) for column in columns])
+    monkeypatch.setattr(rescaling, "measure_start", lambda *_, **options: next(starts))
+    monkeypatch.setattr(rescaling, "FACTORS", (1, 2, 4, 8))
+    assert choose_factor(*load_checkpoint(backbones["bert"]), [])[0] == expected
 
 
 @pytest.mark.parametrize("factor", [0, -1, float("nan"), float("inf")])

@@ -19,7 +19,7 @@ from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Matched, align
-from vocable.adapt.rescale import best_factor
+from vocable.adapt.rescale import choose_factor
 from vocable.adapt.stages import stage
 from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, row_norms
 from vocable.adapt.train_vocabulary import ACCENTS, CASES, redundancy, tells_apart
@@ -266,7 +266,7 @@ def inspect(
         ),
         overlap=overlap,
         start=start,
-        factor=best_factor(mlm, tokenizer, probe, start) if long else 1,
+        factor=choose_factor(mlm, tokenizer, probe, start)[0] if long else 1,
         probe=str(texts) if isinstance(texts, str | Path) else "TEXTS",
         provenance=steps,
         kind=kind,

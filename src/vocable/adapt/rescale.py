@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -21,7 +21,7 @@ from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.stages import Inputs, Repair, Stage, register
-from vocable.adapt.statistics import PAIRS, RULES, Start, measure_start, probe_texts
+from vocable.adapt.statistics import Start, measure_start, probe_texts
 from vocable.core.tables import Table, short
 from vocable.data.texts import as_texts
 from vocable.errors import ArgumentError
@@ -96,61 +96,35 @@ def choose_factor(
     mlm: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     probe: Sequence[str],
+    first: Start | None = None,
     *,
     temperature: float = 1.0,
     pooling: str = "max",
     activation: Activation = "relu",
 ) -> tuple[int, dict[int, Start]]:
-    """Return the best k of 1, 2, 4, 8, 16, 32 to start a SPLADE training from, and the start at each.
+    """Return the best k of 1, 2, 4, 8, 16, 32 to start a SPLADE training from, and the starts that were measured.
 
-    Each k is applied to a copy and measured, because a tied matrix also feeds the encoder. The rule:
+    Each k is applied to a copy and measured, because a tied matrix also feeds the encoder. `first` is the start at
+    k = 1, if it is known. The rule:
 
     1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
        document first is at most 10 points below the share at k = 1. k = 1 always counts as alive.
     2. k is stable if the starting loss is at most 2.5 log(batch). A dead start has a loss of exactly log(batch).
-    3. The choice is the smallest k that is alive and stable, or else the alive k with the smallest loss.
+    3. The choice is the smallest k that is alive and stable, after which no other k is measured; or else the alive k
+       with the smallest loss.
     """
     measure = partial(measure_start, temperature=temperature, pooling=pooling, activation=activation)
-    scaled, starts = copy.deepcopy(mlm), dict[int, Start]()
+    scaled, starts, alive = copy.deepcopy(mlm), dict[int, Start](), list[int]()
     for factor in FACTORS:
         if factor > 1:
             _divide(scaled, 2)  # exact, so that this is the same as dividing the original once
-        starts[factor] = measure(scaled, tokenizer, probe)
-    return best_of(starts), starts
-
-
-def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, probe: Sequence[str], first: Start) -> int:
-    """Return the factor of `choose_factor` with the fewest measurements; `first` is the start at k = 1.
-
-    The first batch shows whether a factor is far from stable, since no batch has a loss below 0. Such a factor is
-    measured on all batches only if no other factor is stable.
-    """
-    if first.stable:
-        return 1
-    scaled, starts, postponed = copy.deepcopy(mlm), {1: first}, list[int]()
-    for factor in FACTORS[1:]:
-        _divide(scaled, 2)
-        # Stability grows with the factor: after the first factor that passes, the check is superfluous.
-        if len(starts) == 1:
-            batch = measure_start(scaled, tokenizer, probe[:PAIRS])
-            if RULES["unstable"].beyond(batch.loss * batch.pairs, first.chance * first.pairs):
-                postponed.append(factor)
-                continue
-        starts[factor] = measure_start(scaled, tokenizer, probe)
-        if starts[factor].stable and starts[factor].alive(first):
-            return factor
-    for factor in postponed:
-        scaled = copy.deepcopy(mlm)
-        _divide(scaled, factor)
-        starts[factor] = measure_start(scaled, tokenizer, probe)
-    return best_of(dict(sorted(starts.items())))
-
-
-def best_of(starts: Mapping[int, Start]) -> int:
-    """Return the factor that the rule of `choose_factor` takes; the factors of `starts` rise."""
-    alive = {factor: start for factor, start in starts.items() if factor == 1 or start.alive(starts[1])}
-    stable = (factor for factor, start in alive.items() if start.stable)
-    return next(stable, min(alive, key=lambda factor: alive[factor].loss))
+        known = first if factor == 1 else None
+        start = starts[factor] = known or measure(scaled, tokenizer, probe)
+        if factor == 1 or start.alive(starts[1]):
+            alive.append(factor)
+            if start.stable:
+                return factor, starts
+    return min(alive, key=lambda factor: starts[factor].loss), starts
 
 
 @torch.no_grad()

@@ -132,7 +132,7 @@ def _by_lookup(model: SparseEncoder) -> SparseEncoder:
 
 
 def sparse_encoder(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pooling: str = "max", *, device: str | None = None
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, device: str | None = None
 ) -> SparseEncoder:
     """Make a fused sparse encoder of a masked language model and its tokenizer, which are not copied."""
 
@@ -142,11 +142,11 @@ def sparse_encoder(
         def _load_model(self, *args: Any, **settings: object) -> PreTrainedModel:
             return mlm
 
-    with TemporaryDirectory() as folder, every_pooling_allowed():
+    with TemporaryDirectory() as folder:
         mlm.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         transformer = Opened(folder, transformer_task="fill-mask")
-        pool = SpladePooling(pooling_of(pooling).name)
+        pool = SpladePooling("max")
     transformer.__class__ = Transformer if output_vocabulary(mlm) is None else OutputVocabularyTransformer
     transformer.processor = transformer.input_formatter.processor = tokenizer
     return fuse(SparseEncoder(modules=[transformer, pool], device=device or str(mlm.device))).eval()

@@ -197,15 +197,11 @@ def remove_wackiest(
             searches.append(ablation.without(removed))
         else:
             file = folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
-            searches.append(record_once(file, AblatedSearch, partial(_search_without, ablation, removed)))
+            searches.append(record_once(file, AblatedSearch, partial(ablation.without, removed)))
         if number == draws:
             wacky, *random = searches[-draws - 1 :]
             points.append(ThresholdResult.of(threshold, wacky, random, full, seed))
     return DatasetAblation(encoded.dataset.name, ablation.role, len(encoded.query_ids), full, tuple(points))
-
-
-def _search_without(ablation: Ablation, terms: np.ndarray) -> AblatedSearch:
-    return ablation.without(terms)
 
 
 def check_thresholds(thresholds: Sequence[int]) -> None:
