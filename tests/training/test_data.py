@@ -79,7 +79,7 @@ def test_idf_is_counted_over_the_documents_and_kept(toy_model, places, tmp_path,
     documents = [text for source in data.examples.values() for text in [*source["positive"], *source["negative_1"]]]
     size = toy_model[0].auto_model.config.vocab_size
     expected = idf(*document_frequencies(documents, toy_model.tokenizer, size=size))
-    inputs = settings.training.regularizers, toy_model, data.examples, tmp_path, 0
+    inputs = settings.training.regularizers, toy_model, data.examples, tmp_path
     np.testing.assert_array_equal(term_statistics(*inputs)["query"].values(), expected)
     monkeypatch.setattr(term_statistics_module, "document_frequencies", None)
     np.testing.assert_array_equal(term_statistics(*inputs)["query"].values(), expected)
@@ -182,10 +182,14 @@ def test_crops_are_drawn_anew_in_each_pass_and_again_the_same(tmp_path):
     assert {name: len(some) for name, some in spans.items()} == {f"w{text}": 3 for text in range(20)}
 
 
-def test_crops_beside_prepared_examples_are_refused(places_examples, tmp_path):
+def test_crops_stand_beside_prepared_examples(places_examples, tmp_path):
+    path = tmp_path / "texts.jsonl"
+    texts = [" ".join(f"w{text}x{place}" for place in range(40)) for text in range(20)]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     prepared = prepare(places_examples("small", 20, 3), tmp_path / "prepared").folder
-    with pytest.raises(RecipeError, match=r"data\.examples: "):
-        load([f"crops:{tmp_path / 'texts.jsonl'}", str(prepared)], tmp_path)
+    cropped, others = load([f"crops:{path}", str(prepared)], tmp_path, draws=80).values()
+    assert len(set(zip(cropped["query"], cropped["positive"], strict=True))) == len(cropped) == 40
+    assert {query.split()[0] for query in others["query"]} == {"small"}
 
 
 def test_a_batch_beyond_the_examples_is_refused(places_examples, tmp_path):

@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from vocable.data.docstore import TextStore
 from vocable.errors import DataError
 from vocable.training.data import load_examples
-from vocable.training.negatives import Candidate, NegativeSampler
 from vocable.training.recipe import DataSettings, HardNegatives
 
 SYSTEMS = {"bm25": [11, 12, 13, 14], "dense": [21, 22, 11, 23]}
@@ -45,10 +41,6 @@ def numbers(row: dict[str, Any]) -> list[int]:
 
 def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def names(chosen: list[Candidate]) -> list[str]:
-    return [candidate.name for candidate in chosen]
 
 
 def load_hard_negatives(
@@ -130,56 +122,3 @@ def test_scores_of_a_query_must_stand_together(source: dict[str, Any], tmp_path:
     (tmp_path / "scores.tsv").write_text("100\t1\t1\n101\t1\t1\n100\t2\t1\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"scores\.tsv: .*'100'"):
         load_hard_negatives(source | {"scores": str(tmp_path / "scores.tsv")}, tmp_path, negatives=1)
-
-
-def test_a_large_corpus_is_not_held(source: dict[str, str], tmp_path: Path) -> None:
-    load_hard_negatives(source, tmp_path, negatives=1)
-    [corpus] = (tmp_path / "cache").glob("corpus-*")
-    assert len(TextStore(corpus)) == len(SCORES)
-
-
-SCORES_NEGATIVES = {name: float(number) for number, name in enumerate("abcdefghij")}
-
-
-SYSTEMS_NEGATIVES = st.lists(st.lists(st.sampled_from(sorted(SCORES_NEGATIVES)), unique=True), max_size=4)
-
-
-BOUNDS = st.none() | st.integers(-2, 12)
-
-
-def candidates(systems: list[list[str]]) -> list[list[Candidate]]:
-    return [[Candidate(name, SCORES_NEGATIVES[name]) for name in system] for system in systems]
-
-
-@given(
-    SYSTEMS_NEGATIVES,
-    st.integers(0, 12),
-    BOUNDS,
-    st.sets(st.sampled_from(sorted(SCORES_NEGATIVES))),
-)
-def test_the_sampler_takes_all_candidates_that_may_be_taken(
-    systems: list[list[str]], count: int, bound: int | None, unusable: set[str]
-) -> None:
-    chooser = NegativeSampler(count, None if bound is None else 1.0)
-    positive = None if bound is None else bound + 1.0
-    chosen = names(chooser.sample(candidates(systems), positive, lambda name: name not in unusable))
-    there = {name for system in systems for name in system}
-    too_good = {name for name in there if bound is not None and SCORES_NEGATIVES[name] > bound}
-    allowed = there - too_good - unusable
-    assert len(set(chosen)) == len(chosen) == min(count, len(allowed))
-    assert set(chosen) <= allowed
-    assert chooser.dropped <= len(too_good)
-    if count > len(allowed):
-        assert chooser.dropped == len(too_good)  # all was looked at
-
-
-def test_systems_take_turns_in_their_order() -> None:
-    systems = [["a", "b", "c"], ["b", "d"], ["e"]]
-    assert names(NegativeSampler(6).sample(candidates(systems))) == ["a", "b", "e", "c", "d"]
-
-
-@pytest.mark.parametrize(("margin", "expected"), [(0.0, ["d", "c", "b", "a"]), (1.0, ["c", "b", "a"]), (9.0, [])])
-def test_a_negative_may_score_as_high_as_the_bound(margin: float, expected: list[str]) -> None:
-    chooser = NegativeSampler(8, margin)
-    assert names(chooser.sample(candidates([list("fedcba")]), positive=3.0)) == expected
-    assert chooser.dropped == 6 - len(expected)

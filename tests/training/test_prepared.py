@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from vocable.errors import ArgumentError, DataError
 from vocable.training import prepared
 from vocable.training.data import load_examples, load_training_data
-from vocable.training.negatives import Candidate, NegativeSampler
 from vocable.training.prepared import IdTexts, PreparedExamples, is_prepared, joined, prepare, sample_negatives
 from vocable.training.recipe import DataSettings, HardNegatives
 from vocable.training.recipe_files import make_recipe
@@ -50,16 +49,29 @@ def sampled(queries: Systems, n: int, margin: float | None, own: float, *, rando
     return [row[:count].tolist() for row, count in zip(texts, counts, strict=True)], scores, dropped
 
 
+def by_turns(systems: list[list[int]], n: int, bound: float) -> tuple[list[int], int]:
+    """Return the first n candidates that score at most the bound, system by system, and the number that score more."""
+    taken, dropped, turns = list[int](), 0, deque(iter(system) for system in systems)
+    while turns and len(taken) < n:
+        system = turns.popleft()
+        for candidate in system:
+            dropped += candidate > bound
+            if candidate <= bound and candidate not in taken:
+                taken.append(candidate)
+                turns.append(system)
+                break
+    return taken, dropped
+
+
 @pytest.mark.slow
 @given(SYSTEMS, st.integers(0, 12), st.none() | st.integers(-2, 12))
-def test_the_first_negatives_are_those_of_the_sampler_of_texts(queries: Systems, n: int, bound: int | None) -> None:
+def test_systems_give_their_first_negatives_in_turns(queries: Systems, n: int, bound: int | None) -> None:
     margin = None if bound is None else 1.0
-    found, scores, _ = sampled(queries, n, margin, (bound or 0) + 1.0, random=False)
-    for row, systems in enumerate(queries):
-        named = [[Candidate(str(one), float(one)) for one in some] for some in systems]
-        taken = NegativeSampler(n, margin).sample(named, (bound or 0) + 1.0)
-        assert [str(one) for one in found[row]] == [one.name for one in taken]
-        assert scores[row, : len(taken)].tolist() == [one.score for one in taken]
+    negatives, scores, dropped = sampled(queries, n, margin, (bound or 0) + 1.0, random=False)
+    expected = [by_turns(systems, n, np.inf if bound is None else bound) for systems in queries]
+    assert negatives == [taken for taken, _ in expected]
+    assert dropped == sum(count for _, count in expected)
+    assert [row[: len(taken)].tolist() for row, taken in zip(scores, negatives, strict=True)] == negatives
 
 
 @given(SYSTEMS, st.integers(0, 12), st.none() | st.integers(-2, 12), st.integers(0, 99))

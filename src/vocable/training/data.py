@@ -1,9 +1,9 @@
 """Training data: the examples of a run and their teachers' scores.
 
-Each source is a data set, drawn in its share of the recipe. Its examples are on disk. Where negatives are sampled anew
-in each pass, the examples are numbers of texts, and the texts are on disk once (`training.prepared`). With `topical`
-the examples of a batch are similar: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Clusters of k-means
-differ in size. Instead, the examples are halved along their principal direction until each part is a single batch.
+Each source is a data set, drawn in its share of the recipe. Its examples are numbers of texts, and the texts are on
+disk once (`training.prepared`). With `topical` the examples of a batch are similar: topic-aware sampling as in TAS-B
+(Hofstätter et al. 2021). Clusters of k-means differ in size. Instead, the examples are halved along their principal
+direction until each part is a single batch.
 """
 
 from __future__ import annotations
@@ -16,20 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from datasets.exceptions import DatasetGenerationError
-from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import DefaultBatchSampler, NoDuplicatesBatchSampler
 from torch.utils.data import SequentialSampler
 
-from vocable.data import Example, read_examples
-from vocable.data.read import crops_of
-from vocable.data.sources import parse_source
-from vocable.errors import DataError, RecipeError
+from vocable.errors import RecipeError
 from vocable.training.mined_negatives import MiningPlan, MiningSteps, planned
-from vocable.training.negatives import Candidate, NegativeSampler, all_scores, read_hard_negatives
-from vocable.training.prepared import IdTexts, Sampled, is_prepared, joined, open_prepared
+from vocable.training.prepared import IdTexts, Sampled, joined, open_passes
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe
 from vocable.training.teachers import (
     Teacher,
@@ -61,20 +55,14 @@ def load_examples(
     Args:
         draws: number of examples that the run sees; a source smaller than its share is repeated, shuffled again.
         batch_size: shares are rounded to whole batches, at least one.
-        cache: folder of the Arrow files, which are memory-mapped.
+        cache: folder of the prepared examples, which are memory-mapped.
         scored: add the column label: the teacher's scores of the positive and of each negative.
     """
     names = [f"{i}-{Path(file if isinstance(file, str) else file.file).name}" for i, file in enumerate(sources)]
-    by_id = settings.sampling == "random" or any(isinstance(name, str) and is_prepared(name) for name in sources)
-    if by_id and any(map(_is_cropped, sources)):
-        raise RecipeError("data.examples: crops cannot be combined with a folder of prepared examples")
-    prepared = [open_prepared(source, cache) for source in sources] if by_id else []
-    sampled = [Sampled(examples, settings, number, seed, scored) for number, examples in enumerate(prepared)]
-    texts = IdTexts(prepared)
-    if by_id:
-        first = [sample.examples(0, texts) for sample in sampled]
-    else:
-        first = [_on_disk(source, settings, scored, cache) for source in sources]
+    opened = [open_passes(source, cache) for source in sources]
+    sampled = [Sampled(passes, settings, number, seed, scored) for number, passes in enumerate(opened)]
+    texts = IdTexts()
+    first = [sample.examples(0, texts) for sample in sampled]
     whole = sum(map(len, first))
     parts = [_held_out(examples, -(-settings.held_out * len(examples) // whole), seed) for examples in first]
     sizes = np.array([len(learned) for learned, _ in parts])
@@ -88,21 +76,9 @@ def load_examples(
         count = max(1, round(draws * share / batch_size)) * batch_size
         passes = -(-count // len(learned))
         rows = np.concatenate([learned[rng.permutation(len(learned))] for _ in range(passes)])[:count]
-        if sampled:
-            drawn[name] = sampled[number].drawn(rows, len(learned), texts)
-        elif _is_cropped(sources[number]):
-            turns = [rows[at : at + len(learned)] for at in range(0, count, len(learned))]
-            crops = [_on_disk(sources[number], settings, scored, cache, turn) for turn in range(len(turns))]
-            drawn[name] = joined([turn.select(taken) for turn, taken in zip(crops, turns, strict=True)])
-        else:
-            drawn[name] = first[number].select(rows)
+        drawn[name] = sampled[number].drawn(rows, len(learned), texts)
     held_out = [examples.select(rows) for examples, (_, rows) in zip(first, parts, strict=True)]
     return DatasetDict(drawn), joined(held_out).select_columns(["query", "positive"])
-
-
-def _is_cropped(source: str | HardNegatives) -> bool:
-    """Return whether the examples of a source are crops, which are cut again in each pass."""
-    return isinstance(source, str) and parse_source(source)[0] == "crops"
 
 
 def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -110,7 +86,7 @@ def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int6
 
     No other row has a held-out query. The rows with these queries are at most a tenth of all rows.
     """
-    queries, held = list(examples["query"]), dict[str, int]()
+    queries, held = examples["query"][:], dict[str, int]()
     times, room = Counter(queries), len(queries) // 10
     for row in np.random.default_rng((seed, len(queries))).permutation(len(queries)).tolist():
         if len(held) == count or not room:
@@ -119,77 +95,6 @@ def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int6
             held[queries[row]], room = row, room - times[queries[row]]
     learned = np.array([row for row, query in enumerate(queries) if query not in held], dtype=np.int64)
     return learned, np.array(sorted(held.values()), dtype=np.int64)
-
-
-def _on_disk(source: str | HardNegatives, settings: DataSettings, scored: bool, cache: Path, turn: int = 0) -> Dataset:
-    """Return the examples of a source with their first negatives, memory-mapped; a second call opens the same files.
-
-    Examples that are crops are the crops of pass `turn`.
-    """
-    options = {
-        "source": source if isinstance(source, str) else source.model_dump(),
-        "negatives": settings.negatives,
-        "margin": settings.false_negative_margin,
-        "scored": scored,
-        "cache": str(cache),
-        "turn": turn,
-    }
-    shown = is_progress_bar_enabled()
-    disable_progress_bar()
-    try:
-        return Dataset.from_generator(_rows, gen_kwargs=options, cache_dir=str(cache))
-    except DatasetGenerationError as error:
-        raise (error.__cause__ if isinstance(error.__cause__, DataError) else error) from None
-    finally:
-        if shown:
-            enable_progress_bar()
-
-
-def _rows(
-    source: str | dict[str, Any],
-    negatives: int,
-    margin: float | None,
-    scored: bool,
-    cache: str,
-    turn: int,
-) -> Iterator[dict[str, Any]]:
-    sampler = NegativeSampler(negatives, margin)
-    if isinstance(source, str):
-        place, examples = source, _sampled(source, sampler, turn)
-    else:
-        settings = HardNegatives(**source)
-        place, examples = settings.file, read_hard_negatives(settings, sampler, Path(cache))
-    taken = passed_over = 0
-    for example in examples:
-        if example is None or len(example.negatives) < negatives:
-            passed_over += 1
-            continue
-        if scored and not example.scores:
-            remedy = "name training.teacher, or score them first (vocable teacher-scores)"
-            raise DataError(f"its examples have no scores to learn from: {remedy}", source=place)
-        taken += 1
-        columns = {f"negative_{i}": text for i, text in enumerate(example.negatives, start=1)}
-        label = {"label": list(example.scores)} if scored else {}
-        yield {"query": example.query, "positive": example.positive, **columns, **label}
-    if not taken:
-        raise DataError("no example" + (f" has {negatives} usable negatives" if passed_over else ""), source=place)
-    if passed_over or sampler.dropped:
-        message = "%s: %d negatives left out for their scores, %d of %d examples passed over"
-        logger.warning(message, place, sampler.dropped, passed_over, taken + passed_over)
-
-
-def _sampled(place: str, sampler: NegativeSampler, turn: int) -> Iterator[Example | None]:
-    """Yield the examples of a source with their sampled negatives; if they are crops, the crops of pass `turn`."""
-    for example in crops_of(place, turn) or read_examples(place):
-        if len(example.negatives) < sampler.count:
-            few = f"an example has {len(example.negatives)} negatives, and data.negatives is {sampler.count}"
-            raise DataError(f"{few}: {example.query[:60]!r}", source=place)
-        if sampler.margin is not None and not example.scores:
-            raise DataError(f"an example has no scores to compare: {example.query[:60]!r}", source=place)
-        positive_score, *negative_scores = example.scores or [None] * (1 + len(example.negatives))
-        taken = sampler.sample([list(map(Candidate, example.negatives, negative_scores))], positive_score)
-        names = tuple(candidate.name for candidate in taken)
-        yield example._replace(negatives=names, scores=all_scores(positive_score, taken))
 
 
 def topical_order(

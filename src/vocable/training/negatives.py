@@ -1,19 +1,17 @@
-"""Hard negatives: read their ids by system, as in the msmarco-hard-negatives data set, and sample among them."""
+"""Hard negatives: read their ids by system, as in the msmarco-hard-negatives data set, and their scores."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from vocable.core.progress import track
-from vocable.data import Example, read_corpus, read_mined_negatives, read_queries, read_scores
-from vocable.data.docstore import IdSet, TextStore, text_store
+from vocable.data import read_corpus, read_mined_negatives, read_scores
+from vocable.data.docstore import IdSet, text_store
 from vocable.errors import DataError
 from vocable.training.recipe import HardNegatives
 
@@ -25,72 +23,6 @@ class Candidate(NamedTuple):
 
     name: str
     score: float | None = None
-
-
-class NegativeSampler:
-    """Samples up to `count` negatives of an example, evenly from the systems that retrieved them.
-
-    A negative that scores above the positive's score minus `margin` is left out and counted in `dropped`. Systems and
-    negatives are taken in the given order; `training.prepared` shuffles them first.
-    """
-
-    def __init__(self, count: int, margin: float | None = None) -> None:
-        self.count, self.margin = count, margin
-        self.dropped = 0
-
-    def sample(
-        self,
-        systems: Sequence[Sequence[Candidate]],
-        positive: float | None = None,
-        usable: Callable[[str], bool] = lambda name: True,
-    ) -> list[Candidate]:
-        """Return negatives with different names from the candidates of each system, best first.
-
-        The positive's score is needed with a margin; candidates that are not `usable` are left out.
-
-        >>> lists = [[Candidate("a"), Candidate("b")], [Candidate("a"), Candidate("c")]]
-        >>> [candidate.name for candidate in NegativeSampler(3).sample(lists)]
-        ['a', 'c', 'b']
-        """
-        bound = math.inf if self.margin is None or positive is None else positive - self.margin
-        taken: dict[str, Candidate] = {}
-        dropped: set[str] = set()
-        turns = deque(iter(system) for system in systems)
-        while turns and len(taken) < self.count:
-            system = turns.popleft()
-            for candidate in system:
-                if candidate.name in taken or candidate.name in dropped:
-                    continue
-                if candidate.score is not None and candidate.score > bound:
-                    dropped.add(candidate.name)
-                elif usable(candidate.name):
-                    taken[candidate.name] = candidate
-                    turns.append(system)
-                    break
-        self.dropped += len(dropped)
-        return list(taken.values())
-
-
-def read_hard_negatives(source: HardNegatives, sampler: NegativeSampler, cache: Path) -> Iterator[Example | None]:
-    """Yield an example for each query and positive of `source`, with sampled negatives.
-
-    None stands for an example whose query or positive has no text, or whose positive has no score although the source
-    has scores. A positive of the query is never its negative. The folder `cache` keeps the texts and scores by id.
-    """
-    corpus = _store(cache, "corpus", source.corpus, documents_of)
-    queries = _store(cache, "queries", source.queries, read_queries)
-    scores = None if source.scores is None else stored_scores(source.scores, cache)
-    name = Path(source.file).name.partition(".")[0]
-    for mined in mined_answers(source, scores):
-        query = queries.get(mined.query)
-        for positive, positive_score in mined.positives:
-            text = corpus.get(positive)
-            if query is None or text is None or (scores is not None and positive_score is None):
-                yield None
-                continue
-            taken = sampler.sample(mined.systems, positive_score, lambda identifier: corpus.get(identifier) is not None)
-            texts = tuple(corpus.get(candidate.name) or "" for candidate in taken)
-            yield Example(query, text, texts, name, all_scores(positive_score, taken))
 
 
 class MinedAnswers(NamedTuple):
@@ -129,18 +61,9 @@ def mined_answers(source: HardNegatives, scores: ScoresOf | None) -> Iterator[Mi
 
 def stored_scores(place: str, cache: Path) -> ScoresOf:
     """Return the scores of a source by query; the folder `cache` keeps them."""
-    store = _store(cache, "scores", place, _scores)
-    return lambda query: json.loads(store.get(query) or "{}")
-
-
-def all_scores(positive: float | None, negatives: Iterable[Candidate]) -> tuple[float, ...]:
-    return () if positive is None else (positive, *(candidate.score or 0.0 for candidate in negatives))
-
-
-def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tuple[str, str]]]) -> TextStore:
-    """Return the texts of a source by id; several sources of examples may share the source of texts."""
     digest = blake2b(place.encode(), digest_size=4).hexdigest()
-    return text_store(cache / f"{kind}-{digest}", lambda: track(read(place), kind))
+    store = text_store(cache / f"scores-{digest}", lambda: track(_scores(place), "scores"))
+    return lambda query: json.loads(store.get(query) or "{}")
 
 
 def documents_of(place: str) -> Iterator[tuple[str, str]]:

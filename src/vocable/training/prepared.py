@@ -1,7 +1,8 @@
-"""Examples whose negatives are sampled again for each pass: read once, kept as numbers, shared by runs.
+"""Examples that are read once and kept as numbers of texts; runs may share them.
 
-A folder has each text once. It has the candidates of each query by system, as numbers of texts. Compiled code samples a
-pass from these numbers. A data set has numbers, too, which become texts when a batch is read.
+A folder has each text once. It has the candidates of each query by system, as numbers of texts. Compiled code samples
+the negatives of a pass from these numbers: the first or, again in each pass, random ones. A data set has numbers, too,
+which become texts when a batch is read.
 
 Letters: t texts, m examples, g queries with their candidates, l lists of candidates, c candidates, n negatives.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
@@ -23,10 +24,11 @@ from datasets import Dataset, concatenate_datasets
 from numpy.typing import NDArray
 
 from vocable.core.arrays import HEADER, load_arrays, save_arrays
-from vocable.core.fingerprint import fingerprint
+from vocable.core.fingerprint import DERIVED, fingerprint
 from vocable.core.progress import track
 from vocable.core.storage import finish, finished, resumable
 from vocable.data import read_examples, read_queries
+from vocable.data.read import crops_of
 from vocable.data.sources import parse_source
 from vocable.errors import DataError
 from vocable.indexes.exact_kernels import compiled
@@ -73,16 +75,22 @@ def is_prepared(source: str | Path) -> bool:
     return (Path(source) / HEADER).is_file()
 
 
-def open_prepared(source: str | HardNegatives, cache: Path) -> PreparedExamples:
-    """Return the examples of a source: a folder of prepared examples, or a source that `cache` keeps prepared."""
-    if isinstance(source, str) and is_prepared(source):
-        return PreparedExamples(Path(source))
-    return prepare(source, cache / "prepared")
+def open_passes(source: str | HardNegatives, cache: Path) -> Callable[[int], PreparedExamples]:
+    """Return a function that returns the examples of a source in a pass; only crops differ from pass to pass.
+
+    The source is a folder of prepared examples, or `cache` keeps its examples prepared.
+    """
+    shared, folder = isinstance(source, str) and is_prepared(source), cache / "prepared"
+    first = PreparedExamples(Path(str(source))) if shared else prepare(source, folder)
+    if isinstance(source, HardNegatives) or parse_source(source)[0] != "crops":
+        return lambda turn: first
+    return lambda turn: prepare(source, folder, turn=turn) if turn else first
 
 
-def prepared_folder(source: str | HardNegatives, folder: Path) -> Path:
-    """Return the folder below `folder` that has, or will have, the examples of a source."""
-    return folder / blake2b(_key(source).encode(), digest_size=8).hexdigest()
+def prepared_folder(source: str | HardNegatives, folder: Path, turn: int = 0) -> Path:
+    """Return the folder below `folder` that has, or will have, the examples of a source in a pass."""
+    key = _key(source) + (f" {turn}" if turn else "")
+    return folder / blake2b(key.encode(), digest_size=8).hexdigest()
 
 
 def _key(source: str | HardNegatives) -> str:
@@ -95,25 +103,35 @@ def _places(source: str | HardNegatives) -> list[str]:
     return [place for place in (source.file, source.corpus, source.queries, source.scores) if place is not None]
 
 
-def prepare(source: str | HardNegatives, folder: Path, scores: ScoresOf | None = None) -> PreparedExamples:
+def _is_gone(name: str) -> bool:
+    """Return whether a source is a file or a folder that does not exist any more."""
+    scheme, rest = parse_source(name)
+    if scheme in DERIVED:
+        return _is_gone(rest)
+    return scheme in ON_DISK and not Path(rest).exists()
+
+
+def prepare(
+    source: str | HardNegatives, folder: Path, scores: ScoresOf | None = None, *, turn: int = 0
+) -> PreparedExamples:
     """Read a source once, and keep its examples below `folder`; a repeated call opens them, even if a file is gone.
 
-    `scores` replace the scores of `source.scores`, whose file then only tells whether the scores have changed.
+    `scores` replace the scores of `source.scores`, whose file then only tells whether the scores have changed. Examples
+    that are crops are the crops of pass `turn`.
 
     Raises:
         ArgumentError: the source has changed since.
         DataError: the source cannot be read, or has no example.
     """
-    output, named = prepared_folder(source, folder), _places(source)
-    gone = any(parse_source(name)[0] in ON_DISK and not Path(parse_source(name)[1]).exists() for name in named)
-    if gone and output.exists():
+    output, named = prepared_folder(source, folder, turn), _places(source)
+    if any(map(_is_gone, named)) and output.exists():
         return PreparedExamples(output)
-    settings = {"source": _key(source), "inputs": fingerprint(*named)}
+    settings = {"source": _key(source), "turn": turn, "inputs": fingerprint(*named)}
     folder.mkdir(parents=True, exist_ok=True)
     if not finished(output, settings):
         with resumable(output, settings) as work, closing(_Preparation(work)) as making:
             if isinstance(source, str):
-                making.read_texts(source)
+                making.read_texts(source, turn)
             else:
                 making.read_ids(source, work, scores)
             header: dict[str, object] = {"source": making.place, "ids": making.ids, "left_out": making.left}
@@ -137,7 +155,7 @@ class _Preparation:
     def close(self) -> None:
         self._file.close()
 
-    def read_texts(self, source: str) -> None:
+    def read_texts(self, source: str, turn: int) -> None:
         """Read examples of texts. Each text is kept once, by its hash, as in `vocable.data.docstore.IdSet`."""
         self.place, numbers = source, dict[int, int]()
 
@@ -147,7 +165,7 @@ class _Preparation:
                 number = numbers[key] = self._text(text)
             return number
 
-        for example in track(read_examples(source), "examples"):
+        for example in track(crops_of(source, turn) or read_examples(source), "examples"):
             positive_score, *scores = example.scores or [np.nan] * (1 + len(example.negatives))
             self._candidates([(number_of(text), score) for text, score in zip(example.negatives, scores, strict=True)])
             self._example(number_of(example.query), number_of(example.positive), positive_score)
@@ -228,22 +246,24 @@ class Sampled:
     """The examples of a source in the passes of a run; examples with too few usable negatives are passed over."""
 
     def __init__(
-        self, prepared: PreparedExamples, settings: DataSettings, number: int, seed: int, scored: bool
+        self,
+        opened: Callable[[int], PreparedExamples],
+        settings: DataSettings,
+        number: int,
+        seed: int,
+        scored: bool,
     ) -> None:
-        """Sample by `settings`; `number` is the index of the source, `scored` adds the scores as the column `label`.
+        """Sample by `settings` from the examples of a pass that `opened` returns.
+
+        `number` is the index of the source, `scored` adds the scores as the column `label`.
 
         Raises:
             DataError: an example has no scores or too few negatives, or no example is left.
         """
-        self._prepared, self._settings, self._number, self._seed, self._scored = (
-            prepared,
-            settings,
-            number,
-            seed,
-            scored,
-        )
-        self._check()
-        first = self._sample(0)
+        self._opened, self._settings, self._number, self._seed, self._scored = opened, settings, number, seed, scored
+        prepared = opened(0)
+        self._check(prepared)
+        first = self._sample(prepared, 0)
         self._kept = np.flatnonzero(first.counts == settings.negatives)
         passed_over = prepared.left_out + len(first.counts) - len(self._kept)
         if not len(self._kept):
@@ -264,9 +284,10 @@ class Sampled:
         return self._dataset(passes, texts)
 
     def _dataset(self, passes: Iterable[tuple[int, NDArray[np.int64]]], texts: IdTexts) -> Dataset:
-        tables, prepared, base = [], self._prepared, self._number << SOURCE_BITS
+        tables = []
         for number, rows in passes:
-            negatives = self._sample(number)
+            prepared = self._opened(number)
+            negatives, base = self._sample(prepared, number), texts.base(prepared)
             columns = {"query": prepared.query[rows], "positive": prepared.positive[rows]}
             columns |= {f"negative_{i}": column for i, column in enumerate(negatives.texts[rows].T, start=1)}
             table = pa.table({name: pa.array(values.astype(np.int64) + base) for name, values in columns.items()})
@@ -277,9 +298,9 @@ class Sampled:
             tables.append(table)
         return Dataset(pa.concat_tables(tables)).with_transform(texts)
 
-    def _sample(self, number: int) -> Negatives:
+    def _sample(self, prepared: PreparedExamples, number: int) -> Negatives:
         """Sample the negatives of all examples in a pass; take the first negatives unless sampling is random."""
-        prepared, settings = self._prepared, self._settings
+        settings = self._settings
         m, n = len(prepared.query), settings.negatives
         texts, scores, counts = np.zeros((m, n), np.int32), np.zeros((m, n), np.float32), np.zeros(m, np.int64)
         margin = np.float32(np.nan if settings.false_negative_margin is None else settings.false_negative_margin)
@@ -289,9 +310,9 @@ class Sampled:
         dropped = sample_negatives(arrays, margin, random, seed, texts, scores, counts)
         return Negatives(texts, scores, counts, dropped)
 
-    def _check(self) -> None:
+    def _check(self, prepared: PreparedExamples) -> None:
         """Raise `DataError` for examples without the needed scores or negatives."""
-        prepared, needed = self._prepared, self._settings.negatives
+        needed = self._settings.negatives
         unscored = np.isnan(prepared.own)
         if self._scored and unscored.any():
             remedy = "name training.teacher, or score them first (vocable teacher-scores)"
@@ -312,8 +333,14 @@ class Sampled:
 class IdTexts:
     """A transform of a data set: replaces numbers of texts with the texts; other columns stay."""
 
-    def __init__(self, sources: Sequence[PreparedExamples]) -> None:
-        self._sources = sources
+    def __init__(self, sources: Iterable[PreparedExamples] = ()) -> None:
+        self._sources = list(sources)
+
+    def base(self, source: PreparedExamples) -> int:
+        """Return what is added to the numbers of a source, whose texts are found from then on."""
+        if source not in self._sources:
+            self._sources.append(source)
+        return self._sources.index(source) << SOURCE_BITS
 
     def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         return {name: values if name == "label" else [*map(self._text, values)] for name, values in batch.items()}
