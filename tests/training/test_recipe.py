@@ -19,7 +19,6 @@ from vocable.errors import RecipeError
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.training.recipe import HardNegatives, Recipe
 from vocable.training.recipe_files import make_recipe, read_recipe, recipes
-from vocable.training.recipe_keys import FILE, key_tree
 from vocable.training.train import train
 from vocable.training.variants import plan_runs
 
@@ -94,43 +93,10 @@ def test_an_unknown_measure_is_refused(recipe_file):
         read_recipe(recipe_file, ["evaluation={dataset: d, measures: [x@y]}"])
 
 
-def test_all_unknown_and_missing_keys_are_named_at_once_with_their_lines(recipe_file):
-    wrong = (
-        SMALLEST.replace("steps", "stepz")
-        + "  losses: [{name: info_nce, temprature: 2}]\nevaluation: {measure: [R@1]}\n"
-    )
-    recipe_file.write_text(wrong, encoding="utf-8")
-    with pytest.raises(RecipeError) as error:
-        read_recipe(recipe_file, ["seed=1", "sed=2", "training.batch_size=0"])
-    assert str(error.value).splitlines() == [
-        f"{recipe_file}:6: training.stepz: unknown key; did you mean steps?",
-        f"{recipe_file}:7: training.losses.0.temprature: unknown key; did you mean temperature?",
-        f"{recipe_file}: training.steps: this key is missing",
-        f"{recipe_file}:8: evaluation.measure: unknown key; did you mean measures?",
-        f"{recipe_file}: evaluation.datasets: this key is missing",
-        f"{recipe_file}: sed: unknown key; did you mean seed?",
-    ]
-
-
 def test_all_wrong_values_are_named_at_once(recipe_file):
     with pytest.raises(RecipeError) as error:
         read_recipe(recipe_file, ["seed=-1", "training.batch_size=1"])
     assert [line.split(": ")[1] for line in str(error.value).splitlines()] == ["seed", "training.batch_size"]
-
-
-def test_wrong_keys_are_named_before_anything_heavy_is_imported(recipe_file):
-    code = (
-        "import sys, vocable.errors, vocable as vo\n"
-        "try: vo.train(sys.argv[1], 'nowhere', overrides=['sed=1'])\n"
-        "except vocable.errors.VocableError as error: print(error, {'torch', 'pydantic'} & sys.modules.keys())"
-    )
-    ran = subprocess.run([sys.executable, "-c", code, recipe_file], capture_output=True, text=True, check=True)
-    assert ran.stdout == f"{recipe_file}: sed: unknown key; did you mean seed? set()\n"
-
-
-def test_the_list_of_keys_is_that_of_the_schema():
-    """After a change of the schema: python -m vocable.training.recipe_keys."""
-    assert json.loads(FILE.read_text(encoding="utf-8")) == key_tree(Recipe)
 
 
 def test_a_missing_key_is_named():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 if TYPE_CHECKING:
     from vocable.objectives import Settings
 
-FILE = Path(str(files("vocable") / "recipes" / "keys.json"))
+KEYS_FILE = Path(str(files("vocable") / "recipes" / "keys.json"))
 
 Tree: TypeAlias = dict[str, Any]
 Mistake: TypeAlias = tuple[list[str | int], str]  # the path of a key, and what is wrong
@@ -27,7 +27,7 @@ Mistake: TypeAlias = tuple[list[str | int], str]  # the path of a key, and what 
 
 @cache
 def _keys() -> Tree:
-    tree: Tree = json.loads(FILE.read_text(encoding="utf-8"))
+    tree: Tree = json.loads(KEYS_FILE.read_text(encoding="utf-8"))
     return tree
 
 
@@ -100,4 +100,4 @@ def _sections(annotation: Any) -> Iterator[type[Settings]]:
 if __name__ == "__main__":
     from vocable.training.recipe import Recipe
 
-    FILE.write_text(json.dumps(key_tree(Recipe), indent=1) + "\n", encoding="utf-8")
+    KEYS_FILE.write_text(json.dumps(key_tree(Recipe), indent=1) + "\n", encoding="utf-8")
