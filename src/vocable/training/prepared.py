@@ -105,10 +105,10 @@ def _places(source: str | HardNegatives) -> list[str]:
 
 def _is_gone(name: str) -> bool:
     """Return whether a source is a file or a folder that does not exist any more."""
-    scheme, rest = parse_source(name)
+    scheme, place, *_ = parse_source(name)
     if scheme in DERIVED:
-        return _is_gone(rest)
-    return scheme in ON_DISK and not Path(rest).exists()
+        return _is_gone(name.partition(":")[2])
+    return scheme in ON_DISK and not Path(place).exists()
 
 
 def prepare(
