@@ -354,8 +354,8 @@ class IdTexts:
 
 def joined(parts: Sequence[Dataset], axis: int = 0) -> Dataset:
     """Join data sets one after the other, or side by side; the result has the transform of the first."""
-    dataset = concatenate_datasets(list(parts), axis=axis)
     transform = parts[0].format["format_kwargs"].get("transform")
+    dataset = concatenate_datasets([part.with_format(None) for part in parts], axis=axis)  # which may copy the rows
     return dataset if transform is None else dataset.with_transform(transform)
 
 
