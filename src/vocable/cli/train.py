@@ -47,8 +47,8 @@ def _make_testset(**given: Any) -> Outcome:
 TRAINING_COMMANDS = (
     Command("demo", "", "", traits="resumes no-json"),
     Command("tune", "model corpus", "vocable-mini docs/ -o my-model --minutes 30", _tune, "named resumes"),
-    Command("train", "recipe", "pydocs -o my-model --override training.steps=200", _train, "resumes"),
-    Command("recipes", "name", "pydocs"),
+    Command("train", "recipe", "my-pairs -o my-model --override training.steps=200", _train, "resumes"),
+    Command("recipes", "name", "my-pairs"),
     Command("mine", "model examples", "my-model pairs.jsonl -o hard.jsonl", _mine, "loads resumes"),
     Command("teacher-scores", "model examples", "my-teacher hard.jsonl -o scored.jsonl", traits="resumes"),
     Command("make-testset", "log", "clicks.jsonl -o test-set --queries 300", _make_testset),
