@@ -19,6 +19,7 @@ from vocable.adapt.alignment import Alignment, align
 from vocable.adapt.transfer import Move, Neighbours
 from vocable.adapt.transfer import neighbours as made_of
 from vocable.encoding.load import load
+from vocable.encoding.pooling import pooling_of
 from vocable.torch_models.fuse import parts
 from vocable.torch_models.opening import Target
 from vocable.torch_models.output_vocabulary import pass_on
@@ -43,7 +44,9 @@ def encoder_of(mlm: PreTrainedModel, tokenizer: Any = ANY, pooling: str = "max")
     """Within the context the model as a sparse encoder; behind it, it is as it was."""
     training = mlm.training
     try:
-        yield sparse_encoder(mlm, tokenizer or any_tokenizer(mlm), pooling, device="cpu")
+        encoder = sparse_encoder(mlm, tokenizer or any_tokenizer(mlm), device="cpu")
+        encoder[1].pooling_strategy = pooling_of(pooling).name
+        yield encoder
     finally:
         stock(mlm).train(training)
 

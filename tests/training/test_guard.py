@@ -303,6 +303,7 @@ LOUD = BatchStatistics(
     empty_queries=0.0,
     empty_documents=0.0,
     score=9e5,
+    spread=1e5,
     loss=9e4,
     chance=math.log(8),
     terms=360,

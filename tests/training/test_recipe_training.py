@@ -69,7 +69,7 @@ def test_what_was_written_down_is_read_again():
         ({"max_terms": {}}, "training.max_terms: max_terms needs query"),
         (
             {"regularizers": {"query": {"name": "l1", "threshold": 3}}},
-            "training.regularizers.query: threshold is for",
+            "training.regularizers.query.threshold: unknown key",
         ),
         ({"regularizers": {"query": {"k": 5}}}, "training.regularizers.query.k: unknown key"),
         ({"regularizers": {"document": -1}}, "training.regularizers.document.weight: Input should be greater than"),

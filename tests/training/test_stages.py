@@ -188,7 +188,6 @@ def test_a_source_that_is_not_there_is_known_before_any_work(
     "changes",
     [
         {"teacher": {"models": ["here", "gone"]}, "losses": [{"name": "kl"}]},
-        {"dense": {"teacher": "gone"}},
         {"sparse_teacher": "gone", "losses": [{"name": "alignment"}]},
         {"pretrain": {"teacher": "gone", "texts": ["-"], "steps": 1}},
     ],

@@ -156,7 +156,7 @@ def describe(collapse: Collapse, recipe: Recipe) -> str:
     if collapse.kind is CollapseKind.SHRINKING:
         return f"{count:.1f} of {batch.terms:,} terms active in a {side}, and falling"
     if collapse.kind is CollapseKind.IDLE:
-        return f"the loss is almost 0 ({short(batch.loss)}; chance {short(batch.chance)})"
+        return f"the loss is almost 0 ({batch.loss:.1g}; chance {short(batch.chance)})"
     loss = f"loss {short(batch.loss)}, the loss of chance is {short(batch.chance)}"
     return f"{count:,.0f} of {batch.terms:,} terms active in a {side}, {loss}"
 
