@@ -110,8 +110,8 @@ def choose_factor(
     1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
        document first is at most 10 points below the share at k = 1. k = 1 always counts as alive.
     2. k is stable if the starting loss is at most 2.5 log(batch). A dead start has a loss of exactly log(batch).
-    3. The choice is the smallest k that is alive and stable, after which no other k is measured; or else the alive k
-       with the smallest loss.
+    3. The choice is the smallest k that is alive and stable, and larger k are not measured; or else the alive k with
+       the smallest loss.
     """
     measure = partial(measure_start, temperature=temperature, pooling=pooling, activation=activation)
     scaled, starts, alive = copy.deepcopy(mlm), dict[int, Start](), list[int]()

@@ -244,7 +244,7 @@ def _weight_alone(value: object) -> Any:
 
 
 def _one_side(value: object) -> Any:
-    """Read a bare number as the weight of FLOPS, and FLOPS where no regularizer is named."""
+    """Read a bare number as the weight of FLOPS, the regularizer of a section without a name."""
     value = _weight_alone(value)
     return {"name": "flops", **value} if isinstance(value, Mapping) else value
 

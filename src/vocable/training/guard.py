@@ -207,7 +207,7 @@ def _lower_rate(recipe: Recipe) -> str:
 
 
 def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
-    """Return the repairs that make the start stable; all repairs if no repair is enough alone or none can be tried."""
+    """Return the repairs that make the start stable; all repairs unless a single repair is enough and can be tried."""
     try:
         tried = list(_tried(recipe, model, texts))
     except (DataError, ModelError):  # too few texts for a probe, or a head that cannot be changed

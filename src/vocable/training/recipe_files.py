@@ -121,9 +121,9 @@ def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, 
     Errors have its `name`, and the line of the `file` except for `changed` keys.
     """
 
-    def raise_for(found: list[Mistake]) -> NoReturn:
+    def raise_for(mistaken: list[Mistake]) -> NoReturn:
         lines = list[str]()
-        for keys, message in found:
+        for keys, message in mistaken:
             key, line = ".".join(map(str, keys)), None
             if file is not None and not any(f"{key}.".startswith(f"{prefix}.") for prefix in changed):
                 line = line_of(file, keys)
