@@ -191,3 +191,44 @@ def test_a_model_with_byte_level_bpe_is_published(byte_level_site: Path, toy_tex
     found = run_node(script, given, model="BPE")
     assert [[tuple(hit) for hit in hits] for hits in found] == [ranking.hits(row) for row in range(20)]
     assert all(found)
+
+
+def test_copies_facets_and_unknown_words_of_a_page(tmp_path: Path, run_node: Node) -> None:
+    texts = [
+        "A fox jumps over a dog.",
+        "Owls hoot at night.",
+        " A fox  jumps\nover a dog.",
+        "A fox sleeps.",
+        "Owls hoot at night.",
+    ]
+    files = ["a/x.md", "a/y.md", "b/x.md", "b/z.md", "b/y.md"]
+    documents = [Document(f"d{row}", text, fields={"file": files[row]}) for row, text in enumerate(texts)]
+    index("vocable-mini-doc", write_corpus(documents, tmp_path / "corpus.jsonl"), tmp_path / "index").close()
+    publish(tmp_path / "index", tmp_path / "site")
+    script = """
+    const { Collection } = await page("collection.js"), found = {};
+    const collection = await Collection.open(new URL(given));
+    for (const k of [2, 10]) {
+      const hits = await collection.search("fox owls", { k, merged: true });
+      found[k] = hits.map(({ id, copies, copied }) => [id, copies.map((one) => one.id), copied]);
+    }
+    found.unmerged = (await collection.search("fox owls")).map(({ id }) => id).sort();
+    found.facets = await collection.facets("fox");
+    found.unknown = [];
+    for (const text of ["fox xqzzk", "xqzzk Xqzzk vbnq", "foxes of the night", "", "東京 xqzzk"]) {
+      found.unknown.push(await collection.unknown(text));
+    }
+    return found;
+    """
+    found = run_node(script, f"file://{tmp_path / 'site'}/", model="WordPiece")
+    assert found["unmerged"] == ["d0", "d1", "d2", "d3", "d4"]
+    assert sorted(found["10"]) == [["d0", ["d2"], 1], ["d1", ["d4"], 1], ["d3", [], 0]]
+    assert len(found["2"]) == 2
+    assert found["facets"] == {"counts": [[2, 1]], "hits": 3}  # b/ has d2 and d3, a/ has d0
+    assert found["unknown"] == [
+        {"words": ["xqzzk"], "guesses": False},
+        {"words": ["xqzzk", "Xqzzk", "vbnq"], "guesses": True},
+        {"words": [], "guesses": False},
+        {"words": [], "guesses": False},
+        {"words": ["xqzzk"], "guesses": False},
+    ]

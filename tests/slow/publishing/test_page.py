@@ -156,6 +156,23 @@ def test_filters_limit_hits(open_page: Open, site: Path) -> None:
     wait_for(page, expected(site))
 
 
+def test_unknown_words_are_named_and_values_of_the_best_hits_counted(open_page: Open, site: Path) -> None:
+    page = open_page(f"where/site/?q={quote('a librarian xyzzy')}")
+    sync_api.expect(page.locator(".note")).to_have_text("No document has the word xyzzy.")
+    page.locator(".filters summary").click()
+    sync_api.expect(page.locator(".of")).to_have_text(re.compile(r"^Numbers of the best \d+ documents$"))
+    published = PublishedSite(site)
+    best = {name for name, _ in published.search(["a librarian xyzzy"], 100).hits(0)[:100]}
+    expected_counts = []
+    for field in published.manifest.fields:
+        for value in field.values:
+            passing = published.passing({field.name: [value]})
+            expected_counts.append(
+                sum(one in best for one, passes in zip(published.ids, passing, strict=True) if passes)
+            )
+    assert page.locator(".count").all_inner_texts() == [str(one) for one in expected_counts]
+
+
 def test_the_published_page_works_by_keyboard(open_page: Open, site: Path) -> None:
     page = open_page()
     focused = (

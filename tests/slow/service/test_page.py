@@ -144,6 +144,32 @@ def test_a_misspelt_word_gets_a_suggestion(open_page: Open, address: str) -> Non
     sync_api.expect(page.locator("#suggestion")).to_be_hidden()
 
 
+def test_unknown_words_are_named_and_values_of_the_best_hits_are_filters(open_page: Open, address: str) -> None:
+    query = "a librarian reads xyzzy"
+    page, answer = open_page(f"?q={query}"), view(address, query=query)
+    wait_for(page, expected(answer))
+    assert page.locator("#note").inner_text() == "No document has the word xyzzy."
+    assert page.title() == f"{query} – {page.locator('#title').inner_text()}"
+    [facet] = [one for one in answer["facets"] if one["field"] == "lang"]
+    buttons = page.get_by_role("group", name="lang of the best").locator("button")
+    assert buttons.all_inner_texts() == [f"{one['value']} {one['count']}" for one in facet["counts"][:8]]
+    buttons.first.click()
+    filter = f"lang={facet['counts'][0]['value']}"
+    wait_for(page, expected(view(address, query=query, filter=filter)))
+    assert page.locator("#filter").input_value() == filter
+
+
+def test_hits_of_an_earlier_question_are_dimmed(open_page: Open, address: str) -> None:
+    page, held = open_page(f"?q={QUERY}"), []
+    wait_for(page, expected(view(address)))
+    page.route("**/view", lambda route: held.append(route))
+    page.locator("#query").fill("the owl")
+    sync_api.expect(page.locator("#view")).to_have_css("opacity", "0.45")
+    held[0].continue_()
+    wait_for(page, expected(view(address, query="the owl")))
+    sync_api.expect(page.locator("#view")).to_have_css("opacity", "1")
+
+
 def test_an_answer_that_comes_late_is_thrown_away(open_page: Open, address: str) -> None:
     page, held = open_page(), []
 
