@@ -26,7 +26,7 @@ from vocable.data.pages.pdf import pdf_page
 from vocable.data.pages.rest import rest_page
 from vocable.data.pages.sections import TEXT_FRAGMENT, parts
 from vocable.data.pages.tags import visible
-from vocable.data.pages.webpage import web_page
+from vocable.data.pages.templates import html_source
 from vocable.data.records import BETWEEN, Document, MalformedError
 from vocable.errors import ArgumentError, DataError
 
@@ -90,7 +90,7 @@ def _names(counts: Counter[str]) -> str:
 def folder_items(folder: Path, files: Sequence[str]) -> Iterator[FolderItem]:
     """Yield the documents of the files of a folder, and the faults of files that cannot be read as text.
 
-    Log a warning about files whose front matter is read as text.
+    Log a warning about files with remarks, such as front matter that is read as text.
 
     Raises:
         DataError: a file cannot be read, or no file has a text.
@@ -149,7 +149,8 @@ def _file_items(folder: Path, file: str, remarks: Mapping[str, list[str]]) -> It
         yield FolderItem(shown, 1, fault="the name of the file is not UTF-8")
         return
     if page.remark is not None:
-        remarks["read as text"].append(str(DataError(page.remark.message, source=shown, line=page.remark.line)))
+        message = str(DataError(page.remark.message, source=shown, line=page.remark.line))
+        remarks["read as text" if page.blocks else "left out"].append(message)
     if page.unreadable:
         message = f"{shown}: {counted(page.unreadable, 'character')} not in the page's encoding"
         remarks["read as U+FFFD"].append(message)
@@ -215,8 +216,8 @@ READERS: dict[str, Callable[[str], Page]] = {
     ".md": markdown_page,
     ".markdown": markdown_page,
     ".mdx": mdx_page,
-    ".html": web_page,
-    ".htm": web_page,
+    ".html": html_source,
+    ".htm": html_source,
     ".txt": _text_page,
     ".rst": rest_page,
     ".ipynb": notebook_page,

@@ -27,7 +27,7 @@ def test_docx_files_have_headings_and_tables(tmp_path: Path) -> None:
         )
         file.writestr("word/document.xml", f"<w:document {namespace}><w:body>{body}</w:body></w:document>")
     [document] = read_corpus(tmp_path)
-    assert (document.title, document.id) == ("Lamps", "a.docx#lamps")
+    assert (document.title, document.id) == ("Lamps", "a.docx")
     assert document.text.split() == ["They", "burn.", "oil", "|", "wax"]
     (tmp_path / "a.docx").write_bytes(b"no zip")
     with pytest.raises(DataError, match=r"a\.docx:1: not a readable DOCX"):

@@ -52,7 +52,7 @@ def pdf(pages: list[list[str]], outline: Sequence[tuple[int, str]] = (), title: 
 
 def test_a_page_without_an_outline_is_a_section_of_its_number(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf([["One line", "and another"], ["Second page"]]))
-    assert pdf_page(tmp_path / "a.pdf") == (
+    assert pdf_page(tmp_path / "a.pdf")[:4] == (
         [
             Block("Page 1", 1, 2, "page=1"),
             Block("One line\nand another", 1),
@@ -98,3 +98,10 @@ def test_documents_of_a_folder_lead_to_the_page(tmp_path: Path) -> None:
         ("a b.pdf#page=1", "a b > Page 1", "https://x.org/a%20b.pdf#page=1"),
         ("a b.pdf#page=2", "a b > Page 2", "https://x.org/a%20b.pdf#page=2"),
     ]
+
+
+def test_a_scan_without_text_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.txt").write_text("Text.", encoding="utf-8")
+    (tmp_path / "b.pdf").write_bytes(pdf([[], []]))
+    assert [document.id for document in read_corpus(tmp_path)] == ["a.txt"]
+    assert f"{tmp_path}/b.pdf:1: a PDF without text" in caplog.text

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from vocable.data.pages.blocks import Block
 from vocable.data.pages.markdown import markdown_page
-from vocable.data.pages.templates import without_templates
+from vocable.data.pages.templates import html_source, without_templates
 
 
 def texts(text: str) -> list[str]:
@@ -57,6 +57,7 @@ def test_highlighted_lines_are_code() -> None:
     assert texts("- item\n\n  {% highlight sh %}{% raw %}\n  ls {{ a }}\n  {% endraw %}{% endhighlight %}") == [
         "- item\n  ls {{ a }}"
     ]
+    assert texts("{% highlight a %}\n{% raw %}\n{{ b }}\n{% endraw %}\n{% endhighlight %}") == ["{{ b }}"]
     assert texts("{% highlight a %}\ntext") == ["text"]
 
 
@@ -167,3 +168,18 @@ def test_words_and_code_stay_whatever_stands_beside_them(pieces: list[str]) -> N
 
 def test_html_without_templates() -> None:
     assert without_templates("<p>{{ a }}b</p>{% raw %}{{ c }}{% endraw %}") == "<p>b</p>{{ c }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ("<h1>A</h1>{{ b }}", ([Block("A", 1, 1), Block("{{ b }}", 1)], "", {}, None)),
+        (
+            "---\ntitle: T\n---\n<h1>A</h1>\n{% if b %}c{% endif %}",
+            ([Block("A", 4, 1), Block("c", 4)], "T", {"title": "T"}, None),
+        ),
+        ("---\nlang: de\n---\n<title>U</title>\n<p>c</p>", ([Block("c", 5)], "U", {"lang": "de"}, None)),
+    ],
+)
+def test_html_with_front_matter_is_a_source(text: str, page: object) -> None:
+    assert html_source(text)[:4] == page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import yaml
@@ -60,6 +61,12 @@ def front_matter(text: str) -> FrontMatter:
     if values is None:
         return FrontMatter({}, text)
     return FrontMatter(values, text[match.end() :], text.count("\n", 0, match.end()) + 1)
+
+
+def title_of(fields: Mapping[str, object]) -> str:
+    """Return the title among the fields of a page, or "" if it is no text or number."""
+    title = fields.get("title")
+    return " ".join(str(title).split()) if isinstance(title, str | int | float) else ""
 
 
 def _yaml(text: str) -> dict[str, object] | Remark | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vocable.data.pages.admonitions import quoted
 from vocable.data.pages.blocks import Block, Page
-from vocable.data.pages.front_matter import front_matter
+from vocable.data.pages.front_matter import front_matter, title_of
 from vocable.data.pages.mdx import COMPONENT, IS_MDX, PLAIN, TAG, mdx, shown
 from vocable.data.pages.templates import ATTRIBUTES, templates, without_templates
 from vocable.data.pages.webpage import web_page
@@ -60,10 +60,7 @@ def markdown_page(text: str, *, is_mdx: bool = False) -> Page:
     tokens = _parser(is_mdx=is_mdx).parse(quoted(rest))
     if not is_mdx and any(token.level == 1 and IS_MDX.match(token.content) for token in tokens):
         tokens = _parser(is_mdx=True).parse(quoted(rest))
-    blocks = [block for block in _blocks(tokens, line) if block.text]
-    title = fields.get("title")
-    title = " ".join(str(title).split()) if isinstance(title, str | int | float) else ""
-    return Page(blocks, title, fields, remark)
+    return Page([block for block in _blocks(tokens, line) if block.text], title_of(fields), fields, remark)
 
 
 def _blocks(tokens: Sequence[Token], first_line: int) -> Iterator[Block]:

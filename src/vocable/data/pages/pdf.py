@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from vocable.data.pages.blocks import Block, Page, PageError
+from vocable.data.pages.blocks import Block, Page, PageError, Remark
 from vocable.errors import require_extra
 
 PAGE_ANCHOR = "page={}"  # opens the page in browsers and PDF readers
@@ -40,7 +40,8 @@ def pdf_page(path: Path) -> Page:
             blocks.append(Block(heading, number + 1, level + 2, PAGE_ANCHOR.format(number + 1)))
             blocks.append(Block("\n".join(lines), number + 1))
         current = ends.get(number, current)
-    return Page(blocks, " ".join(title.split()) or path.stem)
+    remark = None if blocks else Remark("a PDF without text, such as a scan", 1)
+    return Page(blocks, " ".join(title.split()) or path.stem, remark=remark)
 
 
 def _lines(text: str) -> list[str]:

@@ -10,6 +10,10 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from vocable.data.pages.blocks import Page
+from vocable.data.pages.front_matter import front_matter, title_of
+from vocable.data.pages.webpage import web_page
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import StateBlock
@@ -35,6 +39,7 @@ TEMPLATE = re.compile(  # of Liquid and Markdoc, and of Liquid, Vue and Hugo
     re.VERBOSE | re.DOTALL,
 )
 LINK_TARGET = re.compile(rf"(?:[^\s(){{}}<>]++|{TEMPLATE.pattern})++", TEMPLATE.flags)  # of a link
+RAW_MARKS = re.compile(r"(?:^[ ]*)?\{%-?\s*(?:end)?raw\s*-?%\}[ ]*\n?", re.MULTILINE)
 HIGHLIGHT = re.compile(r"\{%-?\s*highlight\s[^%\n]*%\}(?:\{% raw %\})?[ ]*\n")
 END_HIGHLIGHT = re.compile(r"^(.*)\{%-?\s*endhighlight\s*-?%\}.*$", re.MULTILINE)
 # ::: tip Title, :::tip[Title]{.wide}, :::{tip} Title, ::: {.callout-tip title="Title"}, ::tip{title="Title"}
@@ -84,6 +89,16 @@ def kept(attributes: str) -> str:
 def without_templates(text: str) -> str:
     """Return a text in HTML without templates."""
     return TEMPLATE.sub(_shown, text) if "{" in text else text
+
+
+def html_source(text: str) -> Page:
+    """Return the page of an HTML text, which has front matter and templates in a source of Jekyll."""
+    fields, rest, line, remark = front_matter(text)
+    if line == 1 and remark is None:
+        return web_page(text)
+    page = web_page(without_templates(rest))
+    blocks = [block._replace(line=block.line + line - 1) for block in page.blocks]
+    return page._replace(blocks=blocks, title=title_of(fields) or page.title, fields=fields, remark=remark)
 
 
 def _shown(template: re.Match[str]) -> str:
@@ -155,9 +170,8 @@ def _highlight(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         return False
     if not silent:
         code = state.push("fence", "code", 0)
-        code.content = state.getLines(start + 1, last, state.blkIndent, False) + without_templates(closing[1]).rstrip(
-            " "
-        )
+        content = state.getLines(start + 1, last, state.blkIndent, True) + closing[1].rstrip(" ")
+        code.content = RAW_MARKS.sub("", content)
         code.map = [start, last + 1]
         state.line = last + 1
     return True
