@@ -5,8 +5,8 @@ Letters: m texts, d dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from vocable.encoding.hub import BUILT_IN_DENSE, BUILT_IN_MODEL, check_files, lo
 from vocable.encoding.runtimes import torch_library
 from vocable.encoding.vectors import Parts
 from vocable.errors import ModelError, require_extra
-
-if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
 
 
 class DenseModel(Protocol):
@@ -58,9 +55,10 @@ def load_dense(name: str, device: str | None = None) -> DenseModel:
         raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
 
 
-def dense_fingerprint(model: DenseModel | CrossEncoder) -> Parts:
-    """Return the fingerprint of a model of dense vectors or of a cross-encoder."""
-    return model.fingerprint() if isinstance(model, DenseGraph) else torch_library().fingerprint(model)
+def dense_fingerprint(model: object) -> Parts:
+    """Return the fingerprint of a dense model or a reranker, its own or of a model of sentence-transformers."""
+    own: Callable[[], Parts] | None = getattr(model, "fingerprint", None)
+    return torch_library().fingerprint(cast(Any, model)) if own is None else own()
 
 
 def document_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:

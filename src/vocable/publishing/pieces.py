@@ -39,8 +39,9 @@ class PieceTables:
 def write_pieces(files: SiteFiles, tokenizer: Tokenizer, terms: Collection[str]) -> PieceTables:
     """Write the vocabulary of a tokenizer into files, and return their tables."""
     model = json.loads(tokenizer.to_str())["model"]
-    vocabulary = [entry[0] for entry in model["vocab"]] if model["type"] == "Unigram" else list(model["vocab"])
-    if model["type"] == "WordPiece":
+    scored, merges = isinstance(model["vocab"], list), model.get("merges")
+    vocabulary = [entry[0] for entry in model["vocab"]] if scored else list(model["vocab"])
+    if merges is None and "continuing_subword_prefix" in model:
         continuing = [piece for piece in vocabulary if piece.startswith(MARK) and piece != MARK]
         # No word begins with the mark.
         initial = sorted(piece for piece in vocabulary if piece and not piece.startswith(MARK))
@@ -50,7 +51,7 @@ def write_pieces(files: SiteFiles, tokenizer: Tokenizer, terms: Collection[str])
         return PieceTables(*(_write(files, *pair) for pair in zip(both, flags, strict=True)))
     pieces = sorted(filter(None, vocabulary))
     whole = {piece for piece in pieces if [token.value for token in tokenizer.model.tokenize(piece)] == [piece]}
-    more = _scores(pieces, model["vocab"]) if model["type"] == "Unigram" else _merges(pieces, model["merges"])
+    more = _scores(pieces, model["vocab"]) if scored else _merges(pieces, merges or [])
     numbers = np.concatenate([_numbers(pieces, terms=terms, whole=whole), more], axis=1)
     return PieceTables(_write(files, pieces, numbers), FileTable([], []))
 
