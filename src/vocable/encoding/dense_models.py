@@ -57,8 +57,8 @@ def load_dense(name: str, device: str | None = None) -> DenseModel:
 
 def dense_fingerprint(model: object) -> Parts:
     """Return the fingerprint of a dense model or a reranker, its own or of a model of sentence-transformers."""
-    own: Callable[[], Parts] | None = getattr(model, "fingerprint", None)
-    return torch_library().fingerprint(cast(Any, model)) if own is None else own()
+    fingerprint: Callable[[], Parts] | None = getattr(model, "fingerprint", None)
+    return torch_library().fingerprint(cast(Any, model)) if fingerprint is None else fingerprint()
 
 
 def document_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:
