@@ -1,6 +1,7 @@
 """Tags and texts of an HTML page, in one pass over any input.
 
-Python's `html.parser` begins anew at every unfinished tag or comment: 400 kB of `<!--` take it minutes.
+Python's `html.parser` takes minutes for 400 kB of `<!--`, lexbor for 400 kB of nested `<div>`; libxml2 reads the same
+texts without their lines, at the same speed (docs/log.md).
 """
 
 from __future__ import annotations
