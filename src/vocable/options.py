@@ -143,7 +143,7 @@ class RankingOptions(Matching, RerankOptions, total=False):
         str | Mapping[str, float] | None, Doc("Weights of the fused scores, such as sparse=0.5,bm25=0.3,dense=0.2.")
     ]
     fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
-    filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020'.")]
+    filter: Annotated[str | None, Doc("Filter on document fields, such as 'lang=de and year>=2020' or 'file^=guide/'.")]
 
 
 class ListOptions(RankingOptions, SortOptions, total=False):
