@@ -16,7 +16,11 @@ import vocable as vo
 @pytest.mark.parametrize("scheme", ["", "exact:"])
 def test_filters_find_parquet_columns(toy_model: SparseEncoder, tmp_path: Path, scheme: str) -> None:
     days = [datetime.date(2024, 3, day) for day in (1, 2, 3)]
-    columns = {"_id": ["a", "b", "c"], "text": ["the old fox reads"] * 3, "lang": ["de", "en", "de"]}
+    columns = {
+        "_id": ["a", "b", "c"],
+        "text": ["the old fox reads", "an old fox at night", "old books of a fox"],
+        "lang": ["de", "en", "de"],
+    }
     moments = [datetime.datetime.combine(day, datetime.time(12)) for day in days]
     columns |= {"day": days, "moment": moments, "tags": [["x"], ["x", "y"], []], "year": [2024, 2025, 2026]}
     pq.write_table(pa.table(columns), tmp_path / "c.parquet")
