@@ -132,11 +132,11 @@ def test_one_page_of_the_folder_is_added(capsys: pytest.CaptureFixture[str], mod
 
 
 def test_all_unreadable_files_are_named_at_once(capsys: pytest.CaptureFixture[str], model: str, folder: Path) -> None:
-    for name in ("bad.md", "guide/b.html", "z.txt"):
+    for name in ("bad.md", "guide/b.rst", "z.txt"):
         (folder / name).write_bytes(b"\n\0")
     said = refused(capsys, "index", model, folder, "-o", folder.parent / "index")
     assert "bad.md:2: " in said
-    assert "2 other files (guide/b.html, z.txt)" in said
+    assert "2 other files (guide/b.rst, z.txt)" in said
 
 
 def test_the_progress_of_a_folder_has_a_total(
