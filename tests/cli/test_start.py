@@ -183,7 +183,7 @@ for name in vocable.__all__:
         print(name)
 """
 NEEDS_TRAIN = "align analyze_logits calibrate expand_vocabulary export_model fuse inspect make_inference_free mine"
-NEEDS_TRAIN += " pretrain provenance rescale teacher_scores train train_tokenizer train_vocabulary transfer tune unfuse"
+NEEDS_TRAIN += " pretrain provenance rescale teacher_scores train_tokenizer train_vocabulary transfer tune unfuse"
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import vocable as vo
 from vocable.cli.command import Command, Outcome
 from vocable.cli.inputs import texts_of
 from vocable.cli.output import quoted
-from vocable.encoding.dense_models import load_dense
 from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.runtimes import torch_library
 from vocable.errors import ArgumentError, require_extra
@@ -40,6 +39,7 @@ def _export_model(
 def _export_dense(
     model: str, output: Path, *, texts: Iterable[str] | None, int8: bool = False, **others: Any
 ) -> Outcome:
+    from vocable.encoding.dense_models import load_dense
     from vocable.torch_models.export_dense import export_dense
 
     if others:

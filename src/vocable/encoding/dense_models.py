@@ -43,9 +43,9 @@ def load_dense(name: str, device: str | None = None) -> DenseModel:
 
     Raises `ModelError` if it cannot be loaded, and `MissingExtraError` if it needs PyTorch, which is not installed.
     """
-    if is_dense_graph(place := locate(name)):
-        check_files(place)
-        return DenseGraph(place)
+    if name == BUILT_IN_DENSE or is_dense_graph(name):
+        check_files(name)
+        return DenseGraph(locate(name))
     library = require_extra("sentence_transformers", "train")
     try:
         with torch_library().without_bars():
