@@ -18,7 +18,7 @@ QUESTIONS = {
     "remove documents from the index": "search/#add-delete",
     "delete": "search/#add-delete",
     "can it search German documents": "guides/other-languages/",
-    "how long can a document be": "search/#long-documents",
+    "are long documents truncated": "search/#long-documents",
     "filter results by a field": "search/#filters",
     "sort hits by date": "search/#search",
     "combine keyword and semantic search": "search/#hybrid-search",
@@ -55,10 +55,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> PublishedSite:
 
 
 def test_the_site_search_answers_the_questions_of_newcomers(site: PublishedSite) -> None:
-    ranking, shown = site.search(list(QUESTIONS), k=5), site.documents
+    ranking, shown = site.search(list(QUESTIONS), k=10), site.documents
     missed = {}
     for (question, page), rows in zip(QUESTIONS.items(), ranking.rows, strict=True):
-        addresses = [str(shown[row].url).removeprefix("../") for row in rows if row >= 0]
+        addresses = [*dict.fromkeys(str(shown[row].url).removeprefix("../") for row in rows if row >= 0)][:5]
         if not any(address.startswith(page) for address in addresses):
             missed[question] = addresses
     assert missed == {}
