@@ -58,7 +58,7 @@ class Answers(Sequence[Answer]):
 
     @property
     def ranking(self) -> Ranking:
-        """Return the ranking [q, k], in which a text may be several documents."""
+        """Return the ranking [q, k], with all copies of a text."""
         return self.candidates.after(self.plan.offset).first(self.plan.k)
 
     @property

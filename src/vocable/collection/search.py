@@ -67,7 +67,7 @@ class CollectionSearch:
     def plan(self, k: int, options: SearchOptions, *, spare: bool = False) -> SearchPlan:
         """Return the plan of a search with these options; `ArgumentError` for options that do not go together.
 
-        With `spare` it has candidates for more than k hits, of which some may have the same text (`copies.merged`).
+        With `spare` it has candidates for more than k hits, since some hits may have the same text (`copies.merged`).
         """
         like, text = options.get("like"), options.get("filter")
         weights = self.weighting(options.get("hybrid", False), options.get("weights"), like=like is not None)

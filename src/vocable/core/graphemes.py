@@ -31,12 +31,12 @@ def beginning(text: str, length: int) -> str:
 
 def _divides(text: str, at: int) -> bool:
     """Return whether a grapheme ends before `at` (the rules of Unicode's annex 29 that matter for shown texts)."""
-    before, after = text[at - 1], text[at]
-    if before == JOINER or (before, after) == ("\r", "\n"):
+    left, right = text[at - 1], text[at]
+    if left == JOINER or (left, right) == ("\r", "\n"):
         return False
-    if after in "\u200c\u200d\uff9e\uff9f" or unicodedata.category(after).startswith("M") or _continues(after):
+    if right in "\u200c\u200d\uff9e\uff9f" or unicodedata.category(right).startswith("M") or _continues(right):
         return False
-    if not (_is_flag_letter(before) and _is_flag_letter(after)):
+    if not (_is_flag_letter(left) and _is_flag_letter(right)):
         return True
     start = at - 1
     while start and _is_flag_letter(text[start - 1]):
