@@ -48,7 +48,7 @@ from vocable.tuning.settings import (
 logger = logging.getLogger(__name__)
 
 VOCABULARY_TEXTS = 256  # texts that are cut into tokens to judge the vocabulary
-SPEED_TEXTS, ROUNDS = 32, 3  # texts and rounds of the measured speed
+SPEED_TEXTS, ROUNDS = 32, 2  # texts and rounds of the measured speed
 STATES = 4  # copies of the weights beside the model: gradients, AdamW's two moments, the initial weights
 PASSES = 2  # the initial model and the tuned model each encode the collection
 FULL_BATCHES = 0.97  # share of the questions in full batches: a batch repeats no text, an incomplete batch is left out
@@ -115,7 +115,7 @@ def measure_speed(name: str, model: SparseEncoder, documents: Sequence[Document]
     """Time the encoding of documents, and the passes of a training over a micro batch."""
     texts = [documents[row].full for row in spread(len(documents), SPEED_TEXTS)]
     encoder = TextEncoder(load_encoder(name, device), "document")
-    # The fastest of several rounds: the first round warms up caches, and other programs slow some rounds down.
+    # The fastest round: the first round warms up caches, and other programs slow some rounds down.
     rates = [len(texts) / _seconds(lambda: encoder.encode(texts)) for _ in range(ROUNDS)]
     batch = sorted((texts[row % len(texts)] for row in range(QUESTIONS_PER_STEP)), key=len, reverse=True)
     passes = [_passes(model, batch) for _ in range(ROUNDS)]

@@ -21,7 +21,7 @@ REPORT, TRAINED = "report.json", "trained"
 ALL_QUESTIONS = "all but keywords"
 ABOUT = {
     "title": "the title of a document, which the document then lacks",
-    "sentence": "one or two of its sentences, which the document then lacks",
+    "sentence": "one or two of its sentences, or a third of its only sentence, which the document then lacks",
     "keywords": "two to five of its words; not trained, so they do not decide",
     ASKED: "judged queries of people",
 }
@@ -41,8 +41,6 @@ TERMS = {
     "step": "a change of the weights after a batch of questions",
     "tokens per word": "parts into which the model's vocabulary cuts a word; many parts mean another language",
 }
-
-
 DENSE_TERM = "further vectors of this model, which compare texts as a whole; a search fuses all three rankings"
 
 
@@ -186,7 +184,7 @@ def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
     names = {"alone": "alone", "hybrid": "with BM25", "dense": "by its dense vectors", "together": "by all three"}
     sides = {name: results[name][kind] for name in names if name in results}
     figures = ", ".join(f"{interval(side)} {names[name]}" for name, side in sides.items())
-    figures = f"{kind}: {EXAM_MEASURE} {figures}"
+    figures = f"{ABOUT.get(kind, kind)}: {EXAM_MEASURE} {figures}"
     if asked is not None and kind != ASKED:
         figures += f"; {counted(asked.queries, 'judged query', 'judged queries')}, of {ENOUGH_ASKED} that would decide"
     if any(side.high < 0 for side in sides.values()):
