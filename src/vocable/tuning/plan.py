@@ -112,14 +112,13 @@ class TuningSpeed:
 
 
 def measure_speed(name: str, model: SparseEncoder, documents: Sequence[Document], device: str | None) -> TuningSpeed:
-    """Time the encoding of documents, and the passes of a training over a micro batch."""
-    texts = [documents[row].full for row in spread(len(documents), SPEED_TEXTS)]
+    """Time the encoding of documents, and the passes of a training over them, a micro batch at a time."""
+    texts = sorted((documents[row].full for row in spread(len(documents), SPEED_TEXTS)), key=len, reverse=True)
     encoder = TextEncoder(load_encoder(name, device), "document")
     # The fastest round: the first round warms up caches, and other programs slow some rounds down.
     rates = [len(texts) / _seconds(lambda: encoder.encode(texts)) for _ in range(ROUNDS)]
-    batch = sorted((texts[row % len(texts)] for row in range(QUESTIONS_PER_STEP)), key=len, reverse=True)
-    passes = [_passes(model, batch) for _ in range(ROUNDS)]
-    seconds = min(seconds for seconds, _ in passes)
+    passes = [_passes(model, texts) for _ in range(ROUNDS)]
+    seconds = min(seconds for seconds, _ in passes) * QUESTIONS_PER_STEP / len(texts)
     weights = sum(4 * weight.numel() for weight in model.parameters())
     needed = max(resident for _, resident in passes) + STATES * weights
     return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * seconds, needed / 1e9)  # queries are shorter
