@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.losses.gradcache import CachedLossMixin
+from sentence_transformers.base.losses.gradcache import CachedLossMixin, RandContext
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -306,12 +306,32 @@ class CachedObjective(CachedLossMixin, Objective):
         orders = [mask.sum(dim=1).argsort(descending=True, stable=True) for mask in masks]
         self._rows = [order.argsort() for order in orders]
         return [
-            {
-                name: part[order] if isinstance(part, Tensor) and len(part) == len(order) else part
-                for name, part in column.items()
-            }
+            {name: part[order] if isinstance(part, Tensor) else part for name, part in column.items()}
             for column, order in zip(columns, orders, strict=True)
         ]
+
+    def embed_minibatch(
+        self,
+        sentence_feature: Tokens,
+        begin: int,
+        end: int,
+        with_grad: bool,
+        copy_random_state: bool,
+        random_state: Any = None,
+    ) -> tuple[Tensor, Any]:
+        """Encode texts of a column; on a CPU without dropout each thread encodes other texts, as without caching."""
+        if self._rows is None:
+            encoded: tuple[Tensor, Any] = super().embed_minibatch(
+                sentence_feature, begin, end, with_grad, copy_random_state, random_state
+            )
+            return encoded
+        part = {
+            name: value[begin:end] if isinstance(value, Tensor) else value for name, value in sentence_feature.items()
+        }
+        with random_state or nullcontext(), torch.set_grad_enabled(with_grad):
+            state = RandContext(*part.values()) if copy_random_state else None
+            [vectors] = embedded(self.model, [part])
+        return vectors, state
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False

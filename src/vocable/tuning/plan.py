@@ -26,6 +26,7 @@ from vocable.language.words import spaced_pieces
 from vocable.torch_models.cpu import in_bfloat16
 from vocable.torch_models.fuse import splade_modules
 from vocable.torch_models.torch_model import HostTokenization
+from vocable.training.micro_batches import embedded
 from vocable.tuning.examples import made_examples
 from vocable.tuning.questions import Rarity
 from vocable.tuning.settings import (
@@ -144,8 +145,8 @@ def _passes(model: SparseEncoder, texts: Sequence[str]) -> tuple[float, float]:
             tokens = {name: part.to(model.device) if hasattr(part, "to") else part for name, part in tokens.items()}
             with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16("auto", model.device)):
                 with torch.no_grad():
-                    model(dict(tokens))
-                vectors = model(tokens)["sentence_embedding"]
+                    embedded(model, [tokens])
+                [vectors] = embedded(model, [tokens])
             resident = max(resident, Process().memory_info().rss)
             vectors.float().sum().backward()
         if model.device.type == "cuda":
