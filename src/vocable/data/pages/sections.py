@@ -154,7 +154,7 @@ def _merged(sections: list[_Section]) -> list[list[_Section]]:
     groups, size = list[list[_Section]](), 0
     for section in sections:
         group, words = groups[-1] if groups else [], section.words
-        if len(group) == 1 and not size and (section.level > group[0].level or len(groups) == 1):
+        if len(group) == 1 and not size and section.level > group[0].level:
             heading = Block(group[0].heading, group[0].line)
             section.blocks[:0] = [*group[0].blocks, heading]
             groups[-1] = [section]
