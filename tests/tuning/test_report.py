@@ -120,10 +120,10 @@ def test_the_report_is_read_as_it_was_written(report: TuningReport, tmp_path: Pa
 
 
 def test_the_next_command_uses_the_better_model(report: TuningReport) -> None:
-    assert report.next_commands()[0] == "vocable index '<m>' docs/ -o my-index --bm25"
+    assert report.next_commands()[0] == "vocable index '<m>' docs/ -o my-index"
     for verdict in ("better", "kept"):
         tuned = replace(report, verdict=verdict, corpus="my docs", model="m")  # type: ignore[arg-type]
-        assert tuned.next_commands()[0] == f"vocable index '{report.output}' 'my docs' -o my-index --bm25"
+        assert tuned.next_commands()[0] == f"vocable index '{report.output}' 'my docs' -o my-index"
 
 
 def test_the_report_prints_its_figures(report: TuningReport) -> None:
