@@ -1,7 +1,6 @@
 """One thread for all work on a model and a collection, so that no search reads a half-done change.
 
-Batches start in the order of their oldest items; later items with the same
-work and arguments join a batch that has room.
+Batches start in the order of their oldest items. Later items with the same work and arguments join a batch with room.
 """
 
 from __future__ import annotations
@@ -13,25 +12,30 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Thread
 from typing import Any, NamedTuple, TypeAlias
 
-Work: TypeAlias = Callable[
-    ..., list[Any]
-]  # takes items and their shared arguments, returns a result or an error for each item
-_Key: TypeAlias = tuple[Work, tuple[object, ...], float]  # work, shared values, wait
+# Takes items and their shared arguments, and returns a result or an error for each item.
+Work: TypeAlias = Callable[..., list[Any]]
 
 
 class OverloadedError(Exception):
     """The queue is full or closed."""
 
 
+class _Key(NamedTuple):
+    """The work and the arguments that the items of a batch share."""
+
+    work: Work
+    shared: tuple[object, ...]
+    wait: float
+
+
 class _Waiting(NamedTuple):
     item: object
     future: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
     since: float
 
 
 class Batcher:
-    """A queue and its thread; a batch has at most `size` items, and the queue at most `limit`.
+    """A thread and its queues, one for each `_Key`; a batch has at most `size` items, all queues together `limit`.
 
     `seen` is called with the work and the number of items of each batch, in the event loop.
     """
@@ -63,15 +67,15 @@ class Batcher:
         if not items:
             return []
         loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in items]
+        futures = [loop.create_future() for _ in items]
         with self._changed:
             if self._closed:
                 raise OverloadedError("the service is stopping")
             if self.depth + len(items) > self._limit:
                 raise OverloadedError(f"more than {self._limit:,} texts, searches and changes wait")
-            queue = self._queues.setdefault((work, shared, wait), deque())
+            queue = self._queues.setdefault(_Key(work, shared, wait), deque())
             now = time.monotonic()
-            queue.extend(_Waiting(item, future, loop, now) for item, future in zip(items, futures, strict=True))
+            queue.extend(_Waiting(item, future, now) for item, future in zip(items, futures, strict=True))
             self._changed.notify()
         return list(await asyncio.gather(*futures))
 
@@ -88,8 +92,8 @@ class Batcher:
             active = [waiting for waiting in taken if not waiting.future.cancelled()]
             results = _results(work, [waiting.item for waiting in active], shared) if active else []
             answered = list(zip(active, results, strict=True))
-            for loop in {waiting.loop for waiting in active}:
-                pairs = [(waiting.future, result) for waiting, result in answered if waiting.loop is loop]
+            for loop in {waiting.future.get_loop() for waiting in active}:
+                pairs = [(waiting.future, result) for waiting, result in answered if waiting.future.get_loop() is loop]
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(self._deliver, work, pairs)
 
@@ -102,7 +106,7 @@ class Batcher:
                 self._changed.wait()
             key = min(self._queues, key=lambda key: self._queues[key][0].since)
             queue = self._queues[key]
-            until = queue[0].since + key[2]
+            until = queue[0].since + key.wait
             while len(queue) < self._size and not self._closed and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
             batch = [queue.popleft() for _ in range(min(self._size, len(queue)))]
@@ -111,6 +115,7 @@ class Batcher:
             return key, batch
 
     def _deliver(self, work: Work, pairs: Sequence[tuple[asyncio.Future[Any], object]]) -> None:
+        """Set the results of a batch; runs in the event loop."""
         self._seen(work, len(pairs))
         for future, result in pairs:
             if future.done():  # cancelled
