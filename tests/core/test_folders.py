@@ -43,7 +43,7 @@ def test_hidden_ignored_and_made_files_are_left_out(tmp_path: Path) -> None:
     make(tmp_path, ".github/h.md", "e/.github/i.md", "e/.j.png", "build/.k/l.md")
     found = files_of(tmp_path)
     assert found.files == ["a.md", "e/g.md"]
-    assert +found.hidden == {".b.md": 1, ".github": 2}  # .git has no documents
+    assert found.hidden == {".b.md": 1, ".github": 2}  # .git has no documents
 
 
 def test_all_pages_of_a_book_in_one_are_left_out_and_counted(tmp_path: Path) -> None:

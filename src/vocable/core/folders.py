@@ -18,10 +18,7 @@ from pathlib import Path
 
 from vocable.core.gitignore import Rules, is_ignored, rules_in
 
-PACKAGE_OF = {
-    ".pdf": "pypdfium2",
-    ".docx": "mammoth",
-}  # packages of the extra `documents`
+PACKAGE_OF = {".pdf": "pypdfium2", ".docx": "mammoth"}  # packages of the extra `documents`
 ENDINGS = (
     *(".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst", ".ipynb"),
     *(ending for ending, package in PACKAGE_OF.items() if find_spec(package)),
@@ -116,7 +113,8 @@ def files_of(folder: Path) -> FolderFiles:
                 continue
             ending = Path(path).suffix.lower()
             if entry.name.startswith("."):
-                listing.hidden[entry.name] += entry.name != REPOSITORY and (is_folder or ending in ENDINGS)
+                if entry.name != REPOSITORY and (is_folder or ending in ENDINGS):
+                    listing.hidden[entry.name] += 1
             elif _has_all_pages(entry):
                 listing.copies[entry.name] += 1
             elif is_folder:
@@ -157,7 +155,7 @@ def _is_readable(entry: os.DirEntry[str], root: Path) -> bool:
 
 
 def _repository(root: Path) -> tuple[str, tuple[Rules, ...]]:
-    """Return the path of a folder in its Git repository, and the rules of the folders above it in the repository.
+    """Return the path of a folder in its Git repository, as "docs/", and the rules of the folders above it there.
 
     If these rules ignore the folder, it is read nevertheless, without them.
     """

@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def holding(path: Path) -> Iterator[None]:
-    """Lock a file or folder; raise `OSError` if another process holds the lock."""
+    """Lock a file or folder; raise `BlockingIOError` if it is locked, `OSError` on a file system without locks."""
     descriptor = os.open(path, os.O_RDONLY | GUARDED)
     _locks.add(descriptor)
     try:

@@ -69,7 +69,7 @@ def check_folder(folder: Path) -> tuple[FolderFiles, str]:
 
 def _left_out(files: FolderFiles) -> str:
     """Return the numbers of unread files and folders, with their most frequent endings or names."""
-    others, hidden = files.others, +files.hidden
+    others, hidden = files.others, files.hidden
     counts = [f"{counted(others.total(), 'file')} of other kinds ({_names(others)})"] * bool(others)
     if hidden:
         number = counted(hidden.total(), "hidden file or folder", "hidden files or folders")

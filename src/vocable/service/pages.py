@@ -1,4 +1,4 @@
-"""The files of the page, and headers that keep browsers from loading anything else into it."""
+"""The files of the search page, and headers that keep browsers from loading anything else into it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.responses import FileResponse
 
 FOLDER = Path(__file__).parent / "page"
-FILES = {"/": "index.html"} | {f"/{path.name}": path.name for path in FOLDER.iterdir()}  # need no token
+FILES = {"/": "index.html"} | {f"/{path.name}": path.name for path in FOLDER.iterdir()}  # public: these need no token
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -23,7 +23,7 @@ HEADERS = {
 def add_page(app: FastAPI) -> None:
     """Add an endpoint for each file."""
 
-    def add(path: str, name: str) -> None:
+    def add(path: str, name: str) -> None:  # a function, so that each endpoint keeps its own name
         @app.get(path, include_in_schema=False)
         async def file() -> FileResponse:
             return FileResponse(FOLDER / name, headers=HEADERS)
