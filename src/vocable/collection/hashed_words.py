@@ -60,7 +60,7 @@ class HashedWords:
     @contextmanager
     def changing(self, added: Sequence[str]) -> Iterator[csr_array | None]:
         """Give the documents another version at the end of the block; yields the vectors of the added texts."""
-        if self._store.settings["whole"]:  # another collection may have taken the name
+        if self._store.settings["whole"]:  # finished: another process may have made it anew
             self.mean = self._store.settings_now()["mean_length"]
         weights = self.weights(added) if added else None
         with self._store.changing():

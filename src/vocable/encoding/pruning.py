@@ -43,7 +43,7 @@ def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None 
         raise ArgumentError(f"scale must be a positive number, not {scale}")
     matrix = as_vectors(matrix)
     heaviest = float(matrix.data.max(initial=0.0))
-    factor = scale if scale is not None else (2 ** (bits or 1) - 1) / heaviest if heaviest else 1.0
+    factor = scale or ((2 ** (bits or 1) - 1) / heaviest if heaviest else 1.0)
     if heaviest * factor > np.iinfo(np.int32).max:
         raise ArgumentError(f"scale {scale} takes the heaviest weight, {heaviest:.4g}, out of the range of int32")
     kind = np.int32 if bits is None else np.uint8 if bits <= 8 else np.uint16
@@ -154,15 +154,15 @@ def _heaviest(matrix: csr_array, max_terms: int | np.ndarray | None, mass: float
     # Positive floats have the order of their bits, so one integer sorts by row and then by descending weight.
     keys = (rows.astype(np.uint64) << np.uint64(32)) | ~matrix.data.view(np.uint32)
     order = np.argsort(keys, kind="stable")
-    among = np.ones(len(rows), dtype=bool)
+    within = np.ones(len(rows), dtype=bool)  # in sorted order
     if max_terms is not None:
-        among &= np.arange(len(rows)) - starts[rows] < np.broadcast_to(max_terms, len(starts))[rows]
+        within &= np.arange(len(rows)) - starts[rows] < np.broadcast_to(max_terms, len(starts))[rows]
     if mass is not None:
         totals, heavier = _running_sums(matrix, matrix.data[order].astype(np.float64))
         # The tolerance keeps rounding from adding a term: 0.3 of ten equal weights are three of them.
-        among &= heavier < (mass - 1e-9) * totals[rows]
+        within &= heavier < (mass - 1e-9) * totals[rows]
     keep = np.empty(len(rows), dtype=bool)
-    keep[order] = among
+    keep[order] = within
     return keep
 
 

@@ -13,8 +13,8 @@ from vocable.errors import ArgumentError
 class Server(NamedTuple):
     """The parts of a server's address."""
 
-    url: str
-    name: str
+    url: str  # without user and password
+    name: str  # of the collection
     user: str | None
     password: str | None
 

@@ -1,8 +1,8 @@
 """Expanders for BM25, evaluated like learned sparse models: RM3, Query2Doc and docT5query.
 
 Polyakov et al. 2026, section 4.2, compare these expanders. Terms are BM25's stemmed words. BM25 ranks with the expanded
-texts; the frequency of a term in a document is its frequency in the original document. To add an expander, write one
-class and `register` it.
+texts; the frequency of a term in a document is its frequency in the original document. To add an expander, write a
+class that implements `Expander`, and `register` it.
 
 Letters: b prompts, r samples per prompt, m inputs, n documents of the collection, v stemmed words.
 """
@@ -125,12 +125,12 @@ def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[
     """Return the `make` of `retrieve_lexically` for "bm25" or the name of an expander."""
     if name == BM25:
         return unexpanded
-    expander_of, model = _resolve(name)
-    if expander_of is None:
+    kind, model = _resolve(name)
+    if kind is None:
         raise ArgumentError(f"{name!r} is not an expander")
 
     def make(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, QueryWeights]:
-        expander = expander_of.open(model, documents, device, ids)
+        expander = kind.open(model, documents, device, ids)
         index = expander.index
         if "query" not in expander.roles:
             return index, index.query_vectors
@@ -312,7 +312,6 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
     Raises:
         ModelError: there is no such model, it has another task, or its weights are not safetensors.
     """
-
     from sentence_transformers.util import get_device_name
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 

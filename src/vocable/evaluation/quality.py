@@ -22,7 +22,7 @@ from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Convention, Dataset, Identical, load_dataset
 from vocable.indexes.ranking import Ranking, Ties, in_order, read_trec
 
-MOST_CUTOFF = 100_000
+MOST_CUTOFF = 100_000  # a search is as deep as the deepest cutoff of its measures
 Measures: TypeAlias = Sequence[str | Measure]
 
 
@@ -68,7 +68,7 @@ def _parse(name: str) -> Measure:
     except KeyError as error:
         raise ArgumentError(f"measure {name!r}: it has no parameter {error}") from error
     except (AssertionError, TypeError, ValueError) as error:
-        lacking = "cutoff=<object" in str(error)
+        lacking = "cutoff=<object" in str(error)  # ir_measures prints the placeholder of a missing parameter
         reason = "it needs a cutoff, as in R@1000" if lacking else " ".join(str(error).split())
         raise ArgumentError(f"measure {name!r}: {reason}") from error
     return measure
@@ -163,6 +163,7 @@ class Evaluation(Tabular):
         ties: the order of ties of the `Dataset`.
         relevant_from: by measure, the lowest judgment that counts as relevant; graded measures are missing.
         dropped: number of hits with the id of their query.
+        identical: counts of documents of the same text; None if they were not counted.
         query_idf: query weights were multiplied by this power of the IDF; None for a system without such weights.
         unanswered: number of judged queries without a hit, which count as 0.
     """
@@ -309,7 +310,7 @@ def _identical(evaluation: Evaluation) -> str:
 
 def _shown(cost: Cost | None) -> Cost | None:
     """Return the cost without 95th percentiles of times: they would make the table wider than 80 columns."""
-    if cost is None or cost.answer_p50_ms is cost.rerank_p50_ms is None:
+    if cost is None or (cost.answer_p50_ms is None and cost.rerank_p50_ms is None):
         return cost
     return replace(cost, search_p95_ms=None, answer_p95_ms=None, rerank_p95_ms=None)
 

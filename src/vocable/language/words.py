@@ -182,8 +182,8 @@ def spaced_pieces(text: str) -> list[str]:
                 pieces[-1] += part
                 continue
             pieces += ["".join(letters[at : at + 2]) for at in range(0, len(letters), 2)] or [part]
-        first = 0 if pieces[0] or len(pieces) == 1 else 1
-        result += [f" {pieces[first]}", *pieces[first + 1 :]]
+        first, *others = pieces if pieces[0] else pieces[1:]  # begins with the punctuation before the word, if any
+        result += [f" {first}", *others]
     return result
 
 
@@ -196,7 +196,7 @@ def _patterns() -> _Patterns:
         for code in range(first, last + 1)
         if unicodedata.category(chr(code)) in ("Lo", "Lm", "Nl") and chr(code) not in VOICED
     )
-    marks += VOICED + INVISIBLE  # of the words of a text as it is written
+    marks += VOICED + INVISIBLE  # `word_spans` and `spaced_pieces` read a text as it is written
     return _Patterns(
         ignored=re.compile(rf"[{INVISIBLE}]|[\u200c\u200d](?<=[{marks}].)|[\ufe00-\ufe0f\U000e0100-\U000e01ef]"),
         unspaced=re.compile(rf"[{letters}][{marks}]*"),

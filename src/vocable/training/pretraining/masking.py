@@ -60,13 +60,13 @@ def overlap_aware(
     Overlap-aware masking of Geng and Yang 2026 (§4.2.3), which gives the weights 1 and lambda; the equal rate of every
     text is our interpretation.
     """
-    tokens, of_new = int((~special).sum()), int((new & ~special).sum())
-    of_shared = tokens - of_new
-    chosen = rate * tokens  # tokens of both kinds, expected
-    chosen_new = min(of_new, chosen * weight * of_new / max(weight * of_new + of_shared, 1e-9))
-    chosen_shared = min(of_shared, chosen - chosen_new)
-    chosen_new = chosen - chosen_shared
-    probabilities = np.where(new, chosen_new / max(of_new, 1), chosen_shared / max(of_shared, 1))
+    tokens, new_tokens = int((~special).sum()), int((new & ~special).sum())
+    shared_tokens = tokens - new_tokens
+    masked = rate * tokens  # expected number
+    masked_new = min(new_tokens, masked * weight * new_tokens / max(weight * new_tokens + shared_tokens, 1e-9))
+    masked_shared = min(shared_tokens, masked - masked_new)
+    masked_new = masked - masked_shared  # more than before if all shared tokens are masked
+    probabilities = np.where(new, masked_new / max(new_tokens, 1), masked_shared / max(shared_tokens, 1))
     return np.where(special, 0.0, probabilities)
 
 
@@ -98,7 +98,7 @@ def whole_words(
             integer (halves to the even integer), and each sub-token is drawn by itself.
     """
     begins = np.flatnonzero(words >= 0)
-    word_of = np.cumsum(words >= 0) - 1  # the last word that begins at or before a token
+    word_of = np.cumsum(words >= 0) - 1  # the last word that begins at or before a token; -1 before the first
     lengths = np.bincount(word_of[words != NO_WORD], minlength=len(begins))
     candidates = np.flatnonzero(lengths > (0 if part == "all" else 1))
     if not len(candidates):
