@@ -199,7 +199,7 @@ def search(
     def encoded() -> EncodedTexts:
         if like is not None:
             return collection.searcher.encode(plan, texts)
-        encoder = collection.models.queries(**plan.query)
+        encoder = collection.models.queries(**plan.query_encoding)
         with progress("search", total=len(texts)) as advance:
             vectors = encoder.encode_both(texts, advance)
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)

@@ -28,7 +28,7 @@ class SearchPlan:
     matching: Matching
     reranking: RerankOptions
     sort: str | None  # field, or -FIELD
-    query: QueryEncoding
+    query_encoding: QueryEncoding
     pruning: Pruning  # pruning of the vectors of `like`
     facets: tuple[str, ...]  # fields whose values are counted among the best hits
     depth: int

@@ -100,7 +100,7 @@ class CollectionSearch:
             matching=select(Matching, options),
             reranking=reranking,
             sort=sorting.get("sort"),
-            query=select(QueryEncoding, options),
+            query_encoding=select(QueryEncoding, options),
             pruning=select(Pruning, options),
             facets=() if facets is None else self._facets(facets),
             depth=depth,
@@ -114,7 +114,7 @@ class CollectionSearch:
         if plan.like is not None:
             dense = self._units.vectors([plan.like], "dense") if "dense" in plan.weights else None
             return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
-        return self._models.queries(**plan.query).encode_both(texts)
+        return self._models.queries(**plan.query_encoding).encode_both(texts)
 
     def run(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
         """Carry out a plan for q queries; `encoded` are their vectors, if they are known."""
