@@ -64,18 +64,19 @@ def test_other_languages_are_not(text: str, says: str) -> None:
     assert says in foreign(found.tokens_per_word, found.unknown_share)
 
 
+@pytest.mark.parametrize(("bm25", "advice"), [(True, "--weights bm25=1"), (False, "--language")])
 @pytest.mark.parametrize(("texts", "warned"), [([THAI], True), ([GERMAN, GERMAN], True), ([ENGLISH, CODE], False)])
 def test_an_index_warns_in_one_line(
-    texts: list[str], warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    texts: list[str], warned: bool, bm25: bool, advice: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": str(n), "text": text}) + "\n" for n, text in enumerate(texts)))
     with caplog.at_level(logging.WARNING, logger="vocable"):
-        index("vocable-mini", corpus, f"exact:{tmp_path / 'index'}").close()
+        index("vocable-mini", corpus, f"exact:{tmp_path / 'index'}", bm25=bm25, no_dense=True).close()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == warned
     for line in said:
         assert line.startswith("vocable-mini: ")
         unit = "character" if texts == [THAI] else "word"
-        assert all(word in line for word in (f"tokens per {unit}", "multilingual", "--bm25", "--language", GUIDE))
+        assert all(word in line for word in (f"tokens per {unit}", advice, GUIDE))
         assert len(line) < 220

@@ -196,4 +196,4 @@ def test_evaluation_in_a_language() -> None:
 
 def test_a_language_needs_bm25(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError):
-        vocable.index("vocable-mini", "pydocs:", tmp_path / "index", language="de")
+        vocable.index("vocable-mini", "pydocs:", tmp_path / "index", language="de", bm25=False)
