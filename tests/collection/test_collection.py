@@ -119,7 +119,8 @@ def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder,
 
 
 def test_hybrid_search_needs_the_lexical_index(model: SparseEncoder, documents: list[Document], tmp_path: Path) -> None:
-    opened = build_collection(model, documents, f"exact:{tmp_path / 'index'}", name="toy", dtype="float32")
+    options: Any = {"name": "toy", "dtype": "float32", "bm25": False}
+    opened = build_collection(model, documents, f"exact:{tmp_path / 'index'}", **options)
     assert store_of(opened).words is None
     with pytest.raises(ArgumentError):
         opened.search(QUERIES, hybrid=True)
@@ -202,7 +203,7 @@ def test_stored_vectors_make_the_same_index(
     np.testing.assert_allclose(found.vectors(ids).toarray(), encoded.vectors(ids).toarray(), rtol=1e-5, atol=1e-6)
     assert index(folders, corpus, stored, bm25=True, max_terms=7).settings.model == "toy"
     with pytest.raises(ArgumentError):
-        index(folders, corpus, stored, max_terms=7)
+        index(folders, corpus, stored, bm25=False, max_terms=7)
     if shards > 1:
         with pytest.raises(VectorsError):
             index(folders[:1], corpus, f"{engine}{tmp_path / 'some'}")

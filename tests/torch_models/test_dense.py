@@ -176,7 +176,7 @@ def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp
         found, expected = (one.search(["the fox"], 5, hybrid=True) for one in (collection, other))
         assert found.hits(0) == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected.hits(0)]
     with index(tmp_path / "vectors", corpus, f"{engine}{tmp_path / 'third'}", no_dense=True) as third:
-        assert third.spaces == ("sparse",)
+        assert third.spaces == ("sparse", "bm25")
 
 
 @pytest.fixture
