@@ -244,7 +244,8 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
     assert 1 <= values["hits"][0]["score"] <= 2
     explained = done(capsys, "search", index, "fox", "--hybrid", "--explain", "-k", 1)
     alone = done(capsys, "search", index, "fox", "-k", 30)
-    found, own = explained.split()[2], explained.partition("the model's own score, ")[2].partition(":")[0]
+    [first] = [line for line in explained.splitlines() if line.startswith("  1 ")]
+    found, own = first.split()[2], explained.partition("the model's own score, ")[2].partition(":")[0]
     assert any(line.split()[1:3] == [own, found] for line in alone.splitlines() if line[:3].strip())
     assert " parts: sparse 1 + bm25 0 (words: none)\n" in explained
     found = done(capsys, "search", index, "the librarian", "--hybrid", "--explain", "-k", 1)
@@ -260,7 +261,7 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
     assert refused(capsys, "search", index, "fox", "--fusion", "reciprocal-rank").startswith(
         "vocable: --fusion goes with --hybrid or --weights"
     )
-    assert done(capsys, "search", index, "the old fox reads books", "--minimum-match", 1) == "no hits\n"
+    assert done(capsys, "search", index, "the old fox reads books", "--minimum-match", 1).endswith("\nno hits\n")
     assert refused(capsys, "search", index, "fox", "-k", 0).startswith("vocable: --k must be at least 1, not 0")
 
 

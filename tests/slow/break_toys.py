@@ -15,6 +15,7 @@ from preloaded import LIMIT, USED, Command, Ran, run
 from random_model import write_toy_model
 
 from tests.tuning.small import make_small, write_corpus
+from vocable.tuning.report import Judgment
 
 TUNED_TEXTS = 60  # documents of a tuning
 # Keys of values that differ from one run to the next.
@@ -63,7 +64,7 @@ def to(command: list[object], output: Path) -> list[object]:
 def small_tuning() -> None:
     """Make the tunings of this process, and of its forks, small; the exam says that they have made the model better."""
     make_small()
-    vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: ("better", "")
+    vars(import_module("vocable.tuning.tune"))["judge"] = lambda changes: Judgment("better", "", "title")
 
 
 class Toys:

@@ -118,7 +118,7 @@ def execute(command: Command, values: dict[str, Any]) -> None:
     previous_state = _state(output)
     try:
         given = _checked(command, values)
-        with _reading(tolerated) if tolerated else nullcontext():
+        with nullcontext() if tolerated == 0 else _reading(tolerated):
             outcome = command.run(**given) if command.run else Outcome(getattr(vo, command.verb)(**given))
             if not command.has("no-json"):  # else the verb itself prints
                 same = previous_state is not None and previous_state == _state(output)
