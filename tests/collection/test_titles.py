@@ -47,6 +47,6 @@ def test_words_of_a_title_count_as_often_as_it_weighs(
 def test_a_title_weight_below_1_or_without_bm25_is_refused(model: str, some: list[Document], tmp_path: Path) -> None:
     source = corpus(tmp_path / "corpus.jsonl", some)
     with pytest.raises(ArgumentError):
-        index(model, source, tmp_path / "index", title_weight=3)
+        index(model, source, tmp_path / "index", bm25=False, title_weight=3)
     with pytest.raises(ArgumentError):
         index(model, source, tmp_path / "index", bm25=True, title_weight=0)

@@ -113,7 +113,7 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         stored = collection.store.vectors([documents[0].id], "dense")
         np.testing.assert_allclose(stored[0], vectors[0], atol=0.01)
     with index(model, corpus, f"{engine}{tmp_path / 'other'}", no_dense=True, **options) as other:  # type: ignore[arg-type]
-        assert other.spaces == ("sparse",)
+        assert other.spaces == ("sparse", "bm25")
     with pytest.raises(ArgumentError):
         index(model, corpus, f"{engine}{tmp_path / 'third'}", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
 
