@@ -19,7 +19,7 @@ from vocable.tuning.report import Judgment
 
 TUNED_TEXTS = 60  # documents of a tuning
 # Keys of values that differ from one run to the next.
-TIMES = ("seconds", "_second", "_ms", "seconds_per_step", "minutes")
+TIMES = ("seconds", "_second", "_ms", "seconds_per_step", "minutes", "gigabytes")
 REGULARIZERS = {  # both keep a state of their own
     "document": {"name": "df_flops", "weight": 0.3},
     "query": {"name": "df_flops", "weight": 0.1},
