@@ -113,12 +113,12 @@ class Command:
 def execute(command: Command, values: dict[str, Any]) -> None:
     """Check the arguments of a command, carry it out, and print its outcome."""
     as_json, markdown = values.pop("json", False), values.pop("markdown", False)
-    tolerated = values.pop("skip_bad", 0) if command.has("reads") else 0
     output = values.get("output")
     previous_state = _state(output)
     try:
         given = _checked(command, values)
-        with nullcontext() if tolerated == 0 else _reading(tolerated):
+        tolerated = given.pop("skip_bad", 0) if command.has("reads") else 0
+        with _reading(tolerated) if tolerated else nullcontext():
             outcome = command.run(**given) if command.run else Outcome(getattr(vo, command.verb)(**given))
             if not command.has("no-json"):  # else the verb itself prints
                 same = previous_state is not None and previous_state == _state(output)
