@@ -110,6 +110,7 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
         if not kept:
             silence(layer, special_columns(mlm, transformer.tokenizer))
         # Instance attributes hide the class's methods, and deleting them restores the methods.
+        pooling.embedding_dimension = layer.weight.shape[0]  # saved, even if no text is ever encoded
         pooling.__dict__["forward"] = partial(_pool, pooling, layer, mlm.config)
         keep_last_hidden(mlm)
         decoder.__dict__["forward"] = _hand_through
@@ -202,7 +203,6 @@ def _pool(
     hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
     reduction = POOLINGS[pooling.pooling_strategy].reduction
     pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function)
-    pooling.embedding_dimension = pooled.shape[1]
     features["sentence_embedding"] = pooled
     return features
 
