@@ -286,5 +286,8 @@ def _save(model: SparseEncoder, saved: SavedSettings, lengths: Lengths, folder: 
             config.query_idf = saved.query_idf
         vars(config).pop(DENSE, None)  # nothing taught the dense vectors while the encoder changed
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small and stays exact
+        if (backend := getattr(transformer.tokenizer, "backend_tokenizer", None)) is not None:
+            backend.no_truncation()  # both are set for each batch, and a run resumed after its last step has none
+            backend.no_padding()
     model.similarity_fn_name = model.similarity_fn_name  # otherwise set when a checkpoint's card first reads it
     model.save_pretrained(str(folder))
