@@ -294,6 +294,7 @@ def test_dask_is_an_extra(
         vo.encode(toy_model, corpus, output=tmp_path / "out", shards=2, scheduler="dask://host:8786")
 
 
+@pytest.mark.slow
 def test_a_killed_dask_worker_loses_nothing(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
     forks.context()

@@ -16,6 +16,7 @@ from vocable.torch_models import export_dense as exporting
 from vocable.torch_models.export_dense import export_dense
 
 pytest.importorskip("onnxscript", reason="pip install 'vocable[train]'")
+pytestmark = pytest.mark.slow
 
 TEXTS = ["a fox", "the quick brown fox jumps over the lazy dog", "snow and rain, hail and sun", "", "fox " * 90]
 
