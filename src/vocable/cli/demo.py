@@ -23,7 +23,7 @@ from vocable.collection.records import INDENT
 from vocable.collection.verbs import index, open_index
 from vocable.core.tables import line_width, shortened
 from vocable.data import Document, pydocs
-from vocable.encoding.dense_models import dense_beside, load_dense
+from vocable.encoding.dense_models import load_dense_beside
 from vocable.encoding.hub import BUILT_IN_MODEL
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, model_name
@@ -177,9 +177,7 @@ def _systems(model: Model, dataset: Dataset, name: str) -> list[Evaluation]:
     encoded = encode_dataset(model, dataset)
     learned = retrieve(encoded, k=DEPTH, time_queries=TIMED_ANSWERS)
     parts, names = [lexical, learned], ["BM25", name]
-    beside = dense_beside(model_name(model))
-    dense_model = None if beside is None else load_dense(beside)
-    if (dense := retrieve_densely(encoded, dense_model, k=DEPTH)) is not None:
+    if (dense := retrieve_densely(encoded, load_dense_beside(model_name(model)), k=DEPTH)) is not None:
         parts, names = [*parts, dense], [*names, "dense"]
     fusions = {
         " + ".join(names[:size]): weighted([part.ranking for part in parts[:size]], [1] * size)

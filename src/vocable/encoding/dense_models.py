@@ -61,6 +61,12 @@ def dense_fingerprint(model: object) -> Parts:
     return torch_library().fingerprint(cast(Any, model)) if fingerprint is None else fingerprint()
 
 
+def load_dense_beside(model: str) -> DenseModel | None:
+    """Load the dense model that goes with a sparse model by default; errors as in `load_dense`."""
+    name = dense_beside(model)
+    return None if name is None else load_dense(name)
+
+
 def document_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:
     """Return the unit vectors [m, d] of documents; zeros for a blank text, which is never a hit."""
     vectors = normalized(model.encode_document(list(texts), show_progress_bar=False))

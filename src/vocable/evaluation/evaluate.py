@@ -20,7 +20,7 @@ from vocable.core.figures import check_figure, save_figure
 from vocable.core.storage import check_file, replacing
 from vocable.core.tables import masked
 from vocable.data.bad_lines import tolerant
-from vocable.encoding.dense_models import DenseModel, dense_beside, load_dense
+from vocable.encoding.dense_models import load_dense_beside
 from vocable.encoding.hub import check_length
 from vocable.encoding.load import load_encoder
 from vocable.encoding.models import Model, is_model, model_name
@@ -326,7 +326,8 @@ def _one_by_one(
                 encoded = _encoded(system, dataset, name, options)
                 retrieval = retrieve(encoded, k=k, time_queries=time_queries)
                 if hybrid:
-                    dense = retrieve_densely(encoded, _dense_beside(system, kind), k=k, time_queries=time_queries)
+                    other = load_dense_beside(model_name(system)) if kind == "model" else None
+                    dense = retrieve_densely(encoded, other, k=k, time_queries=time_queries)
             evaluations.append(evaluate_run(name, retrieval, dataset, measures))
         if reranking.get("rerank"):
             reranked = rerank(retrieval, dataset, options.get("device"), **reranking)
@@ -337,12 +338,6 @@ def _one_by_one(
     if bm25 and lexical is not None:
         evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
     return evaluations
-
-
-def _dense_beside(system: System, kind: Kind) -> DenseModel | None:
-    """Return the dense model that goes with a model by default."""
-    name = dense_beside(model_name(system)) if kind == "model" else None
-    return None if name is None else load_dense(name)
 
 
 def _per_query_rows(evaluations: Sequence[Evaluation]) -> Iterator[str]:

@@ -54,16 +54,21 @@ from vocable.torch_models.dense import dense_dimensions, take_last_hidden
 from vocable.torch_models.export_card import card
 from vocable.torch_models.export_weights import weights_on_disk
 from vocable.torch_models.fuse import splade_modules, without_logits
-from vocable.torch_models.graph_files import graph_inputs, onnx_to_openvino, write_graph
+from vocable.torch_models.graph_files import (
+    COMPARED_TEXTS,
+    COMPARISON,
+    ROUNDED_TEXTS,
+    graph_inputs,
+    onnx_to_openvino,
+    write_graph,
+)
 from vocable.torch_models.output_vocabulary import output_vocabulary
 from vocable.torch_models.quantize import quantize
 from vocable.torch_models.special_terms import keeps_special_terms
 from vocable.torch_models.torch_model import TorchModel
 
-COMPARISON = "exported.json"
 DECODER_BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
-COMPARED_TEXTS, COMPARED_TERMS = 64, 10
-ROUNDED_TEXTS = 192  # texts that give the ranges of 8-bit inputs
+COMPARED_TERMS = 10
 TIMED_QUERIES, QUERY_WORDS = 20, 8
 TOLERANCE = 1e-3  # largest error of a weight in float32; rounding alone gives about 1e-5
 

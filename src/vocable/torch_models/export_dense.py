@@ -29,11 +29,15 @@ from vocable.encoding.graph_settings import BOTH_ROLES
 from vocable.encoding.model_fingerprint import digest
 from vocable.errors import ArgumentError, ModelError, require_extra
 from vocable.options import checked
-from vocable.torch_models.graph_files import graph_inputs, write_graph
+from vocable.torch_models.graph_files import (
+    COMPARED_TEXTS,
+    COMPARISON,
+    ROUNDED_TEXTS,
+    graph_inputs,
+    write_graph,
+)
 from vocable.torch_models.quantize import quantize
 
-COMPARISON = "exported.json"
-COMPARED_TEXTS, ROUNDED_TEXTS = 64, 192  # texts that are compared, and that give the ranges of 8-bit inputs
 LEAST_COSINE, LEAST_COSINE_INT8 = 0.9999, 0.98
 
 

@@ -21,6 +21,9 @@ from vocable.encoding.graph_sessions import INPUTS, import_openvino
 from vocable.errors import ModelError, require_extra
 from vocable.torch_models.layouts import is_decoder
 
+COMPARISON = "exported.json"  # how a graph compares with its model
+COMPARED_TEXTS = 64
+ROUNDED_TEXTS = 192  # texts that give the ranges of 8-bit inputs
 OPSET, OPSET_INT8 = 20, 23  # 20 has GELU as a single operation, 23 also attention
 
 

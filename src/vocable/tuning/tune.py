@@ -44,8 +44,9 @@ from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve_lexic
 from vocable.indexes.ranking import Ranking
 from vocable.options import CountOrZero, checked
 from vocable.torch_models.asymmetric import positions
-from vocable.torch_models.export import COMPARISON, export_model
+from vocable.torch_models.export import export_model
 from vocable.torch_models.fuse import splade_modules
+from vocable.torch_models.graph_files import COMPARISON
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
 from vocable.training.recipe_files import load_yaml, make_recipe
 from vocable.training.train import train
