@@ -116,8 +116,7 @@ def transferred_prior(source: NDArray[np.float64], target: NDArray[np.float64]) 
     spread = target.std()
     if not spread > 0:
         raise ArgumentError("the target's output bias is the same for every token: give texts to count, or bias='keep'")
-    moved: NDArray[np.float64] = source.mean() + source.std() * (target - target.mean()) / spread
-    return moved
+    return source.mean() + source.std() * (target - target.mean()) / spread
 
 
 def log_counts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> NDArray[np.float64]:

@@ -115,8 +115,7 @@ def row_norms(weight: Tensor) -> Tensor:
     >>> row_norms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([5., 0.])
     """
-    norms: Tensor = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float32)
-    return norms
+    return torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float32)
 
 
 def anisotropy(weight: Tensor) -> float:

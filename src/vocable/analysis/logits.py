@@ -195,8 +195,7 @@ def _token_scores(block: Tensor, top: Sequence[int]) -> NDArray[np.float64]:
     largest = block.topk(max(top, default=1), dim=1).values  # sorted
     figures = [torch.var_mean(logits, dim=1, correction=0) for logits in (*(largest[:, :k] for k in top), block)]
     columns = [column for variance, mean in figures for column in (mean, variance.sqrt())]
-    scores: NDArray[np.float64] = torch.stack(columns, dim=1).double().cpu().numpy()
-    return scores
+    return torch.stack(columns, dim=1).double().cpu().numpy()
 
 
 def recoverability(

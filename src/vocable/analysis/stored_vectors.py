@@ -96,8 +96,7 @@ class Moments:
 
     def std(self) -> Floats:
         """Return the population standard deviation of all values, [v]; 0 for a term without values."""
-        deviations: Floats = np.sqrt(self._squares / np.maximum(self.counts, 1))
-        return deviations
+        return np.sqrt(self._squares / np.maximum(self.counts, 1))
 
 
 class Measurements(Tabled, UserList[R]):

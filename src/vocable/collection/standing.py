@@ -66,8 +66,7 @@ class Standing:
 
     def to_json(self) -> dict[str, object]:
         """Return the standing as JSON values."""
-        values: dict[str, object] = json_values(self)
-        return values
+        return json_values(self)
 
     def __str__(self) -> str:
         name = " ".join(dict.fromkeys(one for one in (self.id, self.title) if one))

@@ -52,5 +52,4 @@ def array_once(path: Path, compute: Callable[[], np.ndarray]) -> np.ndarray:
         computed = compute()
         with replacing(path) as file:
             np.save(file, computed)
-    array: np.ndarray = np.load(path)
-    return array
+    return np.load(path)

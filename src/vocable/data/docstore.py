@@ -66,8 +66,7 @@ class TextStore:
         self._file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
 
     def __len__(self) -> int:
-        count: int = self._file.execute("SELECT count(*) FROM texts").fetchone()[0]
-        return count
+        return self._file.execute("SELECT count(*) FROM texts").fetchone()[0]
 
     def __del__(self) -> None:
         self._file.close()

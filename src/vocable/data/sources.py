@@ -324,8 +324,7 @@ def _hf(name: str, split: str | None, kind: Kind[object]) -> Stream:
             raise DataError(f"choose a split: {', '.join(f'{source}#{name}' for name in dataset)}", source=source)
         if split is not None and split not in dataset:
             raise DataError(f"no split {split!r}, only {', '.join(dataset)}", source=source)
-        chosen: Iterable[Row] = dataset[split or next(iter(dataset))]
-        return chosen
+        return dataset[split or next(iter(dataset))]
 
     return rows_stream(source, path, rows, kind)
 

@@ -112,7 +112,7 @@ def _items(several: Any, name: str, what: str, item: str) -> Iterable[object]:
         iter(several)
     except TypeError as error:
         raise ArgumentError(f"{name} must be a list of {what}, not {kind}") from error
-    return several  # type: ignore[no-any-return]
+    return several
 
 
 def _str(value: object, name: str, what: str) -> str:

@@ -49,8 +49,7 @@ def load_dense(name: str, device: str | None = None) -> DenseModel:
     library = require_extra("sentence_transformers", "train")
     try:
         with torch_library().without_bars():
-            model: DenseModel = library.SentenceTransformer(name, device=device)
-            return model
+            return library.SentenceTransformer(name, device=device)
     except Exception as error:  # the library passes on any error
         raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
 
@@ -82,5 +81,4 @@ def query_vectors(model: DenseModel, texts: Sequence[str]) -> np.ndarray:
 def normalized(vectors: Any) -> np.ndarray:
     """Return dense vectors [m, d] of length 1, whose dot products are cosines."""
     matrix = np.asarray(vectors, dtype=np.float32)
-    result: np.ndarray = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
-    return result
+    return matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)

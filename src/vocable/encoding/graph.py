@@ -284,18 +284,15 @@ class GraphTokenization(Tokenization):
 
     @property
     def added(self) -> int:
-        count: int = self.tokenizer.num_special_tokens_to_add(False)
-        return count
+        return self.tokenizer.num_special_tokens_to_add(False)
 
     @property
     def normalizer(self) -> Normalizer | None:
-        normalizer: Normalizer | None = self.tokenizer.normalizer
-        return normalizer
+        return self.tokenizer.normalizer
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
-        vocabulary: dict[str, int] = self.tokenizer.get_vocab()
-        return vocabulary
+        return self.tokenizer.get_vocab()
 
     def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         with TOKENIZING:

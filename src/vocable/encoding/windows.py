@@ -89,5 +89,4 @@ def mean_of_windows(dense: np.ndarray, counts: Sequence[int]) -> np.ndarray:
     [[0.447, 0.894], [0.0, 0.0]]
     """
     sums = np.add.reduceat(dense, np.cumsum([0, *counts[:-1]]), axis=0)
-    result: np.ndarray = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
-    return result
+    return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)

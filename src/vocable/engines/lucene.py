@@ -173,18 +173,14 @@ class LuceneStore(ServerStore):
                 f"{self.place}: {self.name!r} is an alias of {len(mappings)} indexes: name one of {indexes}"
             )
         [index] = mappings.values()
-        record: Mapping[str, Any] = index["mappings"]["_meta"]["vocable"]
-        return record
+        return index["mappings"]["_meta"]["vocable"]
 
     def _mappings(self, path: str) -> dict[str, Any]:
         """Return the mappings of the index or alias with this path, by index; {} if there is neither.
 
         A read takes the mappings of the node that it asks: a cluster without most of its nodes has no other state.
         """
-        mappings: dict[str, Any] = self._request(
-            "GET", f"{path}/_mapping?{self.state[writing.get()]}", None, missing={}
-        )
-        return mappings
+        return self._request("GET", f"{path}/_mapping?{self.state[writing.get()]}", None, missing={})
 
     def _write_record(self, record: Mapping[str, object]) -> None:
         self._send("PUT", "/_mapping", {"_meta": {"vocable": record}})

@@ -180,8 +180,7 @@ class Milvus(ServerStore):
     def _described(self) -> Mapping[str, Any]:
         """Return the record of the collection, even if it is not loaded for searches."""
         described = self._ask(self._client.describe_collection, self.name)
-        record: Mapping[str, Any] = json.loads(described["properties"]["vocable"])
-        return record
+        return json.loads(described["properties"]["vocable"])
 
     def _load(self, record: Mapping[str, Any]) -> None:
         replicas = record["settings"].get("engine_options", {}).get("replicas")

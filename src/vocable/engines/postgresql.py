@@ -169,8 +169,7 @@ class PostgreSQL(ServerStore):
 
     def _read_record(self) -> Mapping[str, object]:
         [(comment,)] = self._execute("SELECT obj_description({name}::regclass)", name=self._literal())
-        record: Mapping[str, object] = json.loads(comment)["vocable"]
-        return record
+        return json.loads(comment)["vocable"]
 
     def _write_record(self, record: Mapping[str, object]) -> None:
         self._execute("COMMENT ON TABLE {table} IS {comment}", comment=self._comment(record))

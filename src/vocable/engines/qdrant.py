@@ -165,8 +165,7 @@ class Qdrant(ServerStore):
         self._client.update_collection_aliases(changes)
 
     def _read_record(self) -> Mapping[str, object]:
-        record: Mapping[str, object] = self._ask(self._client.get_collection, self.name).config.metadata["vocable"]
-        return record
+        return self._ask(self._client.get_collection, self.name).config.metadata["vocable"]
 
     def _write_record(self, record: Mapping[str, object]) -> None:
         self._ask(self._client.update_collection, self.name, metadata={"vocable": record})

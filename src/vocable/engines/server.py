@@ -218,8 +218,7 @@ class ServerStore(RowStore):
         self._write_record({**self._read_record(), "version": version})
 
     def settings_now(self) -> Mapping[str, Any]:
-        settings: Mapping[str, Any] = self._read_record()["settings"]
-        return settings
+        return self._read_record()["settings"]
 
     def _configure(self, spaces: Mapping[Space, int], settings: dict[str, Any]) -> None:
         self.spaces, self.settings = dict(spaces), settings
@@ -305,8 +304,7 @@ class ServerStore(RowStore):
     @property
     def missing(self) -> str | None:
         """Return what the last search of this thread left out; None if it was complete."""
-        missing: str | None = getattr(self._noted, "missing", None)
-        return missing
+        return getattr(self._noted, "missing", None)
 
     def note_missing(self, part: str) -> None:
         """Remember what a search leaves out, until the next search of this thread."""

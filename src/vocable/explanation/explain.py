@@ -63,8 +63,7 @@ class Explanation(Tabular):
 
     def to_json(self) -> dict[str, object]:
         """Return the explanation as JSON values."""
-        values: dict[str, object] = json_values(self)
-        return values
+        return json_values(self)
 
     def reasons(self, limit: int = 8) -> list[str]:
         """Return the heaviest terms with their shares: a line of terms in both texts, of expansions, of wacky terms."""
@@ -134,8 +133,7 @@ class Expansion(Tabular):
 
     def to_json(self) -> dict[str, object]:
         """Return the expansion as JSON values."""
-        values: dict[str, object] = json_values(self)
-        return values
+        return json_values(self)
 
     def _repr_html_(self) -> str:
         terms = [(term.term, term.kind, f"{term.weight:.2f}", term.weight) for term in self.terms]
@@ -260,15 +258,13 @@ def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:
     """Return one row of weights as dense float64 [v]."""
     if vector.shape != (1, len(names)):
         raise VectorsError(f"expected one vector of {len(names)} terms, not the shape {vector.shape}")
-    weights: np.ndarray = vector.toarray()[0].astype(np.float64)
-    return weights
+    return vector.toarray()[0].astype(np.float64)
 
 
 def _descending(weights: np.ndarray) -> list[int]:
     """Return the columns of the weights that are not 0, largest weight first."""
     active = np.flatnonzero(weights)
-    columns: list[int] = active[np.argsort(-weights[active], kind="stable")].tolist()
-    return columns
+    return active[np.argsort(-weights[active], kind="stable")].tolist()
 
 
 def _origin(in_text: bool, wacky: bool | None) -> Origin:

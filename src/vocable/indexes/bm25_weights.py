@@ -23,8 +23,7 @@ def term_frequency_weights(
     [0.455, 0.625]
     """
     norms = k1 * ((1 - b) + b * lengths / mean)
-    weights: np.ndarray = counts.data / (np.repeat(norms, np.diff(counts.indptr)) + counts.data)
-    return weights
+    return counts.data / (np.repeat(norms, np.diff(counts.indptr)) + counts.data)
 
 
 def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int], size: int | None = None) -> csr_array:

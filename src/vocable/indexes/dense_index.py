@@ -50,8 +50,7 @@ class DenseIndex:
 
     def get(self, rows: np.ndarray) -> np.ndarray:
         """Return the vectors of documents by row, float32 [m, d]."""
-        vectors: np.ndarray = self.numbers[rows] * self.units[rows][:, None]
-        return vectors
+        return self.numbers[rows] * self.units[rows][:, None]
 
     def search(self, queries: np.ndarray, k: int = 10, *, allowed: np.ndarray | None = None) -> Ranking:
         """Return the k documents with the highest positive dot product for each of `queries` [q, d].

@@ -70,8 +70,7 @@ class ExactShards:
     @cached_property
     def document_frequency(self) -> np.ndarray:
         """Number of documents with each term, int64 [v]."""
-        counts: np.ndarray = np.sum([shard.document_frequency for shard in self.shards], axis=0)
-        return counts
+        return np.sum([shard.document_frequency for shard in self.shards], axis=0)
 
     def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
         """Return the stored vectors of the documents in `rows`, csr_array [m, v]; of all n by default.
@@ -118,10 +117,7 @@ class ExactShards:
 
     def matched(self, queries: csr_array, *, minimum_match: float = 0.0) -> np.ndarray:
         """Return the number of documents that a search scores for each of `queries` [q, v], int64 [q]."""
-        counts: np.ndarray = np.sum(
-            [shard.matched(queries, minimum_match=minimum_match) for shard in self.shards], axis=0
-        )
-        return counts
+        return np.sum([shard.matched(queries, minimum_match=minimum_match) for shard in self.shards], axis=0)
 
 
 Exact: TypeAlias = ExactIndex | ExactShards

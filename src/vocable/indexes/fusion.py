@@ -175,8 +175,7 @@ def _normalized(ranking: Ranking) -> np.ndarray:
     lowest = np.where(hit, scores, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     highest = np.where(hit, scores, -np.inf).max(axis=1, initial=-np.inf, keepdims=True)
     spread = highest - lowest
-    result: np.ndarray = np.where(spread > 0, (scores - lowest) / np.where(spread > 0, spread, 1), 1.0)
-    return result
+    return np.where(spread > 0, (scores - lowest) / np.where(spread > 0, spread, 1), 1.0)
 
 
 def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int | None) -> Ranking:

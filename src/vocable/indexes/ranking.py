@@ -217,8 +217,7 @@ def _tie_order(rows: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
     distinct, position = np.unique(rows, return_inverse=True)
     names = np.array(["" if row < 0 else ids[row] for row in distinct.tolist()], dtype=object)
     _, ranks = np.unique(names, return_inverse=True)
-    order: np.ndarray = ranks[position.reshape(rows.shape)]
-    return order
+    return ranks[position.reshape(rows.shape)]
 
 
 def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:

@@ -44,10 +44,7 @@ class HaystackRetriever:
     def to_dict(self) -> dict[str, object]:
         """Return the place and the options: Haystack recreates the component with them."""
         searcher = self.searcher
-        written: dict[str, object] = haystack.default_to_dict(
-            self, index=searcher.collection.place, k=searcher.k, **searcher.options
-        )
-        return written
+        return haystack.default_to_dict(self, index=searcher.collection.place, k=searcher.k, **searcher.options)
 
     def run(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[object]]:
         """Return the hits of a query; `k` and `filter` override the component's options."""
@@ -84,8 +81,7 @@ class _EmbedderComponent:
 
     def to_dict(self) -> dict[str, object]:
         """Return the model's name and the options: Haystack recreates the component with them."""
-        written: dict[str, object] = haystack.default_to_dict(self, model=model_name(self.model), **self.options)
-        return written
+        return haystack.default_to_dict(self, model=model_name(self.model), **self.options)
 
 
 @haystack.component
@@ -114,10 +110,7 @@ class HaystackDocumentEmbedder(_EmbedderComponent):
     def to_dict(self) -> dict[str, object]:
         """Return the model's name and all options: Haystack recreates the component with them."""
         fields: Any = {"meta_fields_to_embed": self.meta_fields_to_embed}
-        written: dict[str, object] = haystack.default_to_dict(
-            self, model=model_name(self.model), **fields, **self.options
-        )
-        return written
+        return haystack.default_to_dict(self, model=model_name(self.model), **fields, **self.options)
 
     @haystack.component.output_types(documents=list[haystack.Document])  # type: ignore[untyped-decorator]
     def run(self, documents: list[haystack.Document]) -> dict[str, Any]:

@@ -36,8 +36,7 @@ class Searcher:
         """Return the hits of a query; `k` and `options` override the searcher's."""
         merged: SearchOptions = {**self.options, **options}
         with self._lock:
-            hits: tuple[Hit, ...] = search(self.collection, [query], self.k if k is None else k, **merged)[0].hits
-            return hits
+            return search(self.collection, [query], self.k if k is None else k, **merged)[0].hits
 
     def ranking(self, queries: Sequence[str]) -> Ranking:
         """Return the ranking [q, k] of q queries, without reading documents."""

@@ -82,5 +82,4 @@ def distances(word: str, words: Sequence[str], beginnings: bool = False) -> np.n
                 row[j + 1] = np.where(swapped, np.minimum(row[j + 1], second_last[j - 1] + 1), row[j + 1])
         second_last, last = last, row
         least = np.minimum(least, row[lengths, np.arange(w)])
-    edits: np.ndarray = least if beginnings else last[lengths, np.arange(w)]
-    return edits
+    return least if beginnings else last[lengths, np.arange(w)]

@@ -54,8 +54,7 @@ def rounded(weights: np.ndarray, scales: np.ndarray) -> np.ndarray:
     >>> rounded(np.array([2.0, 0.001]), np.array([0.01, 0.01])).tolist()
     [200, 1]
     """
-    multiples: np.ndarray = np.clip(np.rint(weights / scales), 1, LARGEST_WEIGHT).astype(np.uint8)
-    return multiples
+    return np.clip(np.rint(weights / scales), 1, LARGEST_WEIGHT).astype(np.uint8)
 
 
 class PostingsBlock(NamedTuple):

@@ -279,10 +279,7 @@ class _Publication:
         texts.
         """
         if self.encoder.looked_up:
-            diagonal: np.ndarray = self.encoder.encode(
-                [], [[column] for column in range(size)], None, "right"
-            ).sparse.diagonal()
-            return diagonal
+            return self.encoder.encode([], [[column] for column in range(size)], None, "right").sparse.diagonal()
         assert self.encoder.tokenization is not None
         counts = np.zeros(size, dtype=np.int64)
         for ids in self.encoder.tokenization.ids(texts):

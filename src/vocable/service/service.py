@@ -327,8 +327,7 @@ class Service:
     def _lengths(self, texts: list[str], prompt: Prompt) -> list[int]:
         encoder = self._encoder(prompt)
         lengths = encoder.lengths(texts)
-        read: list[int] = np.minimum(lengths, encoder.max_length or lengths).tolist()
-        return read
+        return np.minimum(lengths, encoder.max_length or lengths).tolist()
 
     def _truncating_left(self, encoder: TextEncoder) -> TextEncoder:
         if encoder.looked_up:
@@ -351,8 +350,7 @@ class Service:
         def answer(item: tuple[SearchRequest, AnswerOptions]) -> Answer:
             request, options = item
             answers = search(self.collection, None, request.k, explain=request.explain, wacky=self.wacky, **options)
-            first: Answer = answers[0]
-            return first
+            return answers[0]
 
         return [_outcome(answer, item) for item in items]
 

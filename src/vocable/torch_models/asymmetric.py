@@ -49,8 +49,7 @@ def role_config(model: SparseEncoder, role: Role) -> PreTrainedConfig:
     first = route(model, role)[0]
     if not isinstance(first, Transformer):
         first = main_transformer(model)
-    config: PreTrainedConfig = first.auto_model.config
-    return config
+    return first.auto_model.config
 
 
 def terms_kept(model: SparseEncoder, role: Role) -> int | None:

@@ -28,8 +28,7 @@ _last = _LastHidden()  # of each thread: several encode batches with one model a
 
 def dense_dimensions(config: PreTrainedConfig) -> int | None:
     """Return the dimensions d of a model's dense vectors; None without dense vectors."""
-    d: int | None = getattr(config, DENSE, None)
-    return d
+    return getattr(config, DENSE, None)
 
 
 def keep_last_hidden(mlm: PreTrainedModel) -> None:

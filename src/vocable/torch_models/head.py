@@ -69,8 +69,7 @@ def sparse_head(
 
         if pooling in triton.TRITON_REDUCTIONS:
             reduction, (hidden, weight) = triton.TRITON_REDUCTIONS[pooling], _autocast(hidden, weight)
-    pooled: Tensor = reduction.apply(hidden, weight, bias, tuple(offsets), activation)
-    return pooled
+    return reduction.apply(hidden, weight, bias, tuple(offsets), activation)
 
 
 def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
@@ -79,8 +78,7 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
     The result has no activation and is differentiable once. The time of the backward pass grows with the number of
     terms with a nonzero gradient.
     """
-    pooled: Tensor = _MaxLogits.apply(hidden, weight, bias, tuple(offsets))
-    return pooled
+    return _MaxLogits.apply(hidden, weight, bias, tuple(offsets))
 
 
 def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:

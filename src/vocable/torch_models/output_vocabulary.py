@@ -49,8 +49,7 @@ class OutputVocabulary(nn.Linear):
 
 def output_vocabulary(mlm: nn.Module) -> OutputVocabulary | None:
     """Return the output vocabulary of `mlm`; None if its terms are its tokens."""
-    layer: OutputVocabulary | None = getattr(mlm, LAYER, None)
-    return layer
+    return getattr(mlm, LAYER, None)
 
 
 def output_layer(mlm: PreTrainedModel) -> nn.Linear:

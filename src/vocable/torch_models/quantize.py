@@ -128,8 +128,7 @@ class _Graph:
         transposed = settings.pop("transB", 0)
         if any(value != {"alpha": 1.0, "beta": 1.0, "transA": 0}[name] for name, value in settings.items()):
             return None
-        matrix: Floats = weights.T if transposed else weights
-        return matrix
+        return weights.T if transposed else weights
 
     def groups(self) -> list[Group]:
         """Return the products in groups that share an input or a matrix."""

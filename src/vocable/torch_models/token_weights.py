@@ -78,8 +78,7 @@ class TokenWeightModel(TorchModel):
 
     @property
     def dimensions(self) -> int | None:
-        d: int = self.sparse_encoder[1].head.in_features
-        return d
+        return self.sparse_encoder[1].head.in_features
 
     @property
     def terms(self) -> list[str]:

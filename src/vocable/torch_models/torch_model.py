@@ -87,8 +87,7 @@ class TorchModel(EncodingModel):
 
     @property
     def parameters(self) -> int | None:
-        count: int = sum(weights.numel() for weights in self.sparse_encoder.parameters())
-        return count
+        return sum(weights.numel() for weights in self.sparse_encoder.parameters())
 
     @property
     def dimensions(self) -> int | None:
@@ -191,8 +190,7 @@ class TorchEncoder(RoleEncoder):
             finally:
                 if tokenizer is not None:
                     tokenizer.truncation_side = self.truncation
-        moved: dict[str, object] = batch_to_device(features, model.device)
-        return moved
+        return batch_to_device(features, model.device)
 
     @torch.inference_mode()
     def encode(
@@ -231,23 +229,19 @@ class HostTokenization(Tokenization):
 
     @property
     def backend(self) -> Tokenizer:
-        tokenizer: Tokenizer = backend_of(self.tokenizer)
-        return tokenizer
+        return backend_of(self.tokenizer)
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
-        vocabulary: dict[str, int] = self.tokenizer.get_vocab()
-        return vocabulary
+        return self.tokenizer.get_vocab()
 
     @property
     def added(self) -> int:
-        count: int = self.tokenizer.num_special_tokens_to_add()
-        return count
+        return self.tokenizer.num_special_tokens_to_add()
 
     @property
     def normalizer(self) -> Normalizer | None:
-        normalizer: Normalizer | None = backend_of(self.tokenizer).normalizer
-        return normalizer
+        return backend_of(self.tokenizer).normalizer
 
     def ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}

@@ -157,10 +157,7 @@ class _Backward(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
         def back(result: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
-            of_weights: tuple[Tensor | None, ...] = torch.autograd.grad(
-                result, ctx.weights, gradient, allow_unused=True
-            )
-            return of_weights
+            return torch.autograd.grad(result, ctx.weights, gradient, allow_unused=True)
 
         learning = [(result, grad) for result, grad in zip(ctx.results, gradients, strict=True) if result.requires_grad]
         with _pool(len(learning)) as pool:

@@ -321,10 +321,7 @@ class CachedObjective(CachedLossMixin, Objective):
     ) -> tuple[Tensor, Any]:
         """Encode texts of a column; on a CPU without dropout each thread encodes other texts, as without caching."""
         if self._rows is None:
-            encoded: tuple[Tensor, Any] = super().embed_minibatch(
-                sentence_feature, begin, end, with_grad, copy_random_state, random_state
-            )
-            return encoded
+            return super().embed_minibatch(sentence_feature, begin, end, with_grad, copy_random_state, random_state)
         part = {
             name: value[begin:end] if isinstance(value, Tensor) else value for name, value in sentence_feature.items()
         }

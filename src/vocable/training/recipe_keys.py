@@ -27,8 +27,7 @@ Mistake: TypeAlias = tuple[list[str | int], str]  # the path of a key, and what 
 
 @cache
 def _keys() -> Tree:
-    tree: Tree = json.loads(KEYS_FILE.read_text(encoding="utf-8"))
-    return tree
+    return json.loads(KEYS_FILE.read_text(encoding="utf-8"))
 
 
 def key_mistakes(values: Any, section: Tree | None = None, path: tuple[str | int, ...] = ()) -> Iterator[Mistake]:

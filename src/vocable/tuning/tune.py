@@ -247,8 +247,7 @@ class Tuning:
     @cached_property
     def recipe(self) -> dict[str, Any]:
         """The recipe of the training, as saved with the model."""
-        values: dict[str, Any] = load_yaml((self.work / RECIPE_FILE).read_text(encoding="utf-8"), RECIPE_FILE)
-        return values
+        return load_yaml((self.work / RECIPE_FILE).read_text(encoding="utf-8"), RECIPE_FILE)
 
     def _examples(self, generator: str | None) -> list[Example]:
         """Return the examples to learn from: queries of people first, then written questions, then made questions."""

@@ -182,8 +182,7 @@ def output_rows(model: Model) -> np.ndarray | None:
     from vocable.torch_models.fuse import main_transformer
     from vocable.torch_models.output_vocabulary import output_layer
 
-    rows: np.ndarray = output_layer(main_transformer(model).auto_model).weight.detach().float().cpu().numpy()
-    return rows
+    return output_layer(main_transformer(model).auto_model).weight.detach().float().cpu().numpy()
 
 
 TERM_KINDS = ["proper name", "stop word", "punctuation", "non-Latin", "tokenizer artefact"]  # in the order of tables

@@ -59,8 +59,7 @@ def mean_cross_entropy(
     >>> mean_cross_entropy(torch.zeros(3, 2), torch.zeros(4, 2), None, torch.tensor([0, 1, 3])).exp()
     tensor(4.)
     """
-    loss: Tensor = _MeanCrossEntropy.apply(states, weight, bias, labels, margin)
-    return loss
+    return _MeanCrossEntropy.apply(states, weight, bias, labels, margin)
 
 
 def token_losses(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,8 +131,7 @@ def masked_states(mlm: nn.Module, batch: TokenBatch) -> tuple[Tensor, Tensor]:
 
     def states(part: TokenBatch) -> Tensor:
         inputs = {key: value for key, value in part.items() if key != "labels"}
-        masked: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
-        return masked
+        return mlm(**inputs).logits[part["labels"] != IGNORED]
 
     labels = torch.cat([part["labels"][part["labels"] != IGNORED] for part in parts])
     return torch.cat(call_on_parts(mlm, states, parts, tokens)), labels

@@ -157,8 +157,7 @@ def classify_windows(
 
     def decode(batch: Sequence[int]) -> list[str]:
         ids = [windows[int(row)].tolist() for row in batch]
-        texts: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return texts
+        return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
     def labels() -> NDArray[np.int64]:
         made_once(embedded, lambda: embed(rows.tolist(), teacher, embedded, settings.dtype, decode))
