@@ -18,7 +18,7 @@ from vocable.adapt import calibrate as calibration
 from vocable.adapt.calibrate import Logits, logit_blocks
 from vocable.encoding.load import load
 from vocable.errors import ArgumentError, ModelError
-from vocable.torch_models.special_terms import special_tokens
+from vocable.torch_models.output_vocabulary import special_tokens
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from vocable.adapt.initialization import semantic_weights
 from vocable.encoding.terms import Splitter, Word, normal_form, splitter
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.torch_models.opening import Target
-from vocable.torch_models.output_vocabulary import output_vocabulary
-from vocable.torch_models.special_terms import special_tokens
+from vocable.torch_models.output_vocabulary import output_vocabulary, special_tokens
 
 ODD = ["u.s.", "it's", '"fox"', "the\x07fox", "read\nbooks", "a\u200bb", "\x1bthe", "naïve", "å"]
 

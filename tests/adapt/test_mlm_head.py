@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoTokenizer, CLIPTextConfig, CLIPTextModel
 from vocable.encoding.load import load
 from vocable.errors import ModelError
 from vocable.torch_models.fuse import parts
-from vocable.torch_models.special_terms import NEVER
+from vocable.torch_models.output_vocabulary import NEVER
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from vocable.adapt import rescale as rescaling
 from vocable.adapt.rescale import FACTORS, choose_factor
 from vocable.adapt.statistics import RULES, Start, measure_start
 from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.torch_models.special_terms import NEVER
+from vocable.torch_models.output_vocabulary import NEVER
 
 LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
 

@@ -27,8 +27,7 @@ from vocable.encoding.tokens import token_surfaces
 from vocable.errors import ArgumentError, ModelError
 from vocable.torch_models.fuse import parts, without_logits
 from vocable.torch_models.opening import load_target
-from vocable.torch_models.output_vocabulary import output_layer
-from vocable.torch_models.special_terms import NEVER, special_tokens
+from vocable.torch_models.output_vocabulary import NEVER, output_layer, special_tokens
 
 FAMILY_MODELS = {"wordpiece": "bert", "byte-level": "roberta", "unigram": "albert"}
 

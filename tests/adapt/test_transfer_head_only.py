@@ -19,8 +19,7 @@ from tests.by_parts import Moved, calibrate, load_checkpoint, neighbours, pretra
 from vocable.cli import main
 from vocable.errors import ModelError
 from vocable.torch_models.fuse import unfuse, without_logits
-from vocable.torch_models.output_vocabulary import output_vocabulary
-from vocable.torch_models.special_terms import NEVER, special_columns, special_tokens
+from vocable.torch_models.output_vocabulary import NEVER, output_vocabulary, special_columns, special_tokens
 from vocable.training.recipe import PretrainSettings
 from vocable.training.recipe_files import make_recipe
 

@@ -14,8 +14,12 @@ from vocable.analysis import logits
 from vocable.analysis.logits import compare_clusters, logit_statistics, recoverability
 from vocable.analysis.stored_vectors import Moments
 from vocable.errors import ArgumentError, DataError
-from vocable.torch_models.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.torch_models.special_terms import special_columns, special_tokens
+from vocable.torch_models.output_vocabulary import (
+    OutputVocabulary,
+    give_output_vocabulary,
+    special_columns,
+    special_tokens,
+)
 
 SHIFT = 0.0123  # the backbones are calibrated so that some logit is 0 but for rounding, which would decide a count
 

@@ -24,7 +24,7 @@ from vocable.adapt.statistics import probe_texts
 from vocable.cli import main
 from vocable.encoding.own_terms import read_terms
 from vocable.torch_models.asymmetric import static_embedding
-from vocable.torch_models.special_terms import NEVER
+from vocable.torch_models.output_vocabulary import NEVER
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.encoding.dense_graph import DENSE_GRAPH, DenseGraph, is_dense_graph
-from vocable.encoding.dense_models import dense_fingerprint, load_dense
+from vocable.encoding.dense_models import DENSE_GRAPH, DenseGraph, dense_fingerprint, is_dense_graph, load_dense
 from vocable.encoding.hub import BUILT_IN_DENSE, locate
 from vocable.errors import ModelError
 

@@ -12,13 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from tests.encoding.test_graph_settings import BUILT_IN, refusal
 from vocable.encoding.graph import GraphModel
-from vocable.encoding.graph_settings import BOTH_ROLES
-from vocable.encoding.graph_weights import weight_files
+from vocable.encoding.graph_settings import BOTH_ROLES, weight_files
 from vocable.encoding.load import load, load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError
-from vocable.torch_models.export import export_model
-from vocable.torch_models.export_weights import weights_on_disk
+from vocable.torch_models.export import export_model, weights_on_disk
 
 
 def saved(backbone: Path, place: Path) -> Path:

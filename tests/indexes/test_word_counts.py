@@ -15,8 +15,7 @@ from scipy.sparse import csr_array
 from vocable.encoding.idf import idf
 from vocable.indexes import bm25, word_counts
 from vocable.indexes.bm25 import RM3, BM25Index
-from vocable.indexes.bm25_weights import term_frequency_weights
-from vocable.indexes.word_counts import count_texts
+from vocable.indexes.word_counts import count_texts, term_frequency_weights
 from vocable.language.words import stemmed
 
 SOME = ["cats", "cat", "The", "dogs", "a", "x", "東京都", "Süden", "owls"]

@@ -56,10 +56,10 @@ from vocable.encoding.protocol import EncodedTexts  # noqa: E402
 from vocable.encoding.vectors import VectorsMeta, write_vectors  # noqa: E402
 from vocable.engines.edge import EdgeStore  # noqa: E402
 from vocable.engines.filters import matches, parse_filter  # noqa: E402
-from vocable.indexes.bm25_weights import K1, B  # noqa: E402
 from vocable.indexes.exact_index import ExactIndex  # noqa: E402
 from vocable.indexes.fusion import aligned, weighted  # noqa: E402
 from vocable.indexes.ranking import Ranking, ranking_of  # noqa: E402
+from vocable.indexes.word_counts import K1, B  # noqa: E402
 from vocable.language.words import stemmed  # noqa: E402
 
 WORDS = [f"{start}{middle}{end}" for start in "bdgklmnprt" for middle in ("a", "ei", "o", "u") for end in "dlmnrt"]

@@ -23,7 +23,7 @@ from studies.wacky_weights.__main__ import STUDY as WACKY
 from vocable.encoding import stream
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.quality import Evaluation
-from vocable.torch_models.special_terms import special_tokens
+from vocable.torch_models.output_vocabulary import special_tokens
 
 FIRST_COLUMNS = [  # a column of each study on its first collection
     (RESCALING, "MSMARCO DEV MRR@10"),

@@ -21,7 +21,7 @@ from vocable.encoding.terms import special_terms, terms
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ModelError
 from vocable.torch_models.fuse import fuse
-from vocable.torch_models.special_terms import special_tokens
+from vocable.torch_models.output_vocabulary import special_tokens
 
 UNREADABLE = ["", "  ", "言葉", "葉 言", "[CLS]", "[MASK] [PAD]"]  # by the toy WordPiece tokenizer
 

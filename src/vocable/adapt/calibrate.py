@@ -29,9 +29,8 @@ from vocable.objectives import Settings
 from vocable.options import Count, checked
 from vocable.torch_models.fuse import copy_with, fuse, parts, without_logits
 from vocable.torch_models.head import max_logits
-from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.output_vocabulary import has_bias, output_layer
 from vocable.torch_models.provenance import Step, describes, record
-from vocable.torch_models.special_terms import has_bias
 
 Level = Literal["pooled", "token"]
 

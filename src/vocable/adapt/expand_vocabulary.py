@@ -37,9 +37,8 @@ from vocable.objectives import Settings
 from vocable.options import Count, CountOrZero, checked
 from vocable.torch_models.fuse import copy_with, parts
 from vocable.torch_models.opening import Target, load_target
-from vocable.torch_models.output_vocabulary import OutputVocabulary
+from vocable.torch_models.output_vocabulary import OutputVocabulary, special_tokens
 from vocable.torch_models.provenance import Step, describes, record
-from vocable.torch_models.special_terms import special_tokens
 
 logger = logging.getLogger(__name__)
 

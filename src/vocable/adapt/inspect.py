@@ -34,10 +34,9 @@ from vocable.torch_models.asymmetric import route, static_embedding
 from vocable.torch_models.fuse import plain_decoder, splade_modules
 from vocable.torch_models.layouts import is_decoder
 from vocable.torch_models.opening import load_tokenizer
-from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.output_vocabulary import has_bias, output_layer
 from vocable.torch_models.provenance import Step, provenance
 from vocable.torch_models.sparse_encoder import load_sparse_encoder
-from vocable.torch_models.special_terms import has_bias
 from vocable.torch_models.torch_model import HostTokenization
 
 BUILT_IN_TEXTS = "pydocs:"  # always available; English about programming, no substitute for the texts to be searched

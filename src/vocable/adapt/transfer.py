@@ -45,9 +45,14 @@ from vocable.objectives import Settings
 from vocable.options import CountOrZero, checked
 from vocable.torch_models.fuse import copy_with, parts, plain_decoder
 from vocable.torch_models.opening import Target, load_target
-from vocable.torch_models.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
+from vocable.torch_models.output_vocabulary import (
+    OutputVocabulary,
+    give_output_vocabulary,
+    has_bias,
+    output_vocabulary,
+    special_tokens,
+)
 from vocable.torch_models.provenance import Step, describes, record
-from vocable.torch_models.special_terms import has_bias, special_tokens
 
 logger = logging.getLogger(__name__)
 

@@ -30,8 +30,8 @@ from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
 from vocable.options import Count, checked
 from vocable.torch_models.fuse import parts, without_logits
 from vocable.torch_models.head import max_logits
+from vocable.torch_models.output_vocabulary import special_columns
 from vocable.torch_models.sparse_encoder import load_sparse_encoder
-from vocable.torch_models.special_terms import special_columns
 
 LOGITS_AT_ONCE = 1 << 24  # 64 MiB
 

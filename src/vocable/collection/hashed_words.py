@@ -30,7 +30,7 @@ from vocable.core.progress import progress
 from vocable.data import Document
 from vocable.encoding.idf import idf
 from vocable.engines.base import UNBOUNDED, Store
-from vocable.indexes.bm25_weights import count_words, term_frequency_weights
+from vocable.indexes.word_counts import count_words, term_frequency_weights
 from vocable.language.words import stemmed
 
 logger = logging.getLogger(__name__)
@@ -123,9 +123,7 @@ class HashedWords:
 
 def _counted(texts: Sequence[Sequence[str]]) -> csr_array:
     """Return the counts [n, columns] of the words in n lists of words."""
-    counts = count_words(texts, {word: number_of(word) for word in chain.from_iterable(texts)}, UNBOUNDED)
-    counts.sum_duplicates()  # two words may have one number
-    return counts
+    return count_words(texts, {word: number_of(word) for word in chain.from_iterable(texts)}, UNBOUNDED)
 
 
 def _digits(lengths: np.ndarray) -> csr_array:

@@ -25,7 +25,7 @@ from vocable.core.links import refuse_link
 from vocable.encoding.idf import idf
 from vocable.engines.base import UNBOUNDED
 from vocable.errors import ArgumentError, DataError, NoSpaceError, VectorsError
-from vocable.indexes.bm25_weights import count_words, term_frequency_weights
+from vocable.indexes.word_counts import count_words, term_frequency_weights
 from vocable.language.words import stemmed
 
 DRIFT = 0.1  # share that the mean length may differ from the length in use

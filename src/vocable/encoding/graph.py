@@ -26,8 +26,14 @@ from tokenizers.normalizers import Normalizer
 from vocable.core.storage import regular
 from vocable.core.threads import cpu_threads
 from vocable.encoding.graph_sessions import GRAPHS, INPUTS, Session, open_session, padded
-from vocable.encoding.graph_settings import GRAPH_SETTINGS, GraphRole, read_graph_settings
-from vocable.encoding.graph_weights import check_weights, files_checksum, has_weights
+from vocable.encoding.graph_settings import (
+    GRAPH_SETTINGS,
+    GraphRole,
+    check_weights,
+    files_checksum,
+    has_weights,
+    read_graph_settings,
+)
 from vocable.encoding.lookup import TableEncoder
 from vocable.encoding.model_fingerprint import of_role, relevant, tokenizer_digest
 from vocable.encoding.own_terms import TERMS_FILE, read_terms

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vocable.core.threads import cpu_threads
-from vocable.encoding.graph_settings import GraphFormat
-from vocable.encoding.graph_weights import has_weights
+from vocable.encoding.graph_settings import GraphFormat, has_weights
 from vocable.errors import ModelError, VocableError, require_extra
 
 # The file of a graph, in float32 and with 8-bit weights, as Transformers.js and Optimum name it.

@@ -1,18 +1,21 @@
-"""The settings of an exported model in graph.json: for each role, how texts are read.
+"""The settings of an exported model in graph.json, and the checksum of the weights that its graph was made from.
+
+A folder with a graph and other weights is refused.
 
 Letters: v output terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge, Le
 
-from vocable.core.storage import read_record
+from vocable.core.storage import read_record, regular
 from vocable.encoding.protocol import Role
 from vocable.errors import ModelError
 from vocable.options import Count, CountOrZero
@@ -78,3 +81,35 @@ def _check_roles(roles: Mapping[Role, GraphRole]) -> None:
             raise ModelError(f"roles: {name}: max_length {role.max_length} is above positions {role.positions}")
         if role.padding >= role.tokens:
             raise ModelError(f"roles: {name}: padding {role.padding} is not among {role.tokens} tokens")
+
+
+READ_BYTES = 1 << 20  # bytes that are read at a time
+WEIGHT_FILES = "model*.safetensors"  # of a model or a module, perhaps in shards
+
+
+def files_checksum(files: Iterable[Path]) -> str:
+    """Return eight hexadecimal digits that change with the content of files."""
+    total = 0
+    for file in files:
+        with regular(file).open("rb") as content:
+            while part := content.read(READ_BYTES):
+                total = zlib.crc32(part, total)
+    return f"{total:08x}"
+
+
+def weight_files(place: Path) -> list[Path]:
+    """Return the files of weights of a model and of its modules, but not of models inside, such as checkpoints."""
+    modules = [file for file in place.glob(f"*/{WEIGHT_FILES}") if not (file.parent / "modules.json").exists()]
+    return sorted([*place.glob(WEIGHT_FILES), *modules])
+
+
+def check_weights(place: Path, checksum: str) -> None:
+    """Raise `ModelError` if the weights in the folder of a graph have another checksum; "" allows any weights."""
+    if checksum and (files := weight_files(place)) and files_checksum(files) != checksum:
+        changed = f"the graph was made from other weights than {files[0].name}"
+        raise ModelError(f"{place}: {changed}: export the model again, or name the runtime torch")
+
+
+def has_weights(place: str | Path) -> bool:
+    """Return whether a folder has weights for PyTorch, with or without a graph."""
+    return any(Path(place).rglob("model*.safetensors"))

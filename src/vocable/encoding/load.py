@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vocable.encoding.graph import GraphModel, is_exported
-from vocable.encoding.graph_settings import GRAPH_SETTINGS
-from vocable.encoding.graph_weights import has_weights
+from vocable.encoding.graph_settings import GRAPH_SETTINGS, has_weights
 from vocable.encoding.hub import (
     BUILT_IN_MODEL,
     BY_LOOKUP,

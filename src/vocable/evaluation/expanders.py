@@ -23,7 +23,7 @@ from vocable.encoding.runtimes import torch_library
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrieval import QueryWeights, unexpanded
 from vocable.indexes.bm25 import RM3, BM25Index
-from vocable.indexes.bm25_weights import count_words
+from vocable.indexes.word_counts import count_words
 from vocable.options import Count, CountOrZero, checked
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import as_vectors
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes.bm25_weights import K1, B, count_words, term_frequency_weights
 from vocable.indexes.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.indexes.ranking import Ranking
-from vocable.indexes.word_counts import count_texts
+from vocable.indexes.word_counts import K1, B, count_texts, count_words, term_frequency_weights
 from vocable.language.languages import language_of
 from vocable.language.words import stemmed
 from vocable.options import Matching

@@ -1,4 +1,4 @@
-"""Counts of the stemmed words of many texts, as numbers: each distinct word is kept as a string only once.
+"""Counts of words, as numbers: each distinct word of many texts is kept as a string only once; the weights of BM25.
 
 Letters: n texts, v words.
 """
@@ -17,9 +17,37 @@ from vocable.core.progress import track
 from vocable.language.languages import language_of
 from vocable.language.words import counted_words
 
+K1, B = 1.2, 0.75
 TEXTS_AT_ONCE = 2_048  # texts whose words are strings at the same time
-NO_COLUMN = -1
+NO_COLUMN = -1  # of a word that the vocabulary does not have
 ENTRIES = 1 << 22  # entries of a matrix that are changed at a time
+
+
+def term_frequency_weights(
+    counts: csr_array, lengths: np.ndarray, mean: float, k1: float = K1, b: float = B
+) -> np.ndarray:
+    """Return tf / (tf + k1 (1 - b + b length / mean)) for the counts [n, v] of words in n texts, float64 [nonzeros].
+
+    >>> term_frequency_weights(csr_array(np.array([[1.0, 2.0]])), np.array([3]), 3.0).round(3).tolist()
+    [0.455, 0.625]
+    """
+    norms = k1 * ((1 - b) + b * lengths / mean)
+    return counts.data / (np.repeat(norms, np.diff(counts.indptr)) + counts.data)
+
+
+def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int], size: int | None = None) -> csr_array:
+    """Count the words of the vocabulary {word: column} in n lists of words, csr_array [n, v].
+
+    >>> count_words([["cat", "sat", "cat"], ["owl"]], {"cat": 0, "dog": 1, "sat": 2}).toarray().tolist()
+    [[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+    columns = np.fromiter((vocabulary.get(word, NO_COLUMN) for words in texts for word in words), np.int32)
+    known = columns != NO_COLUMN
+    indptr = np.concatenate([[0], np.cumsum(known)])[np.cumsum([0, *map(len, texts)])]
+    shape = len(texts), size or len(vocabulary)
+    counts: csr_array = csr_array((np.ones(indptr[-1], np.float32), columns[known], indptr), shape=shape)
+    counts.sum_duplicates()
+    return counts
 
 
 class CountedTexts(NamedTuple):
@@ -54,7 +82,7 @@ def count_texts(
             if vocabulary is None:
                 columns.setdefault(stem, len(columns))  # type: ignore[attr-defined]
             column_of[word] = columns.get(stem, NO_COLUMN)
-        part = _counted(words_of_texts, column_of, len(columns))
+        part = count_words(words_of_texts, column_of, len(columns))
         indices.frombytes(part.indices.astype(np.int32, copy=False).tobytes())
         numbers.frombytes(part.data.tobytes())
         indptr.extend((part.indptr[1:].astype(np.int64) + indptr[-1]).tolist())
@@ -68,17 +96,6 @@ def count_texts(
     counts = csr_array(arrays, shape=(len(texts), len(columns)))
     counts.sort_indices()
     return CountedTexts(columns, counts, _view(lengths, np.int64))
-
-
-def _counted(texts: Sequence[Sequence[str]], column_of: Mapping[str, int], size: int) -> csr_array:
-    """Return the counts of lists of words, csr_array [lists, size], without words that have no column."""
-    columns = np.fromiter((column_of[word] for text in texts for word in text), np.int32)
-    known = columns != NO_COLUMN
-    ends = np.cumsum([0, *map(len, texts)])
-    indptr = np.concatenate([[0], np.cumsum(known)])[ends]
-    part: csr_array = csr_array((np.ones(indptr[-1], np.float32), columns[known], indptr), shape=(len(texts), size))
-    part.sum_duplicates()
-    return part
 
 
 def _sort(columns: Mapping[str, int], indices: np.ndarray) -> dict[str, int]:

@@ -19,7 +19,7 @@ from vocable.collection.collection import Collection
 from vocable.core.storage import regular
 from vocable.encoding.graph import GraphModel
 from vocable.encoding.graph_sessions import GRAPHS
-from vocable.encoding.graph_weights import READ_BYTES
+from vocable.encoding.graph_settings import READ_BYTES
 from vocable.encoding.hub import BUILT_IN_MODEL, BY_LOOKUP
 from vocable.encoding.load import load_encoder
 from vocable.encoding.vectors import token_names

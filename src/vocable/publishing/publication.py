@@ -36,7 +36,7 @@ from vocable.encoding.idf import idf
 from vocable.encoding.load import load_encoder
 from vocable.encoding.protocol import RoleEncoder
 from vocable.errors import ArgumentError, ModelError, VectorsError
-from vocable.indexes.bm25_weights import count_words, term_frequency_weights
+from vocable.indexes.word_counts import count_words, term_frequency_weights
 from vocable.language.languages import NO_LANGUAGE
 from vocable.language.words import counted_words, stems_of
 from vocable.options import Count, checked

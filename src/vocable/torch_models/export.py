@@ -39,32 +39,39 @@ from vocable.data import read_texts
 from vocable.data.texts import iter_texts
 from vocable.encoding.graph import QUERY_WEIGHTS, TOKENIZER, GraphModel, refuse_exported
 from vocable.encoding.graph_sessions import DENSE_OUTPUT, GRAPHS, OUTPUT, import_openvino
-from vocable.encoding.graph_settings import BOTH_ROLES, GRAPH_SETTINGS, GraphFormat, GraphRole, GraphSettings
-from vocable.encoding.hub import CARD
+from vocable.encoding.graph_settings import (
+    BOTH_ROLES,
+    GRAPH_SETTINGS,
+    GraphFormat,
+    GraphRole,
+    GraphSettings,
+    files_checksum,
+    weight_files,
+)
+from vocable.encoding.hub import CARD, locate
 from vocable.encoding.models import model_digest, model_name
 from vocable.encoding.own_terms import TERMS_FILE, write_terms
 from vocable.encoding.pooling import activate
 from vocable.encoding.protocol import EncodingModel, Role
 from vocable.encoding.pruning import prune
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, ModelError, require_extra
+from vocable.errors import ArgumentError, ModelError, VocableError, require_extra
 from vocable.options import Activation, DType, Share, checked
 from vocable.torch_models.asymmetric import positions, route, terms_kept
 from vocable.torch_models.dense import dense_dimensions, take_last_hidden
-from vocable.torch_models.export_card import card
-from vocable.torch_models.export_weights import weights_on_disk
 from vocable.torch_models.fuse import splade_modules, without_logits
 from vocable.torch_models.graph_files import (
     COMPARED_TEXTS,
     COMPARISON,
     ROUNDED_TEXTS,
+    card,
     graph_inputs,
     onnx_to_openvino,
     write_graph,
 )
-from vocable.torch_models.output_vocabulary import output_vocabulary
+from vocable.torch_models.output_vocabulary import keeps_special_terms, output_vocabulary
 from vocable.torch_models.quantize import quantize
-from vocable.torch_models.special_terms import keeps_special_terms
+from vocable.torch_models.sparse_encoder import load_sparse_encoder
 from vocable.torch_models.torch_model import TorchModel
 
 DECODER_BLOCK = 1920  # terms in one product of an 8-bit decoder; ONNX Runtime's maximum is slow over rows of 4 or 8 KB
@@ -390,3 +397,16 @@ def _check(result: ExportedModel, min_overlap: float) -> None:
     if result.same_top < min_overlap:
         overlap = f"{result.same_top:.1%} of the largest terms are equal"
         raise ModelError(f"min_overlap of {min_overlap:g} is not reached: {overlap}; nothing is written")
+
+
+def weights_on_disk(model: SparseEncoder) -> str:
+    """Return the checksum of the files that a model was loaded from; "" if they do not hold its weights."""
+    place = Path(locate(model_name(model)))
+    if not (files := weight_files(place)):
+        return ""
+    try:
+        on_disk, wanted = TorchModel(load_sparse_encoder(str(place), device="cpu")), TorchModel(model)
+        same = on_disk.fingerprint(wanted.dtype)["weights"] == wanted.fingerprint()["weights"]
+    except VocableError:  # it was loaded with options that its folder does not contain
+        return ""
+    return files_checksum(files) if same else ""

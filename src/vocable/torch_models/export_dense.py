@@ -21,8 +21,7 @@ from vocable.core.storage import finished, read_record, replacing_folder, write_
 from vocable.core.tables import Table, Tabular, counted
 from vocable.data import read_texts
 from vocable.data.texts import iter_texts
-from vocable.encoding.dense_graph import DENSE_GRAPH, DenseGraph, DenseGraphSettings
-from vocable.encoding.dense_models import dense_fingerprint, normalized
+from vocable.encoding.dense_models import DENSE_GRAPH, DenseGraph, DenseGraphSettings, dense_fingerprint, normalized
 from vocable.encoding.graph import TOKENIZER
 from vocable.encoding.graph_sessions import DENSE_OUTPUT, GRAPHS
 from vocable.encoding.graph_settings import BOTH_ROLES

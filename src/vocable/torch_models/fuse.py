@@ -27,8 +27,16 @@ from vocable.errors import ModelError
 from vocable.options import Activation
 from vocable.torch_models.dense import dense_dimensions, keep_last_hidden, mean_embeddings, take_last_hidden
 from vocable.torch_models.head import sparse_head
-from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
-from vocable.torch_models.special_terms import keeps_special_terms, silence, special_columns, special_tokens
+from vocable.torch_models.output_vocabulary import (
+    OutputVocabularyTransformer,
+    keeps_special_terms,
+    output_layer,
+    output_vocabulary,
+    pass_on,
+    silence,
+    special_columns,
+    special_tokens,
+)
 
 
 class Parts(NamedTuple):

@@ -28,9 +28,8 @@ from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import checked
 from vocable.torch_models.asymmetric import own_prompt, refuse_output_vocabulary, route, routed
-from vocable.torch_models.output_vocabulary import output_layer
+from vocable.torch_models.output_vocabulary import output_layer, special_tokens
 from vocable.torch_models.provenance import Step, describes, record
-from vocable.torch_models.special_terms import special_tokens
 
 
 @checked

@@ -33,12 +33,10 @@ from vocable.encoding.own_terms import TERMS_FILE
 from vocable.encoding.pooling import pooling_of
 from vocable.errors import ModelError
 from vocable.options import Activation, checked
-from vocable.torch_models.checks import check_finite, check_settings, check_sizes
 from vocable.torch_models.fuse import every_pooling_allowed, fuse, splade_modules
 from vocable.torch_models.layouts import check_kind, is_decoder, reading_decoders
-from vocable.torch_models.opening import NEW_HEAD, SAVED_AS, open_model
-from vocable.torch_models.output_vocabulary import OutputVocabularyTransformer, output_vocabulary
-from vocable.torch_models.special_terms import KEPT
+from vocable.torch_models.opening import NEW_HEAD, SAVED_AS, check_finite, check_settings, check_sizes, open_model
+from vocable.torch_models.output_vocabulary import KEPT, OutputVocabularyTransformer, output_vocabulary
 from vocable.torch_models.token_weights import ONLY_ENCODES, weighs_tokens
 
 logger = logging.getLogger(__name__)

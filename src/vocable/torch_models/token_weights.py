@@ -27,7 +27,7 @@ from vocable.encoding.vectors import token_names
 from vocable.errors import ModelError
 from vocable.options import DType
 from vocable.torch_models.opening import open_model
-from vocable.torch_models.special_terms import special_tokens
+from vocable.torch_models.output_vocabulary import special_tokens
 from vocable.torch_models.torch_model import HostTokenization, TorchEncoder, TorchModel, in_dtype
 
 TOKEN_HEAD = "sparse_linear.pt"  # in the folder of a model

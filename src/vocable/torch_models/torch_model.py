@@ -52,8 +52,13 @@ from vocable.torch_models.asymmetric import (
 from vocable.torch_models.cpu import in_bfloat16, use_few_shapes
 from vocable.torch_models.dense import dense_dimensions
 from vocable.torch_models.fuse import fused, main_transformer, splade_modules
-from vocable.torch_models.output_vocabulary import output_terms, output_vocabulary
-from vocable.torch_models.special_terms import keeps_special_terms, special_columns, special_tokens
+from vocable.torch_models.output_vocabulary import (
+    keeps_special_terms,
+    output_terms,
+    output_vocabulary,
+    special_columns,
+    special_tokens,
+)
 
 # Tokens of a batch, padding included: a batch should stay in the cache of a CPU, and should fill a GPU.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}

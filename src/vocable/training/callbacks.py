@@ -26,9 +26,9 @@ from vocable.errors import CollapseError, ModelError
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.torch_models.asymmetric import trainable_tables
-from vocable.torch_models.checks import check_finite
 from vocable.torch_models.cpu import in_bfloat16
-from vocable.torch_models.special_terms import special_tokens
+from vocable.torch_models.opening import check_finite
+from vocable.torch_models.output_vocabulary import special_tokens
 from vocable.training import distributed
 from vocable.training.objective import Objective
 from vocable.training.recipe import EvaluationSettings, OptimizerSettings

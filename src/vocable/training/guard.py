@@ -32,8 +32,7 @@ from vocable.encoding.pooling import POOLINGS
 from vocable.errors import CollapseError, DataError, ModelError
 from vocable.objectives.losses import Cosine, InfoNCE
 from vocable.torch_models.fuse import parts, splade_modules
-from vocable.torch_models.output_vocabulary import output_layer
-from vocable.torch_models.special_terms import has_bias
+from vocable.torch_models.output_vocabulary import has_bias, output_layer
 from vocable.training import distributed
 from vocable.training.callbacks import last_checkpoint
 from vocable.training.objective import BatchStatistics, Monitor

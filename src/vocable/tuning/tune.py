@@ -33,8 +33,7 @@ from vocable.core.storage import SETTINGS, finish, finished, read_record, replac
 from vocable.data import Document, Example, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.graph import is_exported, refuse_exported
-from vocable.encoding.graph_settings import GraphSettings, read_graph_settings
-from vocable.encoding.graph_weights import has_weights
+from vocable.encoding.graph_settings import GraphSettings, has_weights, read_graph_settings
 from vocable.encoding.hub import locate
 from vocable.encoding.load import graph_folder, load_encoder
 from vocable.encoding.text_encoder import TextEncoder

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.options import DType
 from vocable.torch_models.cpu import in_bfloat16
-from vocable.torch_models.special_terms import special_tokens
+from vocable.torch_models.output_vocabulary import special_tokens
 from vocable.training.micro_batches import by_length, call_on_parts, in_parts, part_size
 from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part, mask_tokens, overlap_aware, whole_words
 from vocable.training.pretraining.windows import Windows

@@ -35,10 +35,9 @@ from vocable.options import Count, checked
 from vocable.torch_models.asymmetric import positions
 from vocable.torch_models.cpu import float32_attention, use_few_shapes
 from vocable.torch_models.fuse import copy_with, parts, splade_modules, without_logits
-from vocable.torch_models.output_vocabulary import output_layer, output_vocabulary
+from vocable.torch_models.output_vocabulary import has_bias, output_layer, output_vocabulary
 from vocable.torch_models.provenance import Step, describes, new_tokens, record, splitter_name
 from vocable.torch_models.sparse_encoder import load_sparse_encoder, save_model
-from vocable.torch_models.special_terms import has_bias
 from vocable.training import callbacks, distributed
 from vocable.training.pretraining.masking import Ids
 from vocable.training.pretraining.mlm import (
