@@ -198,6 +198,9 @@ class EvaluationOptions(Inference, RerankOptions, total=False):
     folds: Annotated[
         int | None, Ge(2), Doc("With `hybrid`: also tune the fusion weights of an index, in a cross-validation.")
     ]
+    keep_weights: Annotated[
+        bool, Doc("With `folds`: make tuned weights that gain over equal ones the index's own for hybrid searches.")
+    ]
     long_documents: Annotated[
         Literal["truncate", "maxpool"],
         Doc(
@@ -238,6 +241,8 @@ class TestsetOptions(TypedDict, total=False):
 def _check_evaluation(options: Mapping[str, object]) -> None:
     if options.get("folds") is not None and not options.get("hybrid"):
         raise ArgumentError("--folds goes with --hybrid")
+    if options.get("keep_weights") and options.get("folds") is None:
+        raise ArgumentError("--keep-weights goes with --folds")
     if options.get("judgments") is None and (options.get("queries") or options.get("corpus")) is not None:
         raise ArgumentError("`queries` and `corpus` go with `judgments`: a dataset has its own")
 

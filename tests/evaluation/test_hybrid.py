@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import t
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
@@ -18,6 +19,7 @@ from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import tune_weights
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system, retrieve_lexically
+from vocable.indexes.fusion import parse_weights
 from vocable.indexes.ranking import Ranking
 
 MEASURES = ["nDCG@10", "R@3"]
@@ -127,10 +129,35 @@ def test_of_equally_good_weights_the_most_even_are_taken(
     assert sorted(weights.values()) == [0.3, 0.3, 0.4]
 
 
+@pytest.mark.parametrize("gain", [True, False])
+def test_an_index_keeps_tuned_weights_if_they_gain_over_equal_weights(
+    gain: bool, toy_model: SparseEncoder, tmp_path: Path
+) -> None:
+    names = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"]
+    documents = [Document(f"d{number}", f"{name} words of a text {number}") for number, name in enumerate(names)]
+    queries = [Query(f"q{number}", name) for number, name in enumerate(names)]
+    build(toy_model, documents, f"exact:{tmp_path / 'index'}", name="toy", bm25=True, dtype="float32")
+    collection = opened(tmp_path / "index", toy_model)
+    first = collection.search(names, 1, weights="sparse=1" if gain else "bm25=1")  # relevant to a query
+    judgments = [Qrel(query.id, first.hits(number)[0][0], 1) for number, query in enumerate(queries)]
+    dataset = Dataset("toy", documents, queries, judgments)
+    collection.keep_weights({"sparse": 1})
+    found = vo.evaluate(collection, dataset, ["RR@10"], hybrid=True, folds=5, keep_weights=True)
+    *_, equal, tuned = found.evaluations
+    assert found.evaluations[2].name == "sparse=1"
+    difference = np.subtract([*tuned.per_query["RR@10"].values()], [*equal.per_query["RR@10"].values()])
+    low = difference.mean() - t.ppf(0.975, 9) * difference.std(ddof=1) / np.sqrt(10)
+    assert (low > 0) == gain
+    kept = parse_weights(tuned.name.split(" ")[0], ["sparse", "bm25"]) if gain else None
+    assert collection.kept_weights == opened(tmp_path / "index", toy_model).kept_weights == kept
+    assert tuned.note in found.table().notes
+
+
 def test_what_an_index_is_not_evaluated_with(toy_model: SparseEncoder, dataset: Dataset, folder: Path) -> None:
     collection = opened(folder, toy_model)
     for wrong, message in (
         ({"folds": 2}, "--folds goes with --hybrid"),
+        ({"hybrid": True, "keep_weights": True}, "--keep-weights goes with --folds"),
         ({"folds": 1, "hybrid": True}, "folds must be at least 2, not 1"),
         ({"folds": 3, "hybrid": True}, "folds must be at most the 2 judged queries, not 3"),
         ({"weights": "dense=1"}, "there is no space 'dense': the index has sparse, bm25"),

@@ -8,7 +8,7 @@ Letters: m documents, q queries, v output vocabulary, d dimensions of dense vect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from typing import Self, Unpack
@@ -31,7 +31,9 @@ from vocable.encoding.encode import EncodedCorpus
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.stream import StreamProgress
 from vocable.engines.base import Store
+from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, UnavailableError
+from vocable.indexes.fusion import name_weights, parse_weights
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, Pruning, SearchOptions, checked
 
@@ -83,11 +85,13 @@ class Collection:
         return f"{type(self).__name__}({self.place!r}, {len(self):,} documents, model={self.models.name!r})"
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.built or f'{len(self):,} documents'}"
+        weights = "" if self.kept_weights is None else f", hybrid weights {name_weights(self.kept_weights)}"
+        return f"{self.place}: {self.built or f'{len(self):,} documents'}{weights}"
 
     def to_json(self) -> dict[str, object]:
         """Return the counts of the making as JSON values."""
-        return {"output": self.place, **({"texts": len(self)} if self.built is None else self.built.to_json())}
+        kept = {} if self.kept_weights is None else {"weights": self.kept_weights}
+        return {"output": self.place, **kept, **({"texts": len(self)} if self.built is None else self.built.to_json())}
 
     def close(self) -> None:
         """Close the store and the file of statistics."""
@@ -130,6 +134,17 @@ class Collection:
         if getattr(self.store.opening, "partial", False):
             raise ArgumentError(f"{verb}: opened with partial=true, which may leave out documents: open it without")
 
+    @property
+    def kept_weights(self) -> dict[Space, float] | None:
+        """The weights of hybrid searches that were chosen by queries; None for equal weights."""
+        weights: dict[Space, float] | None = self.store.settings.get("weights")
+        return weights
+
+    def keep_weights(self, weights: Mapping[Space, float] | None) -> None:
+        """Store weights of hybrid searches, by default equal weights; who opens the collection then uses them."""
+        chosen = None if weights is None else parse_weights(weights, self.spaces)
+        self.store.configure({**self.store.settings_now(), "weights": chosen})
+
     def making_counts(self) -> EncodedCorpus:
         """Return the counts of the making of the collection."""
         done = StreamProgress(**self.store.settings["progress"])
@@ -162,8 +177,8 @@ class Collection:
 
         `vectors` are the sparse vectors [q, v] of the queries, and `dense` their dense vectors [q, d] of the same pass;
         by default the collection's model encodes the queries. The spaces with `weights` are fused; `hybrid` without
-        weights fuses all spaces of queries with weight 1. With `like`, the stored vectors of that document are the
-        query, the document is no hit, and BM25 takes no part.
+        weights fuses all spaces of queries with the weights that the collection keeps, by default 1. With `like`, the
+        stored vectors of that document are the query, the document is no hit, and BM25 takes no part.
         """
         texts = as_texts(queries, "queries")
         encoded = None if vectors is None else EncodedTexts(vectors, dense)

@@ -157,10 +157,14 @@ class CollectionSearch:
     ) -> dict[Space, float]:
         """Return the non-zero weights of the spaces that a search fuses; a search `like` a document uses its vectors.
 
+        The weights that the collection keeps were chosen by queries: a search `like` a document has equal weights.
+
         Raises `ArgumentError` for a space that the collection does not have.
         """
         if hybrid and len(self._spaces) == 1:
             raise ArgumentError("a hybrid search needs words or dense vectors: index again without --no-bm25")
+        if weights is None and hybrid and not like:
+            weights = self._store.settings.get("weights")
         if weights is None:
             spaces = ("sparse",) if not hybrid else self._spaces if like else self.hybrid_spaces
             weights = dict.fromkeys(spaces, 1.0)

@@ -20,7 +20,7 @@ SPAN_FIELD = "\tplace in the text"  # field of each stored passage: start, end, 
 
 
 # Settings that follow the documents; a build begins with all other settings.
-STATE = frozenset({"progress", "whole", "mean_length", "statistics", "fields"})
+STATE = frozenset({"progress", "whole", "mean_length", "statistics", "fields", "weights"})
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class CollectionSettings:
     mean_length: float | None = None  # length in words that BM25's weights on a server use
     statistics: int | None = None  # identity of the file of statistics
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many
+    weights: dict[Space, float] | None = None  # weights of hybrid searches, chosen by queries; None for equal weights
 
     @property
     def spaces(self) -> tuple[Space, ...]:

@@ -87,8 +87,8 @@ def evaluate(
     """Measure the quality and cost of models and indexes.
 
     Each system is tested against the first (paired t-test). With `grid` a model encodes once and is searched with many
-    settings (docs/evaluate.md). With `hybrid` the spaces of an index are fused; `folds` tunes their weights. A run
-    needs only `judgments`.
+    settings (docs/evaluate.md). With `hybrid` the spaces of an index are fused; `folds` tunes their weights, and
+    `keep_weights` stores them. A run needs only `judgments`.
 
     Args:
         systems: models, TREC run files, folders of document vectors from `vocable encode`, indexes, bm25, or an
@@ -265,6 +265,7 @@ def _of_index(system: System, dataset: Dataset, measures: list[str], options: Ev
         hybrid=options.get("hybrid", False),
         weights=options.get("weights"),
         folds=options.get("folds"),
+        keep_weights=options.get("keep_weights", False),
         query_idf=options.get("query_idf"),
         rerank=select(RerankOptions, options),
     )

@@ -29,7 +29,8 @@ from vocable.evaluation.quality import (
     evaluate_run,
     parse_measures,
 )
-from vocable.indexes.fusion import fused, fusion_depth, parse_weights
+from vocable.evaluation.significance import mean_interval
+from vocable.indexes.fusion import fused, fusion_depth, name_weights, parse_weights
 from vocable.indexes.ranking import Ranking
 from vocable.options import RerankOptions
 
@@ -44,6 +45,7 @@ def evaluate_index(
     hybrid: bool = False,
     weights: str | Mapping[str, float] | None = None,
     folds: int | None = None,
+    keep_weights: bool = False,
     query_idf: float | None = None,
     rerank: RerankOptions | None = None,
 ) -> list[Evaluation]:
@@ -51,7 +53,8 @@ def evaluate_index(
 
     `weights` adds the fusion with these weights. `hybrid` adds fusions of each pair of spaces and of all spaces: by
     reciprocal rank, with equal weights and, if `folds` is given, with tuned weights (`tune_weights`). The name of a
-    fusion begins with its weights. Fusions are computed as in `Collection.search`; `vocable.search` describes
+    fusion begins with its weights. `keep_weights` makes the tuned weights of all spaces the index's own if they gain
+    over equal weights (`_keep_better`). Fusions are computed as in `Collection.search`; `vocable.search` describes
     `query_idf`. With `rerank`, also evaluate a search with the same weights whose hits are reranked.
 
     Raises:
@@ -59,6 +62,7 @@ def evaluate_index(
         DataError: the index has no relevant document.
     """
     judged, parsed = dataset.judged(), parse_measures(measures)
+    weights = weights or (collection.kept_weights if hybrid else None)
     fixed = None if weights is None else parse_weights(weights, collection.spaces)
     spaces = list(dict.fromkeys([*collection.models.query_spaces, *(fixed or ())]))
     if folds is not None and folds > len(judged.queries):
@@ -87,16 +91,20 @@ def evaluate_index(
     alone.sort(key=lambda evaluation: -evaluation.values[str(measures[0]).strip()])
     fusions = []
     if fixed is not None:
-        fusions.append(fusion(_name(fixed), partial(fused, rankings, fixed, "weighted"), list(fixed)))
+        fusions.append(fusion(name_weights(fixed), partial(fused, rankings, fixed, "weighted"), list(fixed)))
     for size in range(2, len(spaces) + 1) if hybrid else ():
         for chosen in combinations(spaces, size):
             equal = dict.fromkeys(chosen, 1.0)
             ranks = partial(fused, rankings, equal, "reciprocal-rank")
             fusions.append(fusion(f"{','.join(chosen)} by reciprocal rank", ranks, chosen))
-            fusions.append(fusion(_name(equal), partial(fused, rankings, equal, "weighted"), chosen))
+            fusions.append(fusion(name_weights(equal), partial(fused, rankings, equal, "weighted"), chosen))
             if folds is not None:
                 tuned, held_out = tune_weights(rankings, chosen, judged, measures[0], folds)
-                fusions.append(fusion(f"{_name(tuned)} tuned in {folds} folds", held_out, chosen))
+                fusions.append(fusion(f"{name_weights(tuned)} tuned in {folds} folds", held_out, chosen))
+                if keep_weights and size == len(spaces):
+                    equally, cross_validated = fusions[-2:]
+                    note = _keep_better(collection, tuned, equally, cross_validated, str(measures[0]))
+                    fusions[-1] = replace(cross_validated, note=note)
     if reranking.get("rerank"):
         searched = collection.searcher.weighting(hybrid, fixed)
         times: list[np.ndarray] = []
@@ -111,10 +119,24 @@ def evaluate_index(
             times.append(milliseconds)
             return ranking.first(k)
 
-        label = _name(searched) if len(searched) > 1 else next(iter(searched))
+        label = name_weights(searched) if len(searched) > 1 else next(iter(searched))
         evaluation = fusion(f"{label} reranked", reranked, [*searched])
         fusions.append(replace(evaluation, cost=Cost(**rerank_costs(times[0]))))
     return alone + fusions
+
+
+def _keep_better(
+    collection: Collection, tuned: dict[Space, float], equal: Evaluation, held_out: Evaluation, measure: str
+) -> str:
+    """Keep tuned weights in a collection, or equal weights, and return the reason.
+
+    Tuned weights are kept if the 95 % confidence interval of their gain in cross-validation is above 0.
+    """
+    before = equal.per_query[measure]
+    low, high = mean_interval({query: value - before[query] for query, value in held_out.per_query[measure].items()})
+    gain = f"in cross-validation {measure} changes by {low:+.3f} to {high:+.3f} (95 %)"
+    collection.keep_weights(tuned if low > 0 else None)
+    return f"the index keeps {name_weights(tuned) if low > 0 else 'equal weights'}: {gain} by tuned weights"
 
 
 def evaluate_fusion(name: str, fuse: Callable[[int], Ranking], judged: Dataset, measures: Measures) -> Evaluation:
@@ -204,8 +226,3 @@ def tune_weights(
 def _best(values: np.ndarray) -> int:
     """Return the first row of `values` [g, q] with the highest mean, up to rounding errors."""
     return int(values.mean(axis=1).round(9).argmax())
-
-
-def _name(weights: Mapping[Space, float]) -> str:
-    """Return the weights in the format that `parse_weights` reads."""
-    return ",".join(f"{space}={weight:g}" for space, weight in weights.items())

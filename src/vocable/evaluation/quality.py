@@ -166,6 +166,7 @@ class Evaluation(Tabular):
         identical: counts of documents of the same text; None if they were not counted.
         query_idf: query weights were multiplied by this power of the IDF; None for a system without such weights.
         unanswered: number of judged queries without a hit, which count as 0.
+        note: a line to show under a table.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Evaluation(Tabular):
     identical: Identical | None = field(kw_only=True, default=None)
     query_idf: float | None = field(kw_only=True, default=None)
     unanswered: int = field(kw_only=True, default=0)
+    note: str = field(kw_only=True, default="")
 
     @property
     def queries(self) -> int:
@@ -269,7 +271,8 @@ def notes(evaluations: Sequence[Evaluation]) -> list[str]:
     weighed = [evaluation for evaluation in evaluations if evaluation.query_idf is not None]
     if any(evaluation.query_idf for evaluation in weighed):
         lines += _agreed(weighed, lambda evaluation: f"query weights times IDF to the power {evaluation.query_idf:g}")
-    return [*lines, *(line for say in (_unjudged, _unanswered, _identical) for line in _agreed(evaluations, say))]
+    lines += [line for say in (_unjudged, _unanswered, _identical) for line in _agreed(evaluations, say)]
+    return lines + [evaluation.note for evaluation in evaluations if evaluation.note]
 
 
 def _agreed(evaluations: Sequence[Evaluation], say: Callable[[Evaluation], str]) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +64,11 @@ def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> 
     if not any(parsed.values()):
         raise ArgumentError("weights: at least one must be above 0")
     return {name: weight for name, weight in parsed.items() if weight}
+
+
+def name_weights(weights: Mapping[Any, float]) -> str:
+    """Return weights in the format that `parse_weights` reads."""
+    return ",".join(f"{space}={weight:g}" for space, weight in weights.items())
 
 
 def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:

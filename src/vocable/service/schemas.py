@@ -261,6 +261,7 @@ class Info(BaseModel):
     version: str
     documents: int | None = Field(description="Null while the server of the index cannot count them.")
     spaces: list[str]
+    weights: dict[str, float] = Field(description="Of a hybrid search.")
     dimensions: int | None = Field(description="Of the model's dense vectors; null if it is sparse alone.")
     can_change: bool
     wacky: bool = Field(description="The wacky terms are known.")

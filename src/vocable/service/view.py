@@ -234,9 +234,9 @@ def _rankings(
     others = [space for space in collection.models.query_spaces if space != "sparse"]
     if others and request.like is None:
         rankings |= collection.searcher.rankings([request.query], depth, others, dense=dense, filter=filter)
-        fused_spaces = collection.searcher.hybrid_spaces
-        spaces = dict(zip(fused_spaces, aligned([rankings[space] for space in fused_spaces]), strict=True))
-        rankings[HYBRID] = fused(spaces, dict.fromkeys(spaces, 1.0), "weighted", depth)
+        weights = collection.searcher.weighting(True, None)
+        spaces = dict(zip(weights, aligned([rankings[space] for space in weights]), strict=True))
+        rankings[HYBRID] = fused(spaces, weights, "weighted", depth)
     return rankings, costs
 
 
