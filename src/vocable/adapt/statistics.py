@@ -31,7 +31,6 @@ from vocable.language.coverage import MOST_TOKENS_PER_WORD
 from vocable.language.words import spaced_pieces
 from vocable.options import Activation, checked
 from vocable.torch_models.fuse import pack, without_logits
-from vocable.torch_models.head import TERM_BLOCK
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,7 @@ def anisotropy(weight: Tensor) -> float:
 
 PAIR_WORDS = 8  # fewest words of a probe text: halves of shorter texts hardly share their topic
 PAIRS = 32  # pairs in a batch
+PROBED_TERMS = 2048  # columns of the decoder that are multiplied at once
 SIMILAR_TEXTS = 8  # texts of similar length to encode together, since most are far shorter than the longest
 
 
@@ -295,11 +295,9 @@ def _weights(
     weight, bias = decoder.weight, decoder.bias
     pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)
     above = 0
-    for low in range(0, len(weight), TERM_BLOCK):
-        block = slice(low, low + TERM_BLOCK)
-        logits = (hidden @ weight[block].T).float()
-        if bias is not None:
-            logits += bias[block].float()
+    for low in range(0, len(weight), PROBED_TERMS):
+        block = slice(low, low + PROBED_TERMS)
+        logits = nn.functional.linear(hidden, weight[block], None if bias is None else bias[block]).float()
         if count:
             above += int(torch.count_nonzero(logits > 0))
         if not reduction.commutes:

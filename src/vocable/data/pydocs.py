@@ -155,9 +155,11 @@ def _is_public(name: str) -> bool:
 def _parsed() -> Iterator[Named]:
     """Yield the docstrings of the Python files of the standard library."""
     root = Path(sysconfig.get_path("stdlib"))
-    for path in sorted(root.rglob("*.py")):
+    names = filter(_is_public, sys.stdlib_module_names - LEFT_OUT)
+    files = sorted(file for name in names for file in (root / f"{name}.py", *(root / name).rglob("*.py")))
+    for path in files:  # files that do not exist are skipped below
         parts = path.relative_to(root).with_suffix("").parts
-        if parts[0] in sys.stdlib_module_names and _is_public(parts[0]) and not LEFT_OUT.intersection(parts):
+        if not LEFT_OUT.intersection(parts):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # strings with invalid escapes
