@@ -93,6 +93,27 @@ def test_bad_files_are_skipped_by_number(capsys: pytest.CaptureFixture[str], mod
     assert "1 file of other kinds (1 .png) left out" in said.err
 
 
+def test_lists_of_generators_are_read_by_a_flag_that_add_keeps(
+    capsys: pytest.CaptureFixture[str], model: str, folder: Path
+) -> None:
+    whole, short = folder.parent / "a", folder.parent / "b"
+    text = "<title>{0}</title><!-- DocBook XSL --><h1>{0}</h1>{0} of words"
+    (folder / "bookindex.html").write_text(text.format("Index"), encoding="utf-8")
+    main(["index", model, str(folder), "-o", str(short)])
+    said = capsys.readouterr().err
+    assert "1 page of lists and sources (by 1 DocBook; `index --all-pages` reads them) left out" in said
+    done(capsys, "index", model, folder, "-o", whole, "--all-pages")
+    assert {*documents(whole)} - {*documents(short)} == {"bookindex.html"}
+    assert "(all_pages)" in refused(capsys, "index", model, folder, "-o", whole)
+    (folder / "ix01.html").write_text(text.format("Names"), encoding="utf-8")
+    assert done(capsys, "add", whole, folder / "ix01.html").startswith("1 added; now 8 documents")
+    assert done(capsys, "add", whole, folder).startswith("8 unchanged; now 8 documents")
+    assert done(capsys, "add", short, folder, warning="2 pages of lists").startswith("6 unchanged; now 6 documents")
+    assert "ix01.html: no such page" in refused(capsys, "add", short, folder / "ix01.html")
+    (folder / "file.txt").touch()
+    assert "--all-pages is for" in refused(capsys, "index", model, folder / "file.txt", "-o", "c", "--all-pages")
+
+
 def test_a_changed_folder_names_the_command_that_updates_its_index(
     capsys: pytest.CaptureFixture[str], model: str, folder: Path
 ) -> None:

@@ -182,6 +182,8 @@ def test_words_that_no_document_has_get_a_suggestion(
         ("the librarain reads Bokks", "no document has the words librarain, Bokks"),
         ("a librarian reads books", None),
         ("the of", None),
+        ("How does the librarian's book ... why can't it? WHAT", None),
+        ("how would we do this with a xylophone?", "no document has the word xylophone: these hits are guesses by pieces of it"),
         ("東亰 xylophone", "no document has the word xylophone"),
         (
             "Xylophone xylophone-xylophone",

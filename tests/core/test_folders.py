@@ -83,16 +83,14 @@ NAMES = """
 
 @pytest.mark.parametrize(("generator", "names"), [line.split(": ") for line in NAMES.split("\n    ")[1:]])
 def test_lists_and_sources_are_left_out_by_the_mark_of_their_generator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generator: str, names: str
+    tmp_path: Path, generator: str, names: str
 ) -> None:
     pages = make(tmp_path, "index.html", "List.html", *names.split())
     for name in names.split():
         (pages / name).write_text(f"<html><head>{MARKS[generator]}", encoding="utf-8")
     found = files_of(pages)
     assert (found.files, found.lists) == (["List.html", "index.html"], {generator: len(names.split())})
-    monkeypatch.setenv("VOCABLE_ALL_PAGES", "1")
-    assert len(files_of(pages).files) == 2 + len(names.split())
-    monkeypatch.delenv("VOCABLE_ALL_PAGES")
+    assert len(files_of(pages, all_pages=True).files) == 2 + len(names.split())
     other = next(mark for name, mark in MARKS.items() if name != generator)
     for name in names.split():
         (pages / name).write_text(f"<html><head>{other}", encoding="utf-8")

@@ -212,10 +212,11 @@ def test_what_a_killed_write_of_the_engine_leaves_is_no_damage(store: Path) -> N
     assert opened_count(store) == N
 
 
-def test_a_newer_format_is_refused(store: Path) -> None:
+@pytest.mark.parametrize("step", [-1, 1])
+def test_an_older_or_newer_format_is_refused(store: Path, step: int) -> None:
     record = json.loads((store / "store.json").read_text())
-    (store / "store.json").write_text(json.dumps(record | {"format": 2}))
-    with pytest.raises(VectorsError):
+    (store / "store.json").write_text(json.dumps(record | {"format": record["format"] + step}))
+    with pytest.raises(VectorsError, match="another version"):
         EdgeStore.open(str(store))
 
 

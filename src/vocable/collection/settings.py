@@ -53,6 +53,7 @@ class CollectionSettings:
     engine_options: dict[str, object] = field(default_factory=dict)
     title_weight: int = 1  # how often a title's words count for BM25
     base_url: str | None = None  # web address of a corpus that is a folder
+    all_pages: bool = False  # a folder's pages include lists that generators made
     progress: StreamProgress = field(default_factory=StreamProgress)  # progress of the build
     whole: bool = False  # the build is complete
     mean_length: float | None = None  # length in words that BM25's weights on a server use

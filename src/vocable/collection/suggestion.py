@@ -10,6 +10,7 @@ from vocable.collection.collection import Collection
 from vocable.core.tables import counted
 from vocable.encoding.tokens import WORD_MARKS
 from vocable.explanation.highlights import MARKED_CHARACTERS
+from vocable.language.languages import language_of
 from vocable.language.suggestions import DOCUMENTS_READ, edits_of, likely_stems, nearest
 from vocable.language.words import stemmed, unspaced, word_spans, words
 
@@ -19,15 +20,23 @@ NAMED_WORDS = 5  # unknown words that are named in a line
 def unknown_words(collection: Collection, text: str) -> list[tuple[int, int]]:
     """Return the places of the words in a query that no document has, as BM25 compares words.
 
-    The list is empty for a collection without BM25. Scripts without spaces have no words to speak of.
+    The list is empty for a collection without BM25. Scripts without spaces have no words to speak of, and common words
+    such as "how" are not named.
     """
-    places = [(start, end) for start, end in word_spans(text) if not unspaced(text[start:end])]
+    language = collection.settings.language
+    places = [place for place in _content(text, language) if not unspaced(text[slice(*place)])]
     if "bm25" not in collection.spaces or not places:
         return []
-    typed, language = [text[start:end] for start, end in places], collection.settings.language
+    typed = [text[start:end] for start, end in places]
     unknown = np.diff(collection.counts.lexicon.query_vectors(typed).indptr) == 0
     pairs = zip(places, unknown, stemmed(typed, language), strict=True)
-    return [place for place, is_unknown, stems in pairs if is_unknown and stems]  # a stop word has no stem
+    return [place for place, is_unknown, stems in pairs if is_unknown and stems]  # a single letter has no stem
+
+
+def _content(text: str, language: str) -> list[tuple[int, int]]:
+    """Return the places of the words of a query but the common words."""
+    common = language_of(language).common
+    return [(start, end) for start, end in word_spans(text) if text[start:end].lower() not in common]
 
 
 def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | None:
@@ -39,8 +48,10 @@ def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | 
     if not (unknown := unknown_words(collection, text)):
         return None
     typed = dict.fromkeys(text[start:end] for start, end in unknown)
-    known = stemmed([text], collection.settings.language)[0]
-    terms = set(collection.models.terms) if guessing and len(known) == len(unknown) else set[str]()
+    language = collection.settings.language
+    counted_words = stemmed([text[slice(*place)] for place in _content(text, language)], language)
+    is_unknown = sum(map(bool, counted_words)) == len(unknown)
+    terms = set(collection.models.terms) if guessing and is_unknown else set[str]()
     guesses = terms and not any(mark + word.lower() in terms for word in typed for mark in ("", *WORD_MARKS))
     more = f" and {counted(len(typed) - NAMED_WORDS, 'other')}" if len(typed) > NAMED_WORDS else ""
     words = f"word{'s' if len(typed) > 1 else ''} {', '.join([*typed][:NAMED_WORDS])}{more}"

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple, Unpack
@@ -20,6 +21,7 @@ from vocable.collection.records import Changed
 from vocable.collection.settings import CollectionSettings, Limits
 from vocable.core.fingerprint import fingerprint
 from vocable.core.folders import ENDINGS
+from vocable.core.progress import track
 from vocable.core.storage import path_name
 from vocable.core.tables import counted
 from vocable.data import BadLines, Document, read_corpus
@@ -50,6 +52,8 @@ from vocable.options import CountOrZero, Encoding, IndexOptions, Runtime, checke
 
 logger = logging.getLogger(__name__)
 
+MOST_HELD = 100_000  # sections of a folder in memory (some 300 MB), so that they are counted and read in one pass
+
 
 @checked
 def index(
@@ -61,6 +65,7 @@ def index(
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
+    all_pages: bool = False,
     replace: bool = False,
     skip_bad: CountOrZero = 0,
     **options: Unpack[IndexOptions],
@@ -81,6 +86,8 @@ def index(
         no_dense: leave out dense vectors.
         engine_options: options of the engine, such as weight_bits=8 of exact:FOLDER (docs/engines.md).
         base_url: web address of a corpus that is a folder: documents get the field url, also in `vocable add`.
+        all_pages: also read pages of a folder that generators made of other pages, such as indexes; `vocable add` does
+            the same.
         replace: on a server: build a new index while searches use the old, then swap them.
         skip_bad: number of malformed lines to skip; one more is an error.
         options: encoding of the documents, their words for BM25, and the weight of their titles
@@ -94,18 +101,23 @@ def index(
         VectorsError: stored vectors are damaged, or belong to another corpus.
     """
     bad, source = BadLines(skip_bad), path_name(corpus, "corpus")
-    total = sum(1 for _ in read_corpus(source, bad=BadLines(skip_bad))) if Path(source).is_dir() else None
-    documents = read_corpus(source, bad=bad)
+    folder = source if Path(source).is_dir() else None
+    if all_pages and folder is None:
+        raise ArgumentError(f"all_pages is for the pages of a folder, which {source} is not")
+    read = partial(read_corpus, source, folder=folder, all_pages=all_pages)
+    documents, total, copies = read(bad=bad), None, Counter[int]()  # by hashes of contents
     if base_url is not None:
         documents = _with_urls(documents, source, base_url)
-    copies = Counter[int]()  # by hashes of contents
-    if Path(source).is_dir():
-        documents = _counting(documents, copies)
+    if folder is not None:
+        held = list(track(islice(documents, MOST_HELD), "read"))
+        total = len(held) if len(held) < MOST_HELD else sum(1 for _ in read(bad=BadLines(skip_bad)))
+        documents = _counting(chain(held, documents), copies)
     parts = {
         "dense": dense,
         "no_dense": no_dense,
         "engine_options": engine_options,
         "base_url": base_url,
+        "all_pages": all_pages,
         "replace": replace,
         "total": total,
     }
@@ -137,11 +149,12 @@ def build(
     no_dense: bool = False,
     engine_options: str | dict[str, object] | None = None,
     base_url: str | None = None,
+    all_pages: bool = False,
     replace: bool = False,
     total: int | None = None,
     **options: Unpack[IndexOptions],
 ) -> Collection:
-    """Make a collection of documents, as `index` does; `name`, `source` and `base_url` are stored with it.
+    """Make a collection of documents, as `index` does; `name`, `source`, `base_url` and `all_pages` are stored.
 
     `total` is the number of documents, if it is known.
     An interrupted call resumes when it is repeated with the same documents.
@@ -180,6 +193,7 @@ def build(
         vectors=corpus.vectors,
         source=source,
         base_url=base_url,
+        all_pages=all_pages,
         inputs=fingerprint(source),
         bm25=bm25,
         title_weight=title_weight,
@@ -299,7 +313,7 @@ def add(
     source = path_name(corpus, "corpus")
     with _opened(index, device) as opened:
         folder = _folder_of(opened, source)
-        documents = read_corpus(source, folder=folder if folder != source else None)
+        documents = read_corpus(source, folder=folder, all_pages=opened.settings.all_pages)
         if opened.settings.base_url is not None and folder is not None:
             documents = _with_urls(documents, folder, opened.settings.base_url)
         if replace:

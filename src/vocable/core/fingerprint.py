@@ -27,8 +27,8 @@ def fingerprint(*sources: str | os.PathLike[str]) -> str:
     """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
 
     A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:`, `crops:` or `pairs:`. Of a folder of documents
-    only the documents count (`vocable.core.folders`). Other sources, such as `hf:NAME`, add nothing; without a local
-    source the result is "".
+    only the documents and lists count (`vocable.core.folders`). Other sources, such as `hf:NAME`, add nothing; without
+    a local source the result is "".
     """
     names = [re.sub(f"^(({'|'.join(DERIVED)}):)+", "", str(source)) for source in sources if str(source)]
     entries = [_stdin_digest()] if "-" in names else []
@@ -47,7 +47,7 @@ def _files(path: Path, *, whole: bool) -> list[Path]:
     """Return a file, or the files of a folder; unless `whole`, a folder of documents gives its documents alone."""
     if not path.is_dir():
         return [path]
-    if not whole and something_else(path) is None and (documents := files_of(path).files):
+    if not whole and something_else(path) is None and (documents := files_of(path, all_pages=True).files):
         return [path / file for file in documents]
     return sorted(path.rglob("*"))
 

@@ -25,7 +25,6 @@ ENDINGS = (
 )
 REPOSITORY = ".git"
 PARTS = ("_sources", "_includes", "_layouts")  # folders with copies of pages (Sphinx) and parts of pages (Jekyll)
-ALL_PAGES = "VOCABLE_ALL_PAGES"  # environment variable: also read what `LISTS` leaves out
 LISTS = {  # paths of pages that a generator made of other pages or of source code, and the generator's mark
     "Javadoc": (
         r"(class-use|index-files|src-html)/.*|(index-all|all(classes|packages)[\w-]*|help-doc)\.html"
@@ -93,8 +92,8 @@ def settings_in(folder: Path) -> dict[str, object]:
     return {}
 
 
-def files_of(folder: Path) -> FolderFiles:
-    """Return the files of a folder of documents, sorted by the parts of their paths.
+def files_of(folder: Path, *, all_pages: bool = False) -> FolderFiles:
+    """Return the files of a folder of documents, sorted by the parts of their paths; `all_pages` includes lists.
 
     Raises:
         OSError: a folder in it cannot be read.
@@ -123,7 +122,7 @@ def files_of(folder: Path) -> FolderFiles:
             elif ending not in ENDINGS:
                 listing.others[ending] += 1
             elif _is_readable(entry, root):
-                if generator := _generator(Path(entry), path):
+                if not all_pages and (generator := _generator(Path(entry), path)):
                     listing.lists[generator] += 1
                 else:
                     listing.files.append(path)
@@ -142,7 +141,7 @@ def _has_all_pages(entry: os.DirEntry[str]) -> bool:
 def _generator(file: Path, path: str) -> str:
     """Return the generator that made a page of other pages, "" for other files; `path` is relative to the folder."""
     for name, (paths, mark) in LISTS.items():
-        if re.fullmatch(rf"(.*/)?({paths})", path, re.IGNORECASE) and not os.environ.get(ALL_PAGES):
+        if re.fullmatch(rf"(.*/)?({paths})", path, re.IGNORECASE):
             with file.open("rb") as page:
                 if re.search(mark, page.read(BEGINNING), re.IGNORECASE):
                     return name

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
-from vocable.core.folders import ALL_PAGES, ENDINGS, PACKAGE_OF, FolderFiles, files_of
+from vocable.core.folders import ENDINGS, PACKAGE_OF, FolderFiles, files_of
 from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
@@ -48,15 +48,17 @@ class FolderItem(NamedTuple):
     fault: str = ""
 
 
-def check_folder(folder: Path) -> tuple[FolderFiles, str]:
-    """Return the files of a folder of documents, and a line about files of other kinds ("" without such files).
+def check_folder(folder: Path, *, all_pages: bool = False) -> tuple[FolderFiles, str]:
+    """Return the files of a folder of documents, and a line about files left out ("" without such files).
+
+    With `all_pages`, they include pages that generators made of other pages.
 
     Raises:
         DataError: a folder cannot be read, or has no readable file.
     """
     source = str(folder)
     try:
-        files = files_of(folder)
+        files = files_of(folder, all_pages=all_pages)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", source=_shown(error.filename or source)) from error
     left_out = _left_out(files)
@@ -78,7 +80,7 @@ def _left_out(files: FolderFiles) -> str:
         counts.append(f"{counted(files.copies.total(), 'copy', 'copies')} of all pages ({_names(files.copies)})")
     if files.lists:
         number = counted(files.lists.total(), "page")
-        counts.append(f"{number} of lists and sources (by {_names(files.lists)}; {ALL_PAGES}=1 reads them)")
+        counts.append(f"{number} of lists and sources (by {_names(files.lists)}; `index --all-pages` reads them)")
     return " and ".join(counts)
 
 

@@ -29,7 +29,7 @@ from vocable.data.kinds import (
 )
 from vocable.data.lines import text_row, typed_row
 from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Query
-from vocable.data.sources import Stream, page_stream, parse_source, resolve, rows_stream, run_file, standard_input
+from vocable.data.sources import Stream, folder_stream, parse_source, resolve, rows_stream, run_file, standard_input
 from vocable.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,18 +40,22 @@ PICKLES = (".pkl", ".pickle")
 JUDGED = ("beir", "ir_datasets", "pydocs")  # sources with judgments instead of examples
 
 
-def read_corpus(source: StrPath, *, bad: BadLines | None = None, folder: StrPath | None = None) -> Iterator[Document]:
+def read_corpus(
+    source: StrPath, *, bad: BadLines | None = None, folder: StrPath | None = None, all_pages: bool = False
+) -> Iterator[Document]:
     """Return the documents of a source (`vocable.data` lists the kinds of sources), one at a time.
 
     `bad` tolerates and counts bad lines. By default the enclosing `tolerating` block does; without a block, the first
     bad line raises. Repeated lines are skipped. Published collections ("beir:", "ir_datasets:", "hf:") may have
-    documents without text. With `folder`, the source is a page in this folder.
+    documents without text. With `folder`, the source is this folder or a page in it; `all_pages` includes pages that
+    generators made of other pages.
 
     Raises:
         DataError: the source is missing (at once), or a line is bad or the file damaged (when it is reached).
     """
     if folder is not None:
-        return records(page_stream(Path(folder), Path(source)), DOCUMENT, bad or tolerance())
+        page = None if folder == source else Path(source)
+        return records(folder_stream(Path(folder), page=page, all_pages=all_pages), DOCUMENT, bad or tolerance())
     return _read(source, DOCUMENT, bad)
 
 

@@ -172,7 +172,7 @@ def parse_source(source: str) -> tuple[str | None, str, str | None]:
 def _file(path: Path, kind: Kind[object]) -> Stream:
     source = str(path)
     if path.is_dir():
-        return _folder(path, kind)
+        return folder_stream(path, kind)
     if not path.exists():
         sources = ", ".join([*(f"{scheme}:…" for scheme in (*SCHEMES, *DERIVED)), "-"])
         raise DataError(f"no such file (a source is a path or one of {sources})", source=source)
@@ -207,8 +207,14 @@ def _file(path: Path, kind: Kind[object]) -> Stream:
     return Stream(source, stem, lines, *known[extension])
 
 
-def _folder(path: Path, kind: Kind[object]) -> Stream:
-    """Return the stream of the documents of a folder of Markdown, HTML, text and reStructuredText files."""
+def folder_stream(
+    path: Path, kind: Kind[object] = DOCUMENT, *, page: Path | None = None, all_pages: bool = False
+) -> Stream:
+    """Return the stream of the documents of a folder of pages, or of one `page` in it.
+
+    With `all_pages`, they include pages that generators made of other pages. Raises `DataError` if the folder has no
+    pages, or lacks the page.
+    """
     from vocable.data.folder import EXPECTED, check_folder, folder_items, item_row  # with parsers of the formats
 
     source = str(path)
@@ -217,22 +223,17 @@ def _folder(path: Path, kind: Kind[object]) -> Stream:
     if kind not in (DOCUMENT, PLAIN_TEXT):
         instead = f": cloze:{path} makes examples of them" if kind.name == "example" else ""
         raise DataError(f"a folder, not a file: it holds documents, no {kind.name}{instead}", source=source)
-    listing, left_out = check_folder(path)
-    if left_out:
+    listing, left_out = check_folder(path, all_pages=all_pages)
+    files, name = listing.files, path.resolve().name
+    if page is not None:
+        source, name = str(page), page.stem
+        if (file := page.resolve().relative_to(path.resolve()).as_posix()) not in files:
+            raise DataError(f"no such page among the documents of {path}", source=source)
+        files = [file]
+    elif left_out:
         warn_once(f"{source}: {left_out}")
-    items = numbered(lambda: folder_items(path, listing.files), source)
-    return Stream(source, path.resolve().name, items, item_row, EXPECTED, several=True)
-
-
-def page_stream(folder: Path, page: Path) -> Stream:
-    """Return the stream of the documents of a page in a folder; raise `DataError` if the folder does not have it."""
-    from vocable.data.folder import EXPECTED, check_folder, folder_items, item_row
-
-    source, file = str(page), page.resolve().relative_to(folder.resolve()).as_posix()
-    if file not in check_folder(folder)[0].files:
-        raise DataError(f"no such page among the documents of {folder}", source=source)
-    items = numbered(lambda: folder_items(folder, [file]), source)
-    return Stream(source, page.stem, items, item_row, EXPECTED, several=True)
+    items = numbered(lambda: folder_items(path, files), source)
+    return Stream(source, name, items, item_row, EXPECTED, several=True)
 
 
 def _is_json(sample: bytes) -> bool:

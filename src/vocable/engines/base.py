@@ -31,7 +31,7 @@ from vocable.options import Matching
 
 T = TypeVar("T")
 UNBOUNDED = 2**31 - 1  # columns of a space created with 0 columns: its words are numbered as they come
-FORMAT = 1
+FORMAT = 2  # of stored documents and their keys for filters, in folders and on servers
 
 Vectors: TypeAlias = csr_array | np.ndarray  # sparse or dense, [m, columns]
 Row: TypeAlias = Any  # a sparse vector as (columns int32, weights float32), or a dense vector as an array

@@ -31,18 +31,24 @@ UNSPACED_LANGUAGES = {"burmese", "chinese", "japanese", "khmer", "korean", "lao"
 WITH_STOP_WORDS = {"da", "de", "en", "es", "fr", "it", "ko", "nl", "no", "pt", "ru", "sv", "tr", "zh"}
 STOP = "a an and are as at be but by for if in into is it no not of on or such that the their then there these they"
 ENGLISH_STOP_WORDS = frozenset([*STOP.split(), "this", "to", "was", "will", "with"])  # as in Lucene
+QUESTION_WORDS = (  # of English: BM25 counts them, but nobody misses them; the last are parts of "don't" and others
+    "am been being can cannot could did do does doing from had has have having he her him his how me my our should she "
+    "so some than them those us we were what when where which while who whom whose why would you your "
+    "aren couldn didn doesn don hadn hasn haven isn let ll re shouldn ve wasn weren won wouldn"
+)
 ENGLISH, NO_LANGUAGE, ICU, CODE = "english", "none", "icu", "code"
 
 
 class Language(NamedTuple):
     """The treatment of words: Snowball's `stemmer`, stop words, ICU's words in scripts without spaces, parts of names.
 
-    `none` has neither stems nor stop words.
+    `none` has neither stems nor stop words. `common` has the stop words and further words that say nothing of a topic.
     """
 
     name: str
     stemmer: str | None
     stop: frozenset[str]
+    common: frozenset[str]
     icu: bool
     code: bool
 
@@ -83,10 +89,11 @@ def language_of(name: str) -> Language:
         require_extra("icu4py.breakers", "icu")
     full = "+".join([language, *(option for option in (ICU, CODE) if option in options)])
     if language == NO_LANGUAGE:
-        return Language(full, None, frozenset(), icu, CODE in options)
+        return Language(full, None, frozenset(), frozenset(), icu, CODE in options)
     stemmer = ENGLISH if language in UNSPACED_LANGUAGES else language
     stop = stop_words(CODES[language]) | stop_words(CODES[stemmer])
-    return Language(full, stemmer, stop, icu, CODE in options)
+    common = stop.union(QUESTION_WORDS.split()) if language == ENGLISH else stop
+    return Language(full, stemmer, stop, common, icu, CODE in options)
 
 
 def _near(asked: str) -> str:

@@ -14,10 +14,15 @@ def is_readable(language: str) -> bool:
 
 
 def language_script(language: str) -> bytes:
-    """Return the module, which exports `STOP` and `CODE`; raise `ArgumentError` for a language that needs ICU."""
+    """Return the module, which exports `STOP`, `COMMON` and `CODE`.
+
+    Raises:
+        ArgumentError: the language needs ICU.
+    """
     if not is_readable(language):
         instead = "publish without BM25 (--no-bm25), or index with another --language, as none"
         raise ArgumentError(f"language: a browser cannot find BM25's words of {language}: {instead}")
-    stop = json.dumps(sorted(language_of(language).stop), ensure_ascii=False)
-    code = json.dumps(language_of(language).code)
-    return f"export const STOP = new Set({stop});\nexport const CODE = {code};\n".encode()
+    spoken = language_of(language)
+    sets = {"STOP": spoken.stop, "COMMON": spoken.common}
+    lines = [f"export const {n} = new Set({json.dumps(sorted(s), ensure_ascii=False)});" for n, s in sets.items()]
+    return "\n".join([*lines, f"export const CODE = {json.dumps(spoken.code)};\n"]).encode()

@@ -1,6 +1,7 @@
 // A published collection: its files, and searches in it, with the same numbers as tests/publishing/reader.py.
 
 import { after, contentOf, Cursor, fetched, nameFor, nameOf, Trouble, Unread } from "./bytes.js";
+import { COMMON } from "./language.js";
 import { textOf, tokensOf } from "./tokenizer.js";
 import { isUnspaced, placedWords, wordsOf } from "./words.js";
 
@@ -78,7 +79,7 @@ export class Collection {
   async unknown(text, signal) {
     const [words, terms] = this.words ? await Promise.all([this.#words(text.normalize("NFC"), signal), this.#terms(text, signal)]) : [];
     if (!words) return { words: [], guesses: false };
-    const all = placedWords(text).filter(({ words }) => words.length);
+    const all = placedWords(text).filter(({ words }) => words.length && !words.every((word) => COMMON.has(word)));
     const stems = await this.#stems(all.flatMap(({ words }) => words), signal), found = new Set(words.map(({ name }) => name));
     const lacking = all.filter(({ words }) => !words.some((word) => isUnspaced(word) || found.has(stems.get(word))));
     const names = [...new Set(lacking.map(({ start, end }) => text.slice(start, end)))];
