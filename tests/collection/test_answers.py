@@ -183,7 +183,7 @@ def test_words_that_no_document_has_get_a_suggestion(
         ("a librarian reads books", None),
         ("the of", None),
         ("How does the librarian's book ... why can't it? WHAT", None),
-        ("how would we do this with a xylophone?", "no document has the word xylophone: these hits are guesses by pieces of it"),
+        ("why would we do this? A banjo", "no document has the word banjo: these hits are guesses by pieces of it"),
         ("東亰 xylophone", "no document has the word xylophone"),
         (
             "Xylophone xylophone-xylophone",

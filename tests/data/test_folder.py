@@ -197,7 +197,7 @@ class TestErrors:
         assert "b\\xe9.md:1: the name" in self.error(folder)
 
     def test_folders_without_documents(self, tmp_path: Path) -> None:
-        assert ".md, .markdown, .mdx, .html, .htm, .txt, .rst, .ipynb" in self.error(tmp_path)
+        assert ".md, .markdown, .mdx, .html, .htm, .txt, .rst, .adoc, .asciidoc, .ipynb" in self.error(tmp_path)
         (tmp_path / "a.png").touch()
         (tmp_path / ".git").mkdir()
         assert self.error(tmp_path).endswith("only 1 file of other kinds (1 .png)")

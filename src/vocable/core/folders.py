@@ -20,7 +20,7 @@ from vocable.core.gitignore import Rules, is_ignored, rules_in
 
 PACKAGE_OF = {".pdf": "pypdfium2", ".docx": "mammoth"}  # packages of the extra `documents`
 ENDINGS = (
-    *(".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst", ".ipynb"),
+    *(".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst", ".adoc", ".asciidoc", ".ipynb"),
     *(ending for ending, package in PACKAGE_OF.items() if find_spec(package)),
 )
 REPOSITORY = ".git"

@@ -1,4 +1,4 @@
-"""A folder of Markdown, HTML, text and reStructuredText files as documents: the sections of its pages.
+"""A folder of Markdown, HTML, text and other files as documents: the sections of its pages.
 
 docs/data.md describes the sections, ids and fields.
 """
@@ -17,6 +17,7 @@ from vocable.core.tables import counted
 from vocable.data.bad_lines import warn_once
 from vocable.data.kinds import Row
 from vocable.data.lines import BYTE_ORDER_MARK, line_limit
+from vocable.data.pages.asciidoc import asciidoc_page
 from vocable.data.pages.blocks import Block, Page, PageError
 from vocable.data.pages.docx import docx_page
 from vocable.data.pages.encodings import page_text
@@ -35,7 +36,7 @@ EXTRA = "pip install 'vocable[documents]'"
 MOST_NAMED = 20  # unreadable files in a message
 EXPECTED = "text in UTF-8; --skip-bad N leaves out N such files"
 # Limits of a page: 100 kB of adversarial Markdown take a second, 16 MB of HTML a minute and 1.9 GB of memory.
-MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".mdx": 4, ".rst": 4, ".html": 16, ".htm": 16, ".ipynb": 16}
+MARKUP_MEGABYTES = {".md": 4, ".markdown": 4, ".mdx": 4, ".rst": 4, ".adoc": 4, ".html": 16, ".htm": 16, ".ipynb": 16}
 PART = "~"  # before the number of a part of a large section, in its id
 
 
@@ -222,6 +223,8 @@ READERS: dict[str, Callable[[str], Page]] = {
     ".htm": html_source,
     ".txt": _text_page,
     ".rst": rest_page,
+    ".adoc": asciidoc_page,
+    ".asciidoc": asciidoc_page,
     ".ipynb": notebook_page,
 }
 FILE_READERS: dict[str, Callable[[Path], Page]] = {".docx": docx_page, ".pdf": pdf_page}
@@ -279,4 +282,4 @@ def published(file: str) -> str:
     if path.suffix.lower() in (".md", ".markdown", ".mdx"):
         page = path.parent if path.stem.lower() in ("index", "readme") else path.with_suffix("")
         return "" if page == PurePosixPath() else f"{page}/"
-    return str(path.with_suffix(".html")) if path.suffix.lower() == ".rst" else file
+    return str(path.with_suffix(".html")) if path.suffix.lower() in (".rst", ".adoc", ".asciidoc") else file
