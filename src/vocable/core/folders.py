@@ -24,6 +24,7 @@ ENDINGS = (
     *(ending for ending, package in PACKAGE_OF.items() if find_spec(package)),
 )
 REPOSITORY = ".git"
+LINK = "symbolic links"
 PARTS = ("_sources", "_includes", "_layouts")  # folders with copies of pages (Sphinx) and parts of pages (Jekyll)
 LISTS = {  # paths of pages that a generator made of other pages or of source code, and the generator's mark
     "Javadoc": (
@@ -35,7 +36,7 @@ LISTS = {  # paths of pages that a generator made of other pages or of source co
     "Doxygen": (
         r"search/.*|.*(_source|-members)\.html|(annotated|classes|dir|files|functions|globals|graph_legend|hierarchy"
         r"|inherits|namespacemembers|namespaces)(_\w+)?\.html",
-        rb"\"doxygen",
+        rb"\"doxygen|class=\"srpage",
     ),
     "DocBook": (r"(bookindex|ix\d+)\.html", rb"docbook xsl"),
     "Sphinx": (r"_modules/.*|(genindex(-\w+)?|py-modindex|search)\.html", rb"_static/"),
@@ -56,9 +57,9 @@ OTHER_FOLDERS = {  # by names of files at the top of a folder
 class FolderFiles:
     """The files of a folder of documents as relative paths with forward slashes, and counts of the files not read.
 
-    `others` counts files of other kinds by their endings. `hidden` counts hidden folders, and hidden files that would
-    be read otherwise, by their names; `copies` counts files and folders that have all pages of a book in one. `lists`
-    counts pages made of other pages, by their generators.
+    `others` counts files of other kinds by their endings, and links that are not followed. `hidden` counts hidden
+    folders, and hidden files that would be read otherwise, by their names; `copies` counts files and folders that have
+    all pages of a book in one. `lists` counts pages made of other pages, by their generators.
     """
 
     files: list[str] = field(default_factory=list)
@@ -119,9 +120,11 @@ def files_of(folder: Path, *, all_pages: bool = False) -> FolderFiles:
             elif is_folder:
                 if entry.name not in PARTS and not _is_made(Path(entry)):
                     waiting.append((Path(entry), f"{path}/", rules))
+            elif entry.is_symlink() and not _is_inside(entry, root):
+                listing.others[LINK] += 1
             elif ending not in ENDINGS:
                 listing.others[ending] += 1
-            elif _is_readable(entry, root):
+            elif entry.is_file():
                 if not all_pages and (generator := _generator(Path(entry), path)):
                     listing.lists[generator] += 1
                 else:
@@ -148,9 +151,9 @@ def _generator(file: Path, path: str) -> str:
     return ""
 
 
-def _is_readable(entry: os.DirEntry[str], root: Path) -> bool:
-    """Return whether an entry is a regular file, or a symbolic link to a regular file in the folder `root`."""
-    return os.path.isfile(entry) and (not entry.is_symlink() or Path(os.path.realpath(entry)).is_relative_to(root))
+def _is_inside(link: os.DirEntry[str], root: Path) -> bool:
+    """Return whether a symbolic link leads to a file in the folder `root`."""
+    return os.path.isfile(link) and Path(os.path.realpath(link)).is_relative_to(root)
 
 
 def _repository(root: Path) -> tuple[str, tuple[Rules, ...]]:

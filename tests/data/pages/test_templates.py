@@ -126,6 +126,22 @@ def test_a_container_is_its_title_and_its_text(start: str, title: list[str]) -> 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("component", "blocks"),
+    [
+        ("::card\n---\ntitle: Mind the gap\nicon: x\n---\nText.\n::", ["Mind the gap", "Text."]),
+        ("::card\n---\nicon: x\n---\n#default\nText.\n::", ["#default\nText."]),
+        ("::card\n---\nlabel: A\ntitle: 3\n---\n::", ["A"]),
+        (":::card{title='T'}\n---\nto: /x\n---\n:::\nAfter.", ["T", "After."]),
+        ("::card\n---\nno end\n::", ["no end"]),
+        ("- item\n  ::card\n  ---\n  title: T\n  ---\n  text\n  ::", ["- item\n  T\n  text"]),
+        ("::card", []),
+    ],
+)
+def test_yaml_of_a_component_gives_what_it_shows(component: str, blocks: list[str]) -> None:
+    assert texts(component) == blocks
+
+
 def test_headings_in_containers_are_headings_and_containers_nest() -> None:
     text = ":::: tabs\n::: tab Linux\n## Install\napt\n:::\n::: tab macOS\nbrew\n:::\n::::\n"
     assert [(block.level, block.text) for block in markdown_page(text).blocks] == [

@@ -144,6 +144,30 @@ def test_the_heading_of_a_note_begins_no_section() -> None:
     assert [(block.text, block.level) for block in web_page(page).blocks] == [("A", 2), ("Note", 0), ("b", 0), ("C", 3)]
 
 
+def test_a_title_of_doxygen_is_a_heading() -> None:
+    title = '<div class="headertitle"><div class="title">A&lt; T &gt; Class<div class="ingroups">G</div></div></div>'
+    page = f'<div class="header"><div class="summary">List</div>{title}</div><div class="contents">text<h2>B</h2>'
+    assert [(block.text, block.level) for block in web_page(page).blocks] == [
+        ("List", 0),
+        ("A< T > Class", 1),
+        ("text", 0),
+        ("B", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<ul><li>a<li><h3>b</h3></ul>", "- a\nb"),
+        ("<ul><li><dl><dt>Since:<dd>1.2</dl></li><li><section><h3>next</h3>", "- Since:\n1.2\nnext"),
+        ("<ul><li><pre>a\n - b</pre></li><li></li></ul>", "- a\n - b"),
+        ("<table><tr><td>-<td>|<tr><td>a<td>-</table>", "a | -"),
+    ],
+)
+def test_a_mark_without_text_is_no_line(page: str, text: str) -> None:
+    assert "\n".join(block.text for block in web_page(page).blocks) == text
+
+
 @pytest.mark.parametrize(
     ("page", "anchor"),
     [
@@ -160,6 +184,8 @@ def test_the_heading_of_a_note_begins_no_section() -> None:
         ("<p>a</p><h2 id=own><a name=other></a>b</h2>", "own"),
         ("<p>a</p><h2><a name=inner></a>b</h2>", "inner"),
         ("<p>a</p><h2>b<a name=after></a></h2>", ""),
+        ("<div id=all><p>a</p><a name=groups></a><h2><a name=pub-types></a>Types</h2>", "pub-types"),  # Doxygen
+        ("<div id=all><h1>a</h1><h2><a name=b></a>b</h2><h3>c</h3>", ""),
         ("<h1 id=x>a</h1><h2>b</h2>", ""),
     ],
 )

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 ENDED = ["paragraph", "reference", "blockquote", "list"]  # blocks that a container or a tag ends
 ATTRIBUTES = "attributes"  # type of tokens whose content is an anchor or ""
-SHOWN_ATTRIBUTES = re.compile(  # attributes and keys whose values a page shows
-    r"""(?<![\w.-])(?:(?:title|label|description|text|alt|caption|summary)(?:=\{?|:\s*)|name:\s*)"""
+SHOWN_NAMES = ("title", "label", "description", "text", "alt", "caption", "summary")  # whose values a page shows
+SHOWN_ATTRIBUTES = re.compile(  # attributes and keys
+    rf"""(?<![\w.-])(?:(?:{"|".join(SHOWN_NAMES)})(?:=\{{?|:\s*)|name:\s*)"""
     r"""(?:"([^"]*)"|'([^']*)'|`([^`]*)`)"""
 )
 ATTRIBUTE_NAME = r"[A-Za-z][\w:.-]*"
@@ -48,6 +49,7 @@ CONTAINER = re.compile(
     [ ]*(?:\[(?P<label>[^\n]*)\])?(?P<title>[^\n]*)""",
     re.VERBOSE,
 )
+MOST_PROPERTIES = 100  # lines
 LAST_BRACES = re.compile(r"(?:\{[^{}]*\})?[ :]*\Z")
 
 
@@ -146,12 +148,29 @@ def _container(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if len(match["colons"]) == 2 and (match["space"] or title):
         return False
     if not silent:
+        shows, after = _properties(state, start + 1, end)
         state.push("paragraph_open", "p", 1).map = [start, start + 1]
         inline = state.push("inline", "", 0)
-        inline.content, inline.children = match["label"] or title or kept(last[0]), []
+        inline.content, inline.children = match["label"] or title or kept(last[0]) or shows, []
         state.push("paragraph_close", "p", -1)
-        state.line = start + 1
+        state.line = after
     return True
+
+
+def _properties(state: StateBlock, start: int, end: int) -> tuple[str, int]:
+    """Return what a page shows of YAML between two lines `---` below the first line of a container, and the next line.
+
+    Without such lines it is ("", start).
+    """
+    rulers = (line for line in range(start + 1, min(end, start + MOST_PROPERTIES)) if _line(state, line) == "---")
+    if start >= end or _line(state, start) != "---" or (last := next(rulers, None)) is None:
+        return "", start
+    fields = front_matter(state.getLines(start, last + 1, state.blkIndent, False)).fields
+    return "\n".join(str(fields[name]) for name in SHOWN_NAMES if isinstance(fields.get(name), str)), last + 1
+
+
+def _line(state: StateBlock, line: int) -> str:
+    return state.src[state.bMarks[line] : state.eMarks[line]].strip()
 
 
 def _highlight(state: StateBlock, start: int, end: int, silent: bool) -> bool:

@@ -15,11 +15,12 @@ VOID_TAGS = frozenset(
 UNREAD = frozenset(["nav", "template", "svg", "noscript", "select", "button", "object", "rp", "rt"])
 CHROME = frozenset(["header", "footer", "aside"])  # not read outside the main part
 CHROME_ROLES = frozenset(["navigation", "search", "banner", "contentinfo", "complementary"])  # never read
-UNREAD_CLASSES = frozenset(  # and ids: permanent links, numbers of lines, chrome of DocBook, Texinfo, AsciiDoc, Sphinx
+UNREAD_CLASSES = frozenset(  # and ids: permanent links, numbers of lines, chrome of generators such as DocBook
     {"headerlink", "anchor-link", "permalink", "hash-link", "headeranchor", "linenos", "linenodiv"}
-    | {"navheader", "navfooter", "nav-panel", "footer", "toctree-wrapper"}
+    | {"navheader", "navfooter", "nav-panel", "footer", "toctree-wrapper", "ingroups", "inherited-list"}
 )
 NOTES = frozenset(["note", "tip", "important", "warning", "caution", "danger", "admonition"])  # classes; no sections
+TITLE_CLASS = "headertitle"  # Doxygen's title of a page
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 PARAGRAPHS = frozenset(["p", "pre", "ul", "ol", "table", "section", "article", "main", *HEADINGS])  # end a heading
 BLOCK_TAGS = frozenset(
@@ -67,6 +68,7 @@ class _Element(NamedTuple):
     note: bool = False
     part: int = BODY
     anchor: str = ""
+    is_heading: bool = False
 
 
 class _Reader:
@@ -88,6 +90,7 @@ class _Reader:
         self.line = 1
         self.level = 0  # of the heading that is being read
         self.anchor = ""  # of that heading, or of the last element that began after the last text
+        self.above = ""  # anchor before that heading, or of its section
         self.cells = 0
 
     def add(self, tag: Tag) -> None:
@@ -114,12 +117,14 @@ class _Reader:
         element = self._element(tag, top)
         if (self.level and name in PARAGRAPHS) or (name in BLOCK_TAGS and not self.level):
             self._break()
-        if name in HEADINGS and not (top.out or top.note):
+        own_anchor = tag.attributes.get("id") or tag.attributes.get("name" if name == "a" else "") or ""
+        if element.is_heading and not (top.out or top.note):
             self.flush()
-            self.level = HEADINGS[name]
-            self.anchor = tag.attributes.get("id") or self.anchor or self._section_anchor(top.anchor)
+            self.level = HEADINGS.get(name, 1)
+            self.above = self.anchor or self._section_anchor(top.anchor)
+            self.anchor = own_anchor
         elif not element.out and not (self.level and (self.has_text or self.anchor)):
-            self.anchor = tag.attributes.get("id") or tag.attributes.get("name" if name == "a" else "") or self.anchor
+            self.anchor = own_anchor or self.anchor
         if not top.out:
             self._mark(name, tag)
         if name not in VOID_TAGS:
@@ -148,7 +153,8 @@ class _Reader:
         out = above.out or name in UNREAD or role in CHROME_ROLES or hidden or chrome
         anchor = values.get("id", "") if name in SECTIONS else ""
         note = above.note or not NOTES.isdisjoint(classes)
-        return _Element(name, out and not self.whole, note, part, anchor or above.anchor)
+        is_heading = name in HEADINGS or TITLE_CLASS in classes
+        return _Element(name, out and not self.whole, note, part, anchor or above.anchor, is_heading)
 
     def end(self, name: str) -> None:
         """Close the last open element of a name and the elements in it; do nothing if no such element is open."""
@@ -159,7 +165,7 @@ class _Reader:
 
     def _close(self) -> None:
         name = self.open[-1].name
-        if name in BLOCK_TAGS and not (self.level and name not in HEADINGS):
+        if name in BLOCK_TAGS and (self.open[-1].is_heading or not self.level):
             self._break()
         self.open.pop()
         self.counts[name] -= 1
@@ -188,13 +194,13 @@ class _Reader:
         if self.level:
             text = " ".join(text.split())
         elif self.raw:
-            text = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
+            text = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n").removesuffix("\n-")
         else:
-            text = "\n".join(filter(None, map(str.strip, text.split("\n"))))
+            text = "\n".join(line for line in map(str.strip, text.split("\n")) if line.strip("-| "))
         if text.strip("-| \n"):
             self.line += self.page.count("\n", self.line_start, self.start)
             self.line_start = max(self.start, self.line_start)
-            anchor = self.anchor if self.level else ""
+            anchor = (self.anchor or self.above) if self.level else ""
             self.blocks.append((self.open[-1].part, Block(text, self.line, self.level, anchor)))
             self.anchor = "" if self.level else self.anchor
         self.pieces, self.raw, self.has_text, self.level, self.cells = [], False, False, 0, 0
