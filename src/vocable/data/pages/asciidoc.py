@@ -51,11 +51,11 @@ SILENT_MACROS = frozenset(["anchor", "toc", "indexterm", "video", "audio", "icon
 def asciidoc_page(text: str) -> Page:
     """Return the page of a text in AsciiDoc."""
     fields, rest, first, remark = front_matter(text)
-    blocks = [block for block in _Reader(rest.split("\n"), first).blocks() if block.text.strip()]
+    blocks = [block for block in _Lines(rest.split("\n"), first).blocks() if block.text.strip()]
     return Page(blocks, title_of(fields), fields, remark, makes_anchors=False)
 
 
-class _Reader:
+class _Lines:
     """The lines of a page that begin at line `first`, and the attributes and anchors so far."""
 
     def __init__(self, lines: list[str], first: int) -> None:
@@ -155,7 +155,7 @@ class _Reader:
     def inline(self, text: str) -> str:
         """Return a text without inline markup.
 
-        >>> _Reader([], 1).inline("*Bold* `code`, <<id,the part>> and https://a.org/[A], {x}{empty}linkgit:git-gc[1].")
+        >>> _Lines([], 1).inline("*Bold* `code`, <<id,the part>> and https://a.org/[A], {x}{empty}linkgit:git-gc[1].")
         'Bold code, the part and A, {x}git-gc(1).'
         """
 
