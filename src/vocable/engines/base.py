@@ -31,7 +31,7 @@ from vocable.options import Matching
 
 T = TypeVar("T")
 UNBOUNDED = 2**31 - 1  # columns of a space created with 0 columns: its words are numbered as they come
-FORMAT = 2  # of stored documents and their keys for filters, in folders and on servers
+STORE_FORMAT = 2  # of stored documents and their keys for filters, in folders and on servers
 
 Vectors: TypeAlias = csr_array | np.ndarray  # sparse or dense, [m, columns]
 Row: TypeAlias = Any  # a sparse vector as (columns int32, weights float32), or a dense vector as an array
@@ -375,14 +375,16 @@ class FolderStore(Store):
             hint = ANOTHER_VERSION if "engine" in settings_in(folder) else hint
             raise VectorsError(f"{folder}: there is no index here ({hint})")
         record = read_record(folder / STORE, StoreRecord)
-        if record.format != FORMAT:
-            raise VectorsError(f"{folder}: stored in format {record.format}, not {FORMAT}: {ANOTHER_VERSION}")
+        if record.format != STORE_FORMAT:
+            raise VectorsError(f"{folder}: stored in format {record.format}, not {STORE_FORMAT}: {ANOTHER_VERSION}")
         if record.engine != cls.about.engine:
             raise VectorsError(f"{folder} is of the {record.engine} engine: open it by its folder alone")
         return record
 
     def configure(self, settings: dict[str, object]) -> None:
-        write_record(self.folder / STORE, StoreRecord(self.about.engine, self.spaces, settings, self.files, FORMAT))
+        write_record(
+            self.folder / STORE, StoreRecord(self.about.engine, self.spaces, settings, self.files, STORE_FORMAT)
+        )
         self.settings = settings
 
     def drop(self) -> None:

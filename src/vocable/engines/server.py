@@ -28,7 +28,7 @@ import numpy as np
 from vocable.core.storage import ANOTHER_VERSION
 from vocable.core.tables import counted, masked
 from vocable.data import Document
-from vocable.engines.base import FORMAT, Row, RowStore, Vectors
+from vocable.engines.base import STORE_FORMAT, Row, RowStore, Vectors
 from vocable.engines.filters import Filter
 from vocable.engines.protocols import Space
 from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError
@@ -170,7 +170,7 @@ class ServerStore(RowStore):
                 raise VectorsError(f"{store.place}: there is no {cls.kind} {store.name!r} here")
             try:
                 record = store._read_record()
-                if record.get("format") != FORMAT:
+                if record.get("format") != STORE_FORMAT:
                     raise VectorsError(f"{store.place}: {ANOTHER_VERSION}")
                 store._configure(record["spaces"], dict(record["settings"]))
             except (KeyError, TypeError, ValueError) as error:
@@ -314,7 +314,7 @@ class ServerStore(RowStore):
         self._noted.missing = part
 
     def _record(self) -> dict[str, object]:
-        return {"spaces": self.spaces, "settings": self.settings, "format": FORMAT, "version": _new_version()}
+        return {"spaces": self.spaces, "settings": self.settings, "format": STORE_FORMAT, "version": _new_version()}
 
     @contextmanager
     def _closed_on_error(self) -> Iterator[None]:

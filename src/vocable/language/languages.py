@@ -31,7 +31,7 @@ UNSPACED_LANGUAGES = {"burmese", "chinese", "japanese", "khmer", "korean", "lao"
 WITH_STOP_WORDS = {"da", "de", "en", "es", "fr", "it", "ko", "nl", "no", "pt", "ru", "sv", "tr", "zh"}
 STOP = "a an and are as at be but by for if in into is it no not of on or such that the their then there these they"
 ENGLISH_STOP_WORDS = frozenset([*STOP.split(), "this", "to", "was", "will", "with"])  # as in Lucene
-QUESTION_WORDS = (  # of English: BM25 counts them, but nobody misses them; the last are parts of "don't" and others
+SMALL_WORDS = (  # of English: BM25 counts them, but nobody misses them; the last are parts of "don't" and others
     "am been being can cannot could did do does doing from had has have having he her him his how me my our should she "
     "so some than them those us we were what when where which while who whom whose why would you your "
     "aren couldn didn doesn don hadn hasn haven isn let ll re shouldn ve wasn weren won wouldn"
@@ -92,7 +92,7 @@ def language_of(name: str) -> Language:
         return Language(full, None, frozenset(), frozenset(), icu, CODE in options)
     stemmer = ENGLISH if language in UNSPACED_LANGUAGES else language
     stop = stop_words(CODES[language]) | stop_words(CODES[stemmer])
-    common = stop.union(QUESTION_WORDS.split()) if language == ENGLISH else stop
+    common = stop.union(SMALL_WORDS.split()) if language == ENGLISH else stop
     return Language(full, stemmer, stop, common, icu, CODE in options)
 
 

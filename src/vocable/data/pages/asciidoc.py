@@ -15,7 +15,7 @@ from vocable.data.pages.front_matter import front_matter, title_of
 
 TITLE = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*)")
 INNER_ANCHOR = re.compile(r"\[\[([^\s\[\],]{1,200})[^\[\]]{0,200}\]\]")
-UNDERLINES = "=-~^+"  # of titles, by level
+LEVEL_MARKS = "=-~^+"  # of titles, by level
 UNDERLINE = re.compile(r"([=\-~^+])\1+")
 VERBATIM = re.compile(r"(-{4,}|\.{4,}|`{3,}(?=\w*$))\w*")  # delimiters
 PASSED = re.compile(r"/{4,}|\+{4,}")  # of comments, and of text in the output's format
@@ -26,15 +26,15 @@ NO_TEXT = re.compile(
 )
 TABLE = re.compile(r"[|,:!]={3,}")
 CELL = re.compile(r"(?:^|(?<![ \t])[ \t]+)(?:\d*(?:\.\d+)?[+*])?[<^>.]*[a-z]?\|[ \t]*")
-ATTRIBUTE = re.compile(r":(!?[\w-]+!?):(?:[ \t]+(.*))?")
+ATTRIBUTE_ENTRY = re.compile(r":(!?[\w-]+!?):(?:[ \t]+(.*))?")
 BLOCK_ATTRIBUTES = re.compile(r"\[(?:\[(?P<anchor>[^\s\],]++)[^\]]*+\]|(?P<list>[^\[\]]*+|.*=.*))\]")
-ANCHOR = re.compile(r"(?:^|[^\w&])#([\w:.-]+)|\bid=[\"']?([\w:.-]+)")
+ANCHOR_GIVEN = re.compile(r"(?:^|[^\w&])#([\w:.-]+)|\bid=[\"']?([\w:.-]+)")
 BLOCK_MACRO = re.compile(r"(\w+)::(\S*)\[(.*)\]")
 CAPTION = re.compile(r"\.([^\s.].*)")
 LIST_ITEM = re.compile(r"\s*(?:[*-]+|\.+|\d+\.|<[\d.]+>)\s+\S|.*\S(?:::+|;;)(?:\s|$)")
 TERM_END = re.compile(r"(?<=\S)(?:::+|;;)(?=\s|$)", re.MULTILINE)
 CONTINUED = re.compile(r"(?<![ \t])[ \t]+\+$", re.MULTILINE)  # a line end
-INLINE = re.compile(
+ADOC_INLINE = re.compile(
     r"""^(?P<item>[*.-]+)(?=[ \t]) | \\(?P<escaped>[*_`\#+{<\[])
     | \[\[[^\[\]\n]{1,200}\]\]
     | (?:\[[\w.\#%-]{1,100}\])?(?:(?P<double>\*\*|__|``|\#\#|\+\+)(?P<inner>[^\n]{1,500}?)(?P=double)
@@ -84,10 +84,10 @@ class _Lines:
 
     def _is_setting(self, line: str) -> bool:
         """Read a line that is no text; return whether it is one."""
-        if (attribute := ATTRIBUTE.fullmatch(line)) is not None:
+        if (attribute := ATTRIBUTE_ENTRY.fullmatch(line)) is not None:
             self.attributes[attribute[1]] = self.inline(attribute[2] or "")
         elif (given := BLOCK_ATTRIBUTES.fullmatch(line)) is not None:
-            anchor = ANCHOR.search(given["list"] or "")
+            anchor = ANCHOR_GIVEN.search(given["list"] or "")
             self.anchor = given["anchor"] or (anchor and (anchor[1] or anchor[2])) or self.anchor
         else:
             return bool(NO_TEXT.fullmatch(line) or COMMENT.match(line))
@@ -99,7 +99,7 @@ class _Lines:
         if (match := TITLE.fullmatch(line)) is not None:
             text, level = match[2].removesuffix(f" {match[1]}"), len(match[1])
         elif UNDERLINE.fullmatch(below) and abs(len(below) - len(line)) <= 2 and line[:1].isalnum():
-            text, level = line, UNDERLINES.index(below[0]) + 1
+            text, level = line, LEVEL_MARKS.index(below[0]) + 1
             self.at += 1
         else:
             return None
@@ -161,7 +161,7 @@ class _Lines:
 
         def plain(match: re.Match[str]) -> str:
             if (marked := match["marked"] or match["inner"]) is not None:
-                return marked if match[0][0] in "`+" else INLINE.sub(plain, marked)
+                return marked if match[0][0] in "`+" else ADOC_INLINE.sub(plain, marked)
             if match["macro"] is not None:
                 return _macro(match["macro"], match["place"], match["text"])
             return match["item"] or match["escaped"] or match["name"] or match["target"] or match["term"] or ""
@@ -169,7 +169,7 @@ class _Lines:
         def value(match: re.Match[str]) -> str:
             return match[0] if match[1] else self.attributes.get(match[2], match[0])
 
-        return unescape(INLINE.sub(plain, REFERENCE.sub(value, CONTINUED.sub("", text))))
+        return unescape(ADOC_INLINE.sub(plain, REFERENCE.sub(value, CONTINUED.sub("", text))))
 
 
 def _macro(name: str, place: str, text: str) -> str:
