@@ -26,11 +26,13 @@ import qdrant_edge as edge
 from scipy.sparse import csr_array
 
 from vocable.encoding.idf import idf
+from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import read_vectors
 from vocable.indexes.exact_index import ExactIndex
 
 SIZE = 30_522  # terms of the output vocabulary
 BLOCK = 50_000  # documents that are mixed at once
+NEAR, HEAVY = 3, 8  # neighbours of a document that it is mixed with, and the terms that they are searched by
 Answer = tuple[np.ndarray, np.ndarray]  # rows and scores, best first
 Search = Callable[[csr_array], Answer]
 
@@ -53,21 +55,45 @@ def random_vectors(count: int, terms: int, distribution: str, rng: np.random.Gen
 
 
 def mixtures(vectors: csr_array, count: int) -> Iterator[csr_array]:
-    """Yield parts of `count` vectors: these [n, v] as far as they go, the rest mixed of two of them each.
+    """Yield parts of `count` vectors: these [n, v] as far as they go, the rest mixed of two near neighbours each.
 
-    Every term of both is taken with a probability of one half.
+    A mixture has the terms that both have, each with the weight of either, and half of the other terms.
     """
-    random, rows = np.random.default_rng(0), min(count, vectors.shape[0])
-    yield vectors[:count]
-    while rows < count:
-        sides = []
-        for _ in range(2):
-            side = vectors[random.integers(0, vectors.shape[0], min(BLOCK, count - rows))]
-            side.data[random.random(side.nnz) < 0.5] = 0
-            side.eliminate_zeros()
-            sides.append(side)
-        rows += sides[0].shape[0]
-        yield csr_array(sides[0].maximum(sides[1]))
+    random, (n, _) = np.random.default_rng(0), vectors.shape
+    for start in range(0, min(count, n), BLOCK):
+        yield vectors[start : min(start + BLOCK, count)]
+    near = neighbours(vectors) if count > n else np.empty((n, 0))
+    for start in range(n, count, BLOCK):
+        size = min(BLOCK, count - start)
+        rows, coins = random.integers(0, n, size), random.integers(0, 2**32, size, np.uint32)
+        others = near[rows, random.integers(0, NEAR, size)]
+        yield csr_array(_half(vectors[rows], coins, 0) + _half(vectors[others], coins, 1))
+
+
+def neighbours(vectors: csr_array) -> np.ndarray:
+    """Return the rows of near neighbours of each vector [n, v], int32 [n, NEAR].
+
+    They are the best hits of its heaviest terms by weight times IDF; a vector without hits is its own neighbour.
+    """
+    index, (n, _) = ExactIndex(vectors), vectors.shape
+    rarity, near = idf(index.document_frequency, n), np.empty((n, NEAR), np.int32)
+    for start in range(0, n, BLOCK):
+        queries = vectors[start : start + BLOCK]
+        queries.data *= rarity[queries.indices]
+        own = np.arange(start, start + queries.shape[0])[:, None]
+        rows = index.search(prune(queries, HEAVY), NEAR + 1).rows
+        rows = np.where(rows < 0, own, rows)
+        others = np.argsort(rows == own, axis=1, kind="stable")[:, :NEAR]  # itself last
+        near[start : start + BLOCK] = np.take_along_axis(rows, others, axis=1)
+    return near
+
+
+def _half(side: csr_array, coins: np.ndarray, wanted: int) -> csr_array:
+    """Keep the terms [n, v] whose coin falls on a side; the coin of a row and term is the same for both sides."""
+    tossed = (np.repeat(coins, np.diff(side.indptr)) ^ side.indices.astype(np.uint32) * np.uint32(0x9E3779B1)) >> 7
+    side.data[(tossed * np.uint32(0x85EBCA6B) >> np.uint32(31)) != wanted] = 0
+    side.eliminate_zeros()
+    return side
 
 
 def some(vectors: csr_array, count: int, frequency: np.ndarray, n: int, power: float) -> csr_array:
