@@ -11,7 +11,7 @@ from studies.packages.passages import is_prose
 Line = dict[str, Any]
 
 FEWEST, MOST = 2, 25  # words of a question
-ANSWERS = 3  # passages of a section
+ANSWERS = 5  # passages of a section
 SPECIFIC = 3  # words of a heading that says enough without the title of its page
 NUMBERS = re.compile(r"^(chapter |section |appendix )?([A-Z]?\d+(\.\d+)*|[A-Z])[.:)]?\s+|[¶#]+$", re.IGNORECASE)
 QUESTION = re.compile(

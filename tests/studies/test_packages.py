@@ -327,10 +327,10 @@ def test_the_question_of_a_section(heading: str, expected: tuple[str, str]) -> N
     assert question_of(line(1, heading)) == expected
 
 
-def test_a_question_is_asked_of_one_section_and_at_most_three_passages() -> None:
-    lines = [line(part, "How to list", str(part), part=part) for part in (1, 2, 3, 4)]
-    lines.append(line(5, "How to list", "of another page", page="other"))
-    assert [pair["positive"] for pair in pairs(lines)] == ["1", "2", "3"]
+def test_a_question_is_asked_of_one_section_and_at_most_five_passages() -> None:
+    lines = [line(part, "How to list", str(part), part=part) for part in range(1, 7)]
+    lines.append(line(7, "How to list", "of another page", page="other"))
+    assert [pair["positive"] for pair in pairs(lines)] == ["1", "2", "3", "4", "5"]
 
 
 def test_headings_that_are_not_unique_or_stand_in_the_text_are_no_known_items() -> None:
