@@ -80,7 +80,6 @@ SHARED = {
     "training/pretraining/test_teacher_tasks_classes.py": ["training.pretraining.teacher_tasks"],
     "training/pretraining/test_teacher_tasks_sap.py": ["training.pretraining.teacher_tasks"],
     "training/test_variants.py": ["core.figures"],
-    "tuning/test_plan.py": ["tuning.settings"],
     "wackiness/test_measure.py": ["encoding.term_scores"],
 }
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}

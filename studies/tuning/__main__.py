@@ -33,8 +33,8 @@ from vocable.evaluation.quality import Retrieval, evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
 from vocable.indexes.fusion import weighted
 from vocable.tuning.exam import EXAM_DEPTH, EXAM_MEASURE, EXAM_RECALL, ExamAnswers, change
+from vocable.tuning.recipe import DOCUMENT_LENGTH
 from vocable.tuning.report import ALL_QUESTIONS, TRAINED, TuningReport
-from vocable.tuning.settings import DOCUMENT_LENGTH
 from vocable.tuning.tune import tune
 
 MODEL = "vocable-mini"

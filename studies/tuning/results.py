@@ -13,8 +13,8 @@ import numpy as np
 from vocable.core.storage import read_record
 from vocable.core.tables import NONE, Table, Tabled
 from vocable.tuning.exam import EXAM_MEASURE, Change
+from vocable.tuning.questions import LEARNED_KINDS
 from vocable.tuning.report import interval
-from vocable.tuning.settings import LEARNED_KINDS
 
 PUBLISHED = Path(__file__).parent / "published.json"
 DRAWS = 10_000  # of collections, with replacement

@@ -13,17 +13,20 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 from sentence_transformers import SparseEncoder
 
-from tests.torch_models.test_dense import with_dense
 from vocable.data import Document, Qrel, Query
-from vocable.encoding.load import load
 from vocable.errors import DataError
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
+from vocable.training_options import TuningSources
 from vocable.tuning.exam import (
     ASKED,
+    ENOUGH_ASKED,
     EXAM_DEPTH,
     EXAM_MEASURE,
     EXAM_RECALL,
+    FEWEST_DOCUMENTS,
+    MOST_QUESTIONS,
+    ONE_IN,
     answer,
     change,
     check_count,
@@ -33,7 +36,6 @@ from vocable.tuning.exam import (
 )
 from vocable.tuning.plan import Reading, TuningSpeed, make_plan
 from vocable.tuning.questions import QUESTION_KINDS, Rarity, question
-from vocable.tuning.settings import FEWEST_DOCUMENTS, MOST_QUESTIONS, ONE_IN
 
 
 def rarity_of(documents: list[Document]) -> Rarity:
@@ -137,9 +139,31 @@ def test_distinct_documents_have_different_words(texts: list[str]) -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 distinct"), (1, "1 distinct document:"), (299, "299 distinct")])
 def test_few_documents_are_refused(count: int, said: str) -> None:
-    with pytest.raises(DataError, match=f"{said}.*300"):
-        check_count([Document(f"{i}", "text") for i in range(count)])
-    check_count([Document(f"{i}", "text") for i in range(300)])
+    with pytest.raises(DataError, match=f"{said}.*300.*--queries and --judgments.*--generator"):
+        check_count([Document(f"{i}", "text") for i in range(count)], {})
+    check_count([Document(f"{i}", "text") for i in range(300)], {})
+
+
+@pytest.mark.parametrize("judged", [ENOUGH_ASKED - 1, ENOUGH_ASKED])
+def test_judged_queries_decide_where_documents_are_few_or_short(judged: int, tmp_path: Path) -> None:
+    queries, judgments = tmp_path / "queries.tsv", tmp_path / "qrels.tsv"
+    queries.write_text("".join(f"{i}\tfox {i}\n" for i in range(judged)), encoding="utf-8")
+    judgments.write_text("query-id\tcorpus-id\tscore\n" + "".join(f"{i}\t{i}\t1\n" for i in range(judged)))
+    sources = TuningSources(queries=str(queries), judgments=str(judgments))
+    documents = [Document(f"{i}", f"fox {i}") for i in range(20)]
+    asked = read_asked(sources, {document.id for document in documents})
+    if judged < ENOUGH_ASKED:
+        for call in (
+            lambda: check_count(documents, sources),
+            lambda: make_exam(documents, rarity_of(documents), 0, asked.judged, asked.judgments),
+        ):
+            with pytest.raises(DataError, match=f"{ENOUGH_ASKED} judged queries.*--queries and --judgments"):
+                call()
+        return
+    check_count(documents, sources)
+    exam = make_exam(documents, rarity_of(documents), 0, asked.judged, asked.judgments)
+    assert exam.by_kind() == {ASKED: [f"asked-{i}" for i in range(judged)]}
+    assert exam.training == documents
 
 
 @pytest.mark.slow
@@ -229,24 +253,3 @@ def test_queries_with_a_relevant_document_are_judged_and_others_learned_from(ask
     alone = read_asked({"queries": asked["queries"]}, {"d1"})
     assert (alone.judged, alone.judgments, len(alone.unjudged)) == ([], [], 4)
     assert read_asked({}, {"d1"}) == ([], [], [])
-
-
-def test_answers_of_a_model_with_a_dense_side(
-    backbones: dict[str, Path], page_documents: list[Document], tmp_path: Path
-) -> None:
-    exam = make_exam(page_documents, rarity_of(page_documents), 0)
-    model = load(with_dense(backbones["bert"], tmp_path / "model", 16), device="cpu")
-    encoded = encode_dataset(model, exam.dataset, keep=tmp_path / "kept", name="m", dtype="float32")
-    assert encoded.dense is not None
-    found = answer(encoded, retrieve_lexically(exam.dataset, k=EXAM_DEPTH).ranking, exam)
-    assert found.dense is not None
-    assert found.together is not None
-    scores = encoded.dense[0] @ encoded.dense[1].T
-    places = {document.id: row for row, document in enumerate(exam.dataset.documents)}
-    for row, judged in enumerate(exam.dataset.judgments):
-        mine = scores[row, places[judged.doc_id]]
-        gains = [1 / np.log2(1 + ((scores[row] > mine + moved).sum() + 1)) for moved in (0.01, -0.01)]  # 8 bits
-        gain = found.dense.per_query[EXAM_MEASURE][judged.query_id]
-        assert gain <= gains[0] + 1e-6
-        assert gain >= (gains[1] if gains[1] >= 1 / np.log2(11) else 0) - 1e-6
-    assert found.together.per_query[EXAM_MEASURE] != found.hybrid.per_query[EXAM_MEASURE]

@@ -20,7 +20,13 @@ from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.evaluation.cost import spread
 from vocable.language.words import spaced_pieces
 from vocable.tuning.plan import (
+    FEWEST_SEARCHED,
+    FEWEST_STEPS,
     FULL_BATCHES,
+    LEAST_STEPS,
+    MOST_SEARCHED,
+    RESERVE,
+    TRAINING_STEPS,
     VOCABULARY_TEXTS,
     Plan,
     Reading,
@@ -32,15 +38,7 @@ from vocable.tuning.plan import (
     read_words,
     warn_of_few_steps,
 )
-from vocable.tuning.settings import (
-    FEWEST_SEARCHED,
-    FEWEST_STEPS,
-    LEAST_STEPS,
-    MOST_SEARCHED,
-    QUESTIONS_PER_STEP,
-    RESERVE,
-    TRAINING_STEPS,
-)
+from vocable.tuning.recipe import QUESTIONS_PER_STEP
 
 TEXTS = {
     "English": "Press the red button twice. The machine stops at once, and the lamp goes out. A compiler translates "

@@ -10,10 +10,20 @@ import pytest
 
 from vocable.core.storage import read_record
 from vocable.evaluation.cost import Cost
-from vocable.tuning.exam import ASKED, Change
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.quality import Evaluation
+from vocable.tuning.exam import ASKED, ENOUGH_ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers
 from vocable.tuning.plan import Reading, TuningSpeed, make_plan
-from vocable.tuning.report import ALL_QUESTIONS, REPORT, TuningReport, interval, judge, write_report
-from vocable.tuning.settings import ENOUGH_ASKED, EXPECTED_GAIN
+from vocable.tuning.report import (
+    ALL_QUESTIONS,
+    EXPECTED_GAIN,
+    REPORT,
+    TuningReport,
+    changes,
+    interval,
+    judge,
+    write_report,
+)
 
 UP, DOWN, EVEN = (
     Change(90, 0.4, 0.5, 0.05, 0.15),
@@ -70,6 +80,18 @@ def test_queries_of_people_decide_where_there_are_enough(queries: int) -> None:
     assert interval(worse if queries >= ENOUGH_ASKED else UP) in reason
 
 
+def test_an_exam_of_judged_queries_alone_has_no_row_of_titles_and_sentences() -> None:
+    names = {f"asked-{i}": i / 10 for i in range(ENOUGH_ASKED)}
+    evaluation = Evaluation(
+        "m", "exam", {}, dict.fromkeys((EXAM_MEASURE, EXAM_RECALL), names), convention="trec_eval", ties="search"
+    )
+    exam = Exam(Dataset("exam", [], [], []), dict.fromkeys(names, ASKED), [])
+    results = changes(ExamAnswers(evaluation, evaluation), ExamAnswers(evaluation, evaluation), exam)
+    assert {side: [*kinds] for side, kinds in results.items()} == dict.fromkeys(("alone", "hybrid", "recall"), [ASKED])
+    assert results["recall"][ASKED] == Change(ENOUGH_ASKED, 0.45, 0.45, 0.0, 0.0)
+    assert judge(results).decided_by == ASKED
+
+
 @pytest.fixture
 def report(tmp_path: Path) -> TuningReport:
     plan = make_plan(Reading(5_000, 3, 80, 1.2, 0.01, 6.0), TuningSpeed(100.0, 6.0), 60)
@@ -111,7 +133,7 @@ def test_the_report_is_read_as_it_was_written(report: TuningReport, tmp_path: Pa
         "[+0.050, +0.150]",
         "1.50",
         "2.50",
-        "all but keywords: decides",
+        "titles and sentences: decides",
         "training.losses.0.name",
     ):
         assert shown in page, shown
@@ -137,23 +159,3 @@ def test_the_report_prints_its_figures(report: TuningReport) -> None:
         assert figures in shown, figures
     values = json.loads(json.dumps(report.to_json()))
     assert values["alone"]["title"] == {"queries": 90, "before": 0.4, "after": 0.5, "low": 0.05, "high": 0.15}
-
-
-@pytest.mark.parametrize(
-    ("dense", "together", "verdict"),
-    [(UP, UP, "better"), (EVEN, EVEN, "better"), (DOWN, UP, "worse"), (UP, DOWN, "worse")],
-)
-def test_a_dense_side_that_fell_is_refused(dense: Change, together: Change, verdict: str) -> None:
-    given = {**found(UP, UP), "dense": {ALL_QUESTIONS: dense}, "together": {ALL_QUESTIONS: together}}
-    said, reason, _ = judge(given)
-    assert said == verdict
-    assert f"{interval(dense)} by its dense vectors, {interval(together)} by all three" in reason
-
-
-def test_the_report_of_a_model_with_a_dense_side(report: TuningReport, tmp_path: Path) -> None:
-    both = replace(report, dense={ALL_QUESTIONS: DOWN}, together={ALL_QUESTIONS: UP})
-    write_report(tmp_path, both, {})
-    assert read_record(tmp_path / REPORT, TuningReport) == both
-    assert len(both.tables()) == len(report.tables()) + 2
-    assert "of the dense vectors alone" in str(both)
-    assert "of all three" in (tmp_path / "index.html").read_text(encoding="utf-8")

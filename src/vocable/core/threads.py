@@ -1,9 +1,12 @@
-"""Thread settings of the process, read by OpenMP and PyTorch when they are loaded."""
+"""Threads and memory of the process: settings that OpenMP and PyTorch read when they are loaded, and freed memory."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from contextlib import suppress
+from ctypes import CDLL
 
 # When other programs run on the machine, a spinning thread takes the core of the thread that it waits for.
 # Two threads on two cores encode this many texts per second, on a quiet machine and while another program is busy:
@@ -45,3 +48,15 @@ def limit_threads(threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if (torch := sys.modules.get("torch")) is not None:  # else it reads the variable when it is loaded
         torch.set_num_threads(threads)
+
+
+def release_memory(*, collect: bool = False) -> None:
+    """Return freed memory to the system, where glibc would keep it; `collect` first frees unreachable objects.
+
+    glibc gives each thread an arena of its own, and a hole in one arena is not used by the threads of another.
+    """
+    if collect:
+        gc.collect()
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # other C libraries have no malloc_trim
+            CDLL(None).malloc_trim(0)

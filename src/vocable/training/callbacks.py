@@ -22,6 +22,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vocable.core.progress import progress
 from vocable.core.storage import force_all_to_disk, force_to_disk, replacing
+from vocable.core.threads import release_memory
 from vocable.errors import CollapseError, ModelError
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.retrieval import evaluate_system
@@ -259,6 +260,13 @@ class ObjectiveState(TrainerCallback, ExportableState):
             with replacing(_checkpoint(args, state) / QUEUE_FILE) as file:
                 state_dict = self._objective.momentum.state_dict()
                 file.write(save({key: tensor.contiguous() for key, tensor in state_dict.items()}))
+
+
+class ReleaseMemory(TrainerCallback):
+    """Returns the freed memory of each step to the system: the arenas of the threads would grow from step to step."""
+
+    def on_step_end(self, *arguments: object, **kwargs: object) -> None:
+        release_memory()
 
 
 class ValidWeights(TrainerCallback):

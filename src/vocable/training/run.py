@@ -120,6 +120,8 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     if distributed.is_first():
         trainer.add_callback(callbacks.ProgressLog("train", work / callbacks.LOG, objective.monitor.figures))
     trainer.add_callback(callbacks.MarkComplete())
+    if settings.micro_batch is not None:
+        trainer.add_callback(callbacks.ReleaseMemory())
     if data.plan is not None:
         trainer.add_callback(MineDuringTraining(data.plan))
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -22,14 +22,13 @@ from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import evaluate_fusion
 from vocable.evaluation.quality import Evaluation, evaluate_run
-from vocable.evaluation.retrieval import Encoded, retrieve, retrieve_densely
+from vocable.evaluation.retrieval import Encoded, retrieve
 from vocable.evaluation.significance import mean_interval
-from vocable.indexes.fusion import aligned, fused
+from vocable.indexes.fusion import fused
 from vocable.indexes.ranking import Ranking
 from vocable.language.words import words
 from vocable.training_options import TuningSources
-from vocable.tuning.questions import QUESTION_KINDS, Kind, Question, Rarity, question
-from vocable.tuning.settings import FEWEST_DOCUMENTS, LEARNED_KINDS, MOST_QUESTIONS, ONE_IN, SHARED_PASSAGES
+from vocable.tuning.questions import LEARNED_KINDS, QUESTION_KINDS, Kind, Question, Rarity, question
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +36,10 @@ ASKED = "asked"  # kind of a caller's judged queries
 EXAM_MEASURE, EXAM_RECALL = "nDCG@10", "R@100"
 EXAM_DEPTH = 100  # hits per question
 PASSAGE_LENGTH = 8  # words of a passage
+FEWEST_DOCUMENTS = 300  # with fewer documents the exam can show nothing
+MOST_QUESTIONS, ONE_IN = 600, 5  # most questions, and documents per question
+SHARED_PASSAGES = 0.2  # a document with a larger share of its passages in the exam is not learned from
+ENOUGH_ASKED = 10  # number of judged queries of people that decide in place of the made questions
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,16 @@ def distinct(documents: Iterable[Document]) -> tuple[list[Document], int]:
     return [*kept.values()], count - len(kept)
 
 
-def check_count(documents: Sequence[Document]) -> None:
-    """Raise `DataError` if there are too few documents."""
-    if len(documents) < FEWEST_DOCUMENTS:
-        few = f"{counted(len(documents), 'distinct document')}: a tuning and its exam need {FEWEST_DOCUMENTS:,}"
-        raise DataError(f"{few}; the model as it is, together with BM25, serves small collections well")
+def check_count(documents: Sequence[Document], sources: TuningSources) -> None:
+    """Raise `DataError` if there are too few documents for an exam, and too few judged queries of people."""
+    if len(documents) >= FEWEST_DOCUMENTS:
+        return
+    if len(read_asked(sources, {document.id for document in documents}).judged) < ENOUGH_ASKED:
+        raise DataError(
+            f"{counted(len(documents), 'distinct document')}: the exam of a tuning needs {FEWEST_DOCUMENTS:,}; "
+            f"{ENOUGH_ASKED} judged queries of people can decide in its place (--queries and --judgments), and "
+            "--generator writes more questions; or search with the model as it is and BM25 (search --hybrid)"
+        )
 
 
 def make_exam(
@@ -90,7 +98,7 @@ def make_exam(
         asked, judged: queries of people and their judgments, which are a separate kind of questions.
 
     Raises:
-        DataError: the documents suit no question.
+        DataError: the documents suit no question, and too few queries of people are judged.
     """
     replaced: dict[int, Document] = {}
     queries, judgments, kinds = list[Query](), list[Qrel](), dict[str, str]()
@@ -101,8 +109,11 @@ def make_exam(
             queries.append(Query(name, asked_question.query))
             judgments.append(Qrel(name, learned.document.id, 1))
             kinds[name] = asked_question.kind
-    if not queries:
-        raise DataError("no document suits a question: they have too few words")
+    if not queries and len(asked) < ENOUGH_ASKED:
+        raise DataError(
+            "no document suits a question of the exam: the texts are too short; "
+            f"{ENOUGH_ASKED} judged queries of people can decide in its place (--queries and --judgments)"
+        )
     for query in asked:
         queries.append(Query(f"{ASKED}-{query.id}", query.text))
         kinds[f"{ASKED}-{query.id}"] = ASKED
@@ -177,33 +188,22 @@ def read_asked(sources: TuningSources, documents: Collection[str]) -> AskedQueri
 
 
 class ExamAnswers(NamedTuple):
-    """The evaluations of a model's answers to all questions: by its sparse vectors alone, and fused with BM25.
-
-    A model with a dense side also answers by its dense vectors alone, and by all three fused.
-    """
+    """The evaluations of a model's answers to all questions: by the model alone, and fused with BM25."""
 
     alone: Evaluation
     hybrid: Evaluation
-    dense: Evaluation | None = None
-    together: Evaluation | None = None
 
 
 def answer(encoded: Encoded, lexical: Ranking, exam: Exam) -> ExamAnswers:
-    """Search the encoded collection of the exam, by each side alone and fused with BM25's ranking `lexical`."""
+    """Search the encoded collection of the exam, by the model alone and fused with BM25's ranking `lexical`."""
     measures = [EXAM_MEASURE, EXAM_RECALL]
-    sparse, dense = retrieve(encoded, k=EXAM_DEPTH), retrieve_densely(encoded, k=EXAM_DEPTH)
-    sides = {"sparse": sparse.ranking, "bm25": lexical}
-
-    def together(name: str) -> Evaluation:
-        fuse: Callable[[int], Ranking] = partial(fused, sides, dict.fromkeys(sides, 1.0), "weighted")
-        return evaluate_fusion(name, fuse, exam.dataset, measures)
-
-    answers = ExamAnswers(evaluate_run("alone", sparse, exam.dataset, measures), together("hybrid"))
-    if dense is None:
-        return answers
-    sides = dict(zip([*sides, "dense"], aligned([*sides.values(), dense.ranking]), strict=True))
-    alone = evaluate_run("dense", dense, exam.dataset, measures)
-    return answers._replace(dense=alone, together=together("together"))
+    retrieval = retrieve(encoded, k=EXAM_DEPTH)
+    sides = {"sparse": retrieval.ranking, "bm25": lexical}
+    fuse = partial(fused, sides, dict.fromkeys(sides, 1.0), "weighted")
+    return ExamAnswers(
+        evaluate_run("alone", retrieval, exam.dataset, measures),
+        evaluate_fusion("hybrid", fuse, exam.dataset, measures),
+    )
 
 
 @dataclass(frozen=True)

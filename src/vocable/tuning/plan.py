@@ -27,33 +27,21 @@ from vocable.torch_models.cpu import in_bfloat16
 from vocable.torch_models.fuse import splade_modules
 from vocable.torch_models.torch_model import HostTokenization
 from vocable.training.micro_batches import embedded
-from vocable.tuning.examples import made_examples
+from vocable.tuning.exam import MOST_QUESTIONS, ONE_IN
 from vocable.tuning.questions import Rarity
-from vocable.tuning.settings import (
-    DOCUMENT_LENGTH,
-    ENCODED,
-    FEWEST_SEARCHED,
-    FEWEST_STEPS,
-    LEAST_STEPS,
-    MICRO_BATCH,
-    MOST_QUESTIONS,
-    MOST_SEARCHED,
-    ONE_IN,
-    QUERY_LENGTH,
-    QUESTION_DEVIATION,
-    QUESTIONS_PER_STEP,
-    RESERVE,
-    TRAINING_STEPS,
-)
+from vocable.tuning.recipe import DOCUMENT_LENGTH, MICRO_BATCH, QUERY_LENGTH, QUESTIONS_PER_STEP, made_examples
 
 logger = logging.getLogger(__name__)
 
+RESERVE = 0.85  # share of the minutes that is planned
+ENCODED = 0.4  # largest share of the planned time for encoding
+MOST_SEARCHED, FEWEST_SEARCHED = 20_000, 2_000  # documents of the exam's collection
+LEAST_STEPS = 2  # in the first step the learning rate is 0
+FEWEST_STEPS, TRAINING_STEPS = 10, 250  # fewest steps without a warning, and most steps
+QUESTION_DEVIATION = 0.15  # standard deviation of a question's difference of nDCG@10, in the study of 16 collections
 VOCABULARY_TEXTS = 256  # texts that are cut into tokens to judge the vocabulary
 SPEED_TEXTS, ROUNDS = 32, 2  # texts and rounds of the measured speed
-STATES = 4  # copies of the weights beside the model: gradients, AdamW's two moments, the initial weights
-RESIDENT_GROWTH = (
-    1.7  # largest resident memory of a tuning, as a multiple of these: 2.9 GB on cacm, where they were 1.7
-)
+STATES = 3  # copies of the weights beside the model and its gradients: AdamW's two moments, the initial weights
 PASSES = 2  # the initial model and the tuned model each encode the collection
 FULL_BATCHES = 0.97  # share of the questions in full batches: a batch repeats no text, an incomplete batch is left out
 
@@ -124,7 +112,7 @@ def measure_speed(name: str, model: SparseEncoder, documents: Sequence[Document]
     passes = [_passes(model, texts) for _ in range(ROUNDS)]
     seconds = min(seconds for seconds, _ in passes) * QUESTIONS_PER_STEP / len(texts)
     weights = sum(4 * weight.numel() for weight in model.parameters())
-    needed = RESIDENT_GROWTH * (max(resident for _, resident in passes) + STATES * weights)
+    needed = max(resident for _, resident in passes) + STATES * weights
     return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * seconds, needed / 1e9)  # queries are shorter
 
 
@@ -150,8 +138,8 @@ def _passes(model: SparseEncoder, texts: Sequence[str]) -> tuple[float, float]:
                 with torch.no_grad():
                     embedded(model, [tokens])
                 [vectors] = embedded(model, [tokens])
-            resident = max(resident, Process().memory_info().rss)
             vectors.float().sum().backward()
+            resident = max(resident, Process().memory_info().rss)  # glibc keeps what the passes have freed
         if model.device.type == "cuda":
             torch.cuda.synchronize(model.device)
         return perf_counter() - start, resident

@@ -20,6 +20,8 @@ from vocable.language.words import spaced_pieces, words
 
 Kind: TypeAlias = Literal["title", "sentence", "keywords"]
 QUESTION_KINDS: tuple[Kind, ...] = get_args(Kind)
+# Kinds of questions to learn from; with keywords the model alone gained the same, and the hybrid gained nothing.
+LEARNED_KINDS: tuple[Kind, ...] = ("title", "sentence")
 TITLE_WORDS = (2, 25)  # fewest and most words of a title that is a question
 KEYWORDS = (2, 5)  # words of a keyword query
 QUESTION_WORDS = (4, 50)  # words of a query that has one or two sentences

@@ -12,13 +12,15 @@ from vocable.core.html import Section, Words, settings_section, write_page
 from vocable.core.storage import write_record
 from vocable.core.tables import Table, Tabled, counted
 from vocable.evaluation.cost import Cost, cost_columns
-from vocable.tuning.exam import ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
+from vocable.tuning.exam import ASKED, ENOUGH_ASKED, EXAM_MEASURE, EXAM_RECALL, Change, Exam, ExamAnswers, change
 from vocable.tuning.plan import Plan
-from vocable.tuning.settings import ENOUGH_ASKED, EXPECTED_GAIN, LEARNED_KINDS
+from vocable.tuning.questions import LEARNED_KINDS
 
 Verdict: TypeAlias = Literal["better", "kept", "worse"]
 REPORT, TRAINED = "report.json", "trained"
-ALL_QUESTIONS = "all but keywords"
+ALL_QUESTIONS = "titles and sentences"
+# Mean difference of nDCG@10 on queries of people in the study, with its interval; docs/experiments/tuning.md
+EXPECTED_GAIN = "+0.010 [+0.004, +0.017] alone, +0.007 [+0.003, +0.011] with BM25, on 16 collections"
 ABOUT = {
     "title": "the title of a document, which the document then lacks",
     "sentence": "one or two of its sentences, or a third of its only sentence, which the document then lacks",
@@ -41,16 +43,11 @@ TERMS = {
     "step": "a change of the weights after a batch of questions",
     "tokens per word": "parts into which the model's vocabulary cuts a word; many parts mean another language",
 }
-DENSE_TERM = "further vectors of this model, which compare texts as a whole; a search fuses all three rankings"
 
 
 @dataclass(frozen=True)
 class TuningReport(Tabled):
-    """The result of a tuning, by kind of question and for all questions: R@100 in `recall`, nDCG@10 in the others.
-
-    `alone` ranks with the sparse vectors, `hybrid` with these and BM25. If the model has a dense side, `dense` ranks
-    with its dense vectors and `together` with all three.
-    """
+    """The result of a tuning, by kind of question: nDCG@10 `alone` and with BM25 (`hybrid`), and R@100 alone."""
 
     model: str
     corpus: str
@@ -67,8 +64,6 @@ class TuningReport(Tabled):
     minutes: float  # duration of the last run
     output: Path = Path()
     made: str = ""  # day, and version of vocable
-    dense: Mapping[str, Change] | None = None
-    together: Mapping[str, Change] | None = None
 
     def table(self) -> list[Table | str]:
         """Return the verdict, and the tables of questions and costs."""
@@ -85,23 +80,15 @@ class TuningReport(Tabled):
         return [index, 'vocable search my-index "your question" --hybrid', "vocable serve my-index"]
 
     def tables(self) -> list[Table]:
-        """Return nDCG@10 by kind of question, of each side alone and fused with BM25, and the costs."""
+        """Return nDCG@10 by kind of question, and the costs."""
         return [*self.question_tables(), self.cost_table()]
 
     def question_tables(self) -> list[Table]:
-        """Return nDCG@10 by kind of question, of each side alone and fused with BM25."""
-        note = _sentence(f"{EXAM_RECALL} of {ALL_QUESTIONS}:", self.recall[ALL_QUESTIONS])
-        whose = "the model" if self.dense is None else "the sparse vectors"
-        sides = {
-            f"of {whose} alone": self.alone,
-            "with BM25": self.hybrid,
-            "of the dense vectors alone": self.dense,
-            "of all three": self.together,
-        }
+        """Return nDCG@10 by kind of question, alone and with BM25."""
+        note = _sentence(f"{EXAM_RECALL} of {self.decided_by}:", self.recall[self.decided_by])
         return [
-            _by_kind(f"{EXAM_MEASURE} {name}, with 95 % intervals", side, self.decided_by, [note] if not number else ())
-            for number, (name, side) in enumerate(sides.items())
-            if side is not None
+            _by_kind(f"{EXAM_MEASURE} of the model alone, with 95 % intervals", self.alone, self.decided_by, [note]),
+            _by_kind(f"{EXAM_MEASURE} with BM25, with 95 % intervals", self.hybrid, self.decided_by),
         ]
 
     def cost_table(self) -> Table:
@@ -120,7 +107,7 @@ class TuningReport(Tabled):
         return asdict(self) | {"output": str(self.output)}
 
 
-def _by_kind(title: str, changes: Mapping[str, Change], decided_by: str, notes: Sequence[str]) -> Table:
+def _by_kind(title: str, changes: Mapping[str, Change], decided_by: str, notes: Sequence[str] = ()) -> Table:
     """Return a table of measures before and after, with 95 % intervals of the differences."""
     header = ["questions", "number", "before", "after", "difference", "interval"]
     rows = [
@@ -145,20 +132,19 @@ def interval(change: Change) -> str:
 
 
 def changes(start: ExamAnswers, end: ExamAnswers, exam: Exam) -> dict[str, dict[str, Change]]:
-    """Return the changes `alone`, `hybrid` and `recall`, each by kind of question and for all trained kinds together.
-
-    Models with a dense side have `dense` and `together`, too.
-    """
+    """Return the changes `alone`, `hybrid` and `recall`, by kind of question and for the trained kinds together."""
     kinds = exam.by_kind()
-    groups = {**kinds, ALL_QUESTIONS: [query for kind in LEARNED_KINDS for query in kinds.get(kind, ())]}
-    sides = {name: (getattr(start, name), getattr(end, name)) for name in ("alone", "hybrid", "dense", "together")}
-    results = {
-        name: {kind: change(*pair, queries) for kind, queries in groups.items()}
-        for name, pair in sides.items()
-        if None not in pair
+    if learned := [query for kind in LEARNED_KINDS for query in kinds.get(kind, ())]:
+        kinds[ALL_QUESTIONS] = learned
+    sides = {
+        "alone": (start.alone, end.alone, EXAM_MEASURE),
+        "hybrid": (start.hybrid, end.hybrid, EXAM_MEASURE),
+        "recall": (start.alone, end.alone, EXAM_RECALL),
     }
-    recall = {kind: change(start.alone, end.alone, queries, EXAM_RECALL) for kind, queries in groups.items()}
-    return {**results, "recall": recall}
+    return {
+        side: {kind: change(before, after, queries, measure) for kind, queries in kinds.items()}
+        for side, (before, after, measure) in sides.items()
+    }
 
 
 class Judgment(NamedTuple):
@@ -172,24 +158,22 @@ class Judgment(NamedTuple):
 def judge(results: Mapping[str, Mapping[str, Change]]) -> Judgment:
     """Return the verdict by 95 % intervals of the differences of nDCG@10; docs/experiments/tuning.md measures the rule.
 
-    Ten or more judged queries of people decide; otherwise titles and sentences together. Keywords never decide. Each
-    side counts: the sparse vectors alone, the hybrid, and with a dense side also the dense vectors and all three.
+    Ten or more judged queries of people decide; otherwise titles and sentences together. Keywords never decide.
 
-    - "worse": the interval of a side is below 0. The initial model is handed out.
-    - "better": none is below 0, and the interval alone or of the hybrid is above 0. The tuned model is handed out.
+    - "worse": the interval alone or of the hybrid is below 0. The initial model is handed out.
+    - "better": neither is below 0, and one is above 0. The tuned model is handed out.
     - "kept": neither. The tuned model is handed out, as in the study such models gained on average.
     """
     asked = results["alone"].get(ASKED)
     kind = ASKED if asked is not None and asked.queries >= ENOUGH_ASKED else ALL_QUESTIONS
-    names = {"alone": "alone", "hybrid": "with BM25", "dense": "by its dense vectors", "together": "by all three"}
-    sides = {name: results[name][kind] for name in names if name in results}
-    figures = ", ".join(f"{interval(side)} {names[name]}" for name, side in sides.items())
-    figures = f"{ABOUT.get(kind, kind)}: {EXAM_MEASURE} {figures}"
+    alone, hybrid = results["alone"][kind], results["hybrid"][kind]
+    figures = f"on {counted(alone.queries, 'judged query', 'judged queries') if kind == ASKED else kind}"
+    figures += f", {EXAM_MEASURE} changed by {interval(alone)} alone and {interval(hybrid)} with BM25"
     if asked is not None and kind != ASKED:
         figures += f"; {counted(asked.queries, 'judged query', 'judged queries')}, of {ENOUGH_ASKED} that would decide"
-    if any(side.high < 0 for side in sides.values()):
+    if min(alone.high, hybrid.high) < 0:
         return Judgment("worse", f"{figures}; the model stays as it was", kind)
-    if max(sides["alone"].low, sides["hybrid"].low) > 0:
+    if max(alone.low, hybrid.low) > 0:
         return Judgment("better", figures, kind)
     return Judgment("kept", f"{figures}; no harm shown, and tuned models gained on average: {EXPECTED_GAIN}", kind)
 
@@ -198,7 +182,6 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object
     """Write report.json and the page index.html into the folder of the model."""
     write_record(folder / REPORT, report.to_json())
     kinds = [[kind, ABOUT[kind]] for kind in report.alone if kind in ABOUT]
-    terms = TERMS if report.dense is None else TERMS | {"dense vectors": DENSE_TERM}
     sections = [
         Section("Verdict", [f"{report.verdict[0].upper()}{report.verdict[1:]}: {report.reason}.", report.made]),
         Section(
@@ -207,7 +190,7 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object
         Section("Questions", [*report.question_tables(), Words(Table("", ["kind", "what it asks"], kinds))]),
         Section("Cost", [report.cost_table(), report.note()]),
         Section("Plan", [report.plan.table()]),
-        Section("Terms", [Words(Table("", ["term", "meaning"], [[*pair] for pair in terms.items()]))]),
+        Section("Terms", [Words(Table("", ["term", "meaning"], [[*pair] for pair in TERMS.items()]))]),
         settings_section(_flat(recipe)),
     ]
     write_page(folder, f"Tuning of {report.model} on {report.corpus}", sections)

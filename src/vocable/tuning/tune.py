@@ -30,6 +30,7 @@ from vocable.core.progress import track
 from vocable.core.steps import made_once, record_once
 from vocable.core.storage import RECIPE as TRAINING_SETTINGS
 from vocable.core.storage import SETTINGS, finish, finished, read_record, replacing, replacing_folder, resumable
+from vocable.core.threads import release_memory
 from vocable.data import Document, Example, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.graph import is_exported, refuse_exported
@@ -59,7 +60,6 @@ from vocable.tuning.exam import (
     make_exam,
     read_asked,
 )
-from vocable.tuning.examples import asked_examples, made_examples, written_examples
 from vocable.tuning.plan import (
     FULL_BATCHES,
     Plan,
@@ -71,9 +71,19 @@ from vocable.tuning.plan import (
     warn_of_few_steps,
 )
 from vocable.tuning.questions import Rarity
-from vocable.tuning.recipe import EXAMPLES_FILE, Scale, measure_scale, recipe
+from vocable.tuning.recipe import (
+    DOCUMENT_LENGTH,
+    EXAMPLES_FILE,
+    QUERY_LENGTH,
+    QUESTIONS_PER_STEP,
+    Scale,
+    asked_examples,
+    made_examples,
+    measure_scale,
+    recipe,
+    written_examples,
+)
 from vocable.tuning.report import REPORT, TRAINED, TuningReport, changes, judge, write_report
-from vocable.tuning.settings import DOCUMENT_LENGTH, QUERY_LENGTH, QUESTIONS_PER_STEP
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)
@@ -121,7 +131,7 @@ def tune(
 
     Raises:
         ArgumentError: too few minutes, too little free memory, several processes, or the output is something else.
-        DataError: a source cannot be read, or has fewer than 300 distinct documents.
+        DataError: a source cannot be read, or has fewer than 300 distinct documents and no judged queries.
         ModelError: no such model, or its vocabulary does not fit the documents' language.
     """
     settings = settings_of(tune, locals(), without=("dry_run", "minutes"))
@@ -163,7 +173,7 @@ def _plan(
     device: str | None,
     sources: TuningSources,
 ) -> Plan:
-    check_count(documents)
+    check_count(documents, sources)
     model = load_sparse_encoder(name, device=device)
     refuse_exported(model)
     if (read := min(positions(transformer) for transformer, _ in splade_modules(model))) < DOCUMENT_LENGTH:
@@ -210,11 +220,13 @@ class Tuning:
         """Train the model; return its folder, or None if the training collapsed."""
         made_once(self.work / RECIPE_FILE, partial(self._write_recipe, generator))
         trained = self.work / TRAINED
+        release_memory(collect=True)  # of the plan's and the recipe's models
         try:
             train(make_recipe(self.recipe | {"data_folder": str(self.work)}), trained)
         except CollapseError as error:
             logger.warning("%s", error)
             return None
+        release_memory(collect=True)
         if (graph := graph_folder(self.name)) is None:
             return trained
         return made_once(self.work / WITH_GRAPH, partial(self._add_graph, read_graph_settings(graph)))
@@ -269,11 +281,7 @@ class Tuning:
             model=self.name,
             corpus="",
             **judgment._asdict(),
-            alone=results["alone"],
-            hybrid=results["hybrid"],
-            recall=results["recall"],
-            dense=results.get("dense"),
-            together=results.get("together"),
+            **results,
             costs=[side.cost for side in (start.alone, end.alone) if side.cost is not None],
             plan=self.plan,
             examples=(self.work / EXAMPLES_FILE).read_bytes().count(b"\n"),
