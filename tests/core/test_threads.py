@@ -42,3 +42,31 @@ def test_spinning_is_bounded_and_pages_are_large_unless_the_user_has_set_them(
 def test_the_command_line_does_it_and_an_import_does_not() -> None:
     assert after(COMMAND, {}) == ({"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"} | PAGES, False)
     assert after("pass", {}) == ({}, False)
+
+
+FREED = """
+import sys
+from threading import Thread
+from psutil import Process
+from vocable.core.threads import release_memory
+
+def work():
+    kept.append([b"a" * size for size in range(49_000, 51_000)])
+
+kept = []
+for _ in range(2):
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+held = [part[::50] for part in kept]  # which lie between freed blocks: glibc keeps all of them
+del kept[:]
+before = Process().memory_info().rss
+release_memory()
+print(before - Process().memory_info().rss)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
+def test_freed_memory_returns_to_the_system() -> None:
+    freed = int(subprocess.check_output([sys.executable, "-c", FREED]))
+    assert freed > 150e6  # of 200 MB

@@ -87,7 +87,7 @@ def test_an_exam_of_judged_queries_alone_has_no_row_of_titles_and_sentences() ->
     )
     exam = Exam(Dataset("exam", [], [], []), dict.fromkeys(names, ASKED), [])
     results = changes(ExamAnswers(evaluation, evaluation), ExamAnswers(evaluation, evaluation), exam)
-    assert {side: [*kinds] for side, kinds in results.items()} == dict.fromkeys(("alone", "hybrid", "recall"), [ASKED])
+    assert {(side, *kinds) for side, kinds in results.items()} == {(s, ASKED) for s in ("alone", "hybrid", "recall")}
     assert results["recall"][ASKED] == Change(ENOUGH_ASKED, 0.45, 0.45, 0.0, 0.0)
     assert judge(results).decided_by == ASKED
 
