@@ -22,17 +22,18 @@ ALL_QUESTIONS = "titles and sentences"
 # Mean difference of nDCG@10 on queries of people in the study, with its interval; docs/experiments/tuning.md
 EXPECTED_GAIN = "+0.010 [+0.004, +0.017] alone, +0.007 [+0.003, +0.011] with BM25, on 16 collections"
 ABOUT = {
-    "title": "the title of a document, which the document then lacks",
-    "sentence": "one or two of its sentences, or a third of its only sentence, which the document then lacks",
-    "keywords": "two to five of its words; not trained, so they do not decide",
+    "title": "the title of a document, which is searched without it",
+    "sentence": "one or two sentences of a document, or a third of its only one, which is searched without them",
+    "keywords": "two to five words of a document; not trained, so they do not decide",
     ASKED: "judged queries of people",
 }
 NEXT: dict[Verdict, str] = {
-    "better": "These commands use the tuned model:",
-    "kept": "These commands use the tuned model. Judged queries of people show smaller differences: "
-    "give --queries and --judgments.",
-    "worse": "These commands use the model as it was:",
+    "better": "The tuned model finds more, and is in this folder. These commands use it:",
+    "kept": "The exam shows neither a gain nor harm. The tuned model is in this folder, and these commands use it. "
+    "Judged queries of people (--queries and --judgments) would tell more:",
+    "worse": "The model as it was is in this folder. These commands use it:",
 }
+QUESTIONS = "The exam asks about documents that the training did not read; each question looks for its own document."
 TERMS = {
     EXAM_MEASURE: "quality of the first ten hits: 1 if each question finds its document first, 0 if none finds it",
     EXAM_RECALL: "share of the questions whose document is among the first hundred hits",
@@ -187,7 +188,7 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object
         Section(
             "Next", [NEXT[report.verdict], Words(Table("", ["command"], [[line] for line in report.next_commands()]))]
         ),
-        Section("Questions", [*report.question_tables(), Words(Table("", ["kind", "what it asks"], kinds))]),
+        Section("Questions", [QUESTIONS, *report.question_tables(), Words(Table("", ["kind", "what it asks"], kinds))]),
         Section("Cost", [report.cost_table(), report.note()]),
         Section("Plan", [report.plan.table()]),
         Section("Terms", [Words(Table("", ["term", "meaning"], [[*pair] for pair in TERMS.items()]))]),
