@@ -21,6 +21,9 @@ from ctypes import CDLL
 WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 
 
+ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
+
+
 def tune_threads() -> None:
     """Bound the time that OpenMP's threads spin, and let PyTorch use large pages; call it before torch is imported.
 
@@ -50,13 +53,23 @@ def limit_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def release_memory(*, collect: bool = False) -> None:
-    """Return freed memory to the system, where glibc would keep it; `collect` first frees unreachable objects.
+def share_arenas() -> None:
+    """Let glibc make no further arenas: threads share the present ones, and the holes in them.
 
-    glibc gives each thread an arena of its own, and a hole in one arena is not used by the threads of another.
+    With an arena for each thread, a tuning of `vocable-mini` reached 2.9 GB in nine steps. The call has no effect where
+    the process has more than eight arenas already.
     """
+    _glibc("mallopt", ARENA_MAX, 1)
+
+
+def release_memory(*, collect: bool = False) -> None:
+    """Return freed memory to the system, where glibc would keep it; `collect` first frees unreachable objects."""
     if collect:
         gc.collect()
+    _glibc("malloc_trim", 0)
+
+
+def _glibc(function: str, *arguments: int) -> None:
     if sys.platform == "linux":
-        with suppress(AttributeError):  # other C libraries have no malloc_trim
-            CDLL(None).malloc_trim(0)
+        with suppress(AttributeError):  # other C libraries lack it
+            getattr(CDLL(None), function)(*arguments)

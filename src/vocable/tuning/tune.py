@@ -30,7 +30,7 @@ from vocable.core.progress import track
 from vocable.core.steps import made_once, record_once
 from vocable.core.storage import RECIPE as TRAINING_SETTINGS
 from vocable.core.storage import SETTINGS, finish, finished, read_record, replacing, replacing_folder, resumable
-from vocable.core.threads import release_memory
+from vocable.core.threads import release_memory, share_arenas
 from vocable.data import Document, Example, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.encoding.graph import is_exported, refuse_exported
@@ -139,6 +139,7 @@ def tune(
         raise ArgumentError("tune runs in one process: start it without torchrun, and train its recipe.yaml with it")
     if not dry_run and finished(output, settings):
         return read_record(Path(output) / REPORT, TuningReport)
+    share_arenas()
     name = str(model)
     for other in filter(None, (name, sources.get("generator"))):
         locate(other)  # a wrong name is an error before the work
