@@ -70,3 +70,36 @@ print(before - Process().memory_info().rss)
 def test_freed_memory_returns_to_the_system() -> None:
     freed = int(subprocess.check_output([sys.executable, "-c", FREED]))
     assert freed > 150e6  # of 200 MB
+
+
+ARENAS = """
+from ctypes import CDLL, c_int, c_void_p
+from threading import Barrier, Thread
+from vocable.core.threads import share_arenas
+
+def work():
+    kept.append([b"a" * size for size in range(1_000, 2_000)])
+    barrier.wait()
+
+kept, barrier = [], Barrier(6)
+{call}
+threads = [Thread(target=work) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = CDLL(None)
+libc.fdopen.restype, libc.malloc_info.argtypes, libc.fflush.argtypes = c_void_p, [c_int, c_void_p], [c_void_p]
+stdout = libc.fdopen(1, b"w")
+libc.malloc_info(0, stdout)
+libc.fflush(stdout)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
+def test_threads_share_the_arenas_that_there_are() -> None:
+    counts = [
+        subprocess.check_output([sys.executable, "-c", ARENAS.format(call=call)], text=True).count("<heap ")
+        for call in ("", "share_arenas()")
+    ]
+    assert counts[0] > counts[1] in (1, 2)

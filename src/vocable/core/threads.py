@@ -20,7 +20,6 @@ from ctypes import CDLL
 # libgomp counts spins, LLVM's and Intel's libomp milliseconds.
 WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 
-
 ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 
 
