@@ -33,7 +33,7 @@ NEXT: dict[Verdict, str] = {
     "Judged queries of people (--queries and --judgments) would tell more:",
     "worse": "The model as it was is in this folder. These commands use it:",
 }
-QUESTIONS = "The exam asks about documents that the training did not read; each question looks for its own document."
+ABOUT_EXAM = "The exam asks about documents that the training did not read; each question looks for its own document."
 TERMS = {
     EXAM_MEASURE: "quality of the first ten hits: 1 if each question finds its document first, 0 if none finds it",
     EXAM_RECALL: "share of the questions whose document is among the first hundred hits",
@@ -143,8 +143,8 @@ def changes(start: ExamAnswers, end: ExamAnswers, exam: Exam) -> dict[str, dict[
         "recall": (start.alone, end.alone, EXAM_RECALL),
     }
     return {
-        side: {kind: change(before, after, queries, measure) for kind, queries in kinds.items()}
-        for side, (before, after, measure) in sides.items()
+        side: {kind: change(*pair, queries, measure) for kind, queries in kinds.items()}
+        for side, (*pair, measure) in sides.items()
     }
 
 
@@ -188,7 +188,9 @@ def write_report(folder: Path, report: TuningReport, recipe: Mapping[str, object
         Section(
             "Next", [NEXT[report.verdict], Words(Table("", ["command"], [[line] for line in report.next_commands()]))]
         ),
-        Section("Questions", [QUESTIONS, *report.question_tables(), Words(Table("", ["kind", "what it asks"], kinds))]),
+        Section(
+            "Questions", [ABOUT_EXAM, *report.question_tables(), Words(Table("", ["kind", "what it asks"], kinds))]
+        ),
         Section("Cost", [report.cost_table(), report.note()]),
         Section("Plan", [report.plan.table()]),
         Section("Terms", [Words(Table("", ["term", "meaning"], [[*pair] for pair in TERMS.items()]))]),
