@@ -143,8 +143,8 @@ def changes(start: ExamAnswers, end: ExamAnswers, exam: Exam) -> dict[str, dict[
         "recall": (start.alone, end.alone, EXAM_RECALL),
     }
     return {
-        side: {kind: change(*pair, queries, measure) for kind, queries in kinds.items()}
-        for side, (*pair, measure) in sides.items()
+        side: {kind: change(first, second, queries, measure) for kind, queries in kinds.items()}
+        for side, (first, second, measure) in sides.items()
     }
 
 
