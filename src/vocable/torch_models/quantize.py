@@ -62,7 +62,7 @@ class Group:
     def observe(self, values: Floats) -> None:
         """Take the values [..., k] of an input into account."""
         rows = values.reshape(-1, values.shape[-1])
-        self.rows.append(rows[:: max(1, len(rows) // ROWS_OF_TEXT)])
+        self.rows.append(rows[:: max(1, len(rows) // ROWS_OF_TEXT)].copy())  # a view would keep the whole input
         self.lowest = np.minimum(self.lowest, rows.min(0))
         self.highest = np.maximum(self.highest, rows.max(0))
 
