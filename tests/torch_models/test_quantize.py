@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vocable.torch_models.quantize import quantize, rounded_columns
+from vocable.torch_models.quantize import ROWS_OF_TEXT, Group, quantize, rounded_columns
 
 onnx = pytest.importorskip("onnx", reason="pip install 'vocable[train]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'vocable[train]'")
@@ -116,3 +116,12 @@ def test_attention_keeps_heads_together_where_nothing_reads_them_apart(turned: b
     )
     wanted, found = run(plain, ids), run(tmp_path / "int8.onnx", ids)
     assert np.abs(found - wanted).max() < 0.02 * np.abs(wanted).max()
+
+
+def test_a_sample_of_inputs_does_not_keep_the_inputs() -> None:
+    group, values = Group(), np.arange(100 * 40 * 3, dtype=np.float32).reshape(100, 40, 3)
+    for value in values:
+        group.observe(value)
+    np.testing.assert_array_equal(np.concatenate(group.rows), values[:, :: 40 // ROWS_OF_TEXT].reshape(-1, 3))
+    assert all(rows.base is None for rows in group.rows)
+    np.testing.assert_array_equal(group.highest, values.max((0, 1)))
