@@ -15,6 +15,7 @@ from vocable.collection.verbs import add, index, open_index
 from vocable.data import Document
 from vocable.encoding.load import load
 from vocable.errors import VectorsError
+from vocable.service.view import ViewRequest, view
 from vocable.torch_models.export import export_model
 
 
@@ -90,3 +91,5 @@ def test_a_hybrid_leaves_out_vectors_of_texts_that_the_vocabulary_lacks(
         named = made.search(query, 3, weights=dict.fromkeys(spaces, 1.0))
         assert made.search(query, 3, hybrid=True).hits(0) == named.hits(0) != []
         assert made.search(query, 3, weights="sparse=1,bm25=1").rows.shape == (1, 3)
+        seen = view(made, ViewRequest(query=query[0], show=["bm25"]), made.models.queries().encode(query))
+        assert seen.rankings == ["sparse", "bm25", *["hybrid"] * (len(spaces) > 1)]

@@ -143,14 +143,15 @@ def view(
     """Return the view of a query with its `vector` [1, v] and, if it is known, its `dense` vector [1, d].
 
     If the request prunes the vector, the view also has the ranking of the whole vector. `wacky` is as in `explain`. A
-    reranking that the request shows begins with the hybrid ranking or, without a hybrid, with the sparse ranking.
+    reranking that the request shows begins with the ranking that a hybrid search gives.
     """
     kept = prune(vector, **request.options(Pruning))
     vectors = {"sparse": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
     filter = None if request.filter is None else parse_filter(request.filter)
     rankings, costs = _rankings(collection, request, vectors, dense, filter)
     if RERANKED in request.show and rerank and rerank.get("rerank"):
-        first = rankings.get(HYBRID, rankings["sparse"])
+        names = (HYBRID, *collection.searcher.hybrid_spaces, "sparse")
+        first = next(rankings[name] for name in names if name in rankings)
         rankings[RERANKED], _ = collection.searcher.reranked(first, [request.query], kept, **rerank)
     if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
@@ -234,9 +235,9 @@ def _rankings(
     others = [space for space in collection.models.query_spaces if space != "sparse"]
     if others and request.like is None:
         rankings |= collection.searcher.rankings([request.query], depth, others, dense=dense, filter=filter)
-        weights = collection.searcher.weighting(True, None)
-        spaces = dict(zip(weights, aligned([rankings[space] for space in weights]), strict=True))
-        rankings[HYBRID] = fused(spaces, weights, "weighted", depth)
+        if len(weights := collection.searcher.weighting(True, None)) > 1:
+            spaces = dict(zip(weights, aligned([rankings[space] for space in weights]), strict=True))
+            rankings[HYBRID] = fused(spaces, weights, "weighted", depth)
     return rankings, costs
 
 

@@ -25,8 +25,9 @@ async function start() {
   }
   $("title").textContent = info.title;
   $("about").textContent = `${info.documents === null ? "" : `${count.format(info.documents)} documents, `}${short(info.model_id)}`;
-  const rankings = [...info.spaces, ...(info.spaces.length > 1 ? ["hybrid"] : []), ...(info.rerank ? ["reranked"] : [])];
-  setUsual(info.spaces.length > 1 ? "hybrid" : "sparse");
+  const fused = Object.keys(info.weights); // by a hybrid search; one alone if the model does not know the language
+  const rankings = [...info.spaces, ...(fused.length > 1 ? ["hybrid"] : []), ...(info.rerank ? ["reranked"] : [])];
+  setUsual(fused.length > 1 ? "hybrid" : fused[0]);
   $("by").replaceChildren($("by").firstElementChild, ...rankings.flatMap((name) => [
     element("input", { type: "radio", name: "by", id: `by-${name}`, value: name }),
     element("label", { for: `by-${name}` }, RANKINGS[name]),
@@ -47,7 +48,7 @@ const short = (name) => name.split("/").filter(Boolean).slice(-2).join("/").repl
 /** Put the state into the controls, what a link got wrong aside, and ask. */
 function show() {
   const isThere = (name, value) => [...document.querySelectorAll(name)].some((one) => one.value === value);
-  if (info && !isThere("#by input", state.by)) state.by = "sparse";
+  if (info && !isThere("#by input", state.by)) state.by = START.by;
   if (info && !isThere("#beside option", state.beside)) state.beside = "";
   $("query").value = state.q;
   $("filter").value = state.filter;
