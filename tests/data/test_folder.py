@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -9,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from vocable.data import BadLines, Document, read_corpus, read_examples, read_judgments, read_queries, read_texts
-from vocable.data.folder import with_urls
+from vocable.data.folder import READERS, with_urls
 from vocable.errors import ArgumentError, DataError
 
 PAGES = {
@@ -112,6 +113,17 @@ LINKED = {
     "doxygen": '<div id="doc-content">{}<a name="groups"></a><h2>Functions</h2>{}<h2>Type</h2>{}<h2>Type</h2>{}</div>',
     "spaces": '<h1>A  long\nheading</h1>{}<h2 id="two words">Two <b>words</b></h2>{}<h2 id=x>X</h2>{}<h2 id=x>Y</h2>{}',
 }
+
+
+@pytest.mark.parametrize("ending", [".md", ".mdx", ".html", ".rst", ".adoc"])
+@pytest.mark.parametrize(
+    "unit", ["{/*\n", "[[", "<<\n", ":::a\n---\n", "`a *b _c ", "* a\n ", "|a |", '<a b="', "....\n"]
+)
+def test_a_page_of_repeated_marks_is_read_in_a_second_per_50_kb(ending: str, unit: str) -> None:
+    text = unit * (50_000 // len(unit))
+    started = time.process_time()
+    READERS[ending](text)
+    assert time.process_time() - started < 5  # a few tenths on an idle core; what is not linear takes minutes
 
 
 class TestAddresses:
