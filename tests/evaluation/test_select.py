@@ -89,7 +89,7 @@ def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
         patched.setattr("vocable.evaluation.retrieval.encode_stream", _only_read)
         first = measured(model, dataset, output=output, max_p95="1000s")
     assert sorted(path.name for path in output.iterdir()) == [
-        "frontier.png", "frontier.svg", "results.json", "settings.json", "vectors",
+        "frontier.png", "frontier.svg", "results.json", "settings.json", "terms.png", "terms.svg", "vectors",
     ]  # fmt: skip
     drawn = (output / "frontier.svg").read_text(encoding="utf-8")
     monkeypatch.setattr(module, "encode_dataset", killed)

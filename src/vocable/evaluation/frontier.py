@@ -21,6 +21,7 @@ from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.grid import SETTING_COLUMNS, GridPoint, Setting, grid_notes, swept
 from vocable.evaluation.retrieval import TIMED_HITS
 from vocable.evaluation.significance import compare, mean_interval, paired_t_test
+from vocable.evaluation.term_curves import term_tables
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -184,8 +185,8 @@ class ModelSelection(Tabled):
         return f"Within {budget} the best is {self._described(recommended)}; {rank}:"
 
     def table(self) -> list[Table | str]:
-        """Return tables of whole vectors, of the models' requirements and of the frontier, then the advice."""
-        tables = [self._models(), self._deployments(), self._frontiers()]
+        """Return tables of whole vectors, requirements, fewer terms and the frontier, then the advice."""
+        tables = [self._models(), self._deployments(), *term_tables(self.points), self._frontiers()]
         timed = f"answer: a text to its {TIMED_HITS} hits, one at a time; {self.answers} of each setting, in turns"
         if not self.budget.limits():
             return [*tables, timed]

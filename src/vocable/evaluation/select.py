@@ -50,12 +50,16 @@ from vocable.evaluation.retrieval import (
     retrieve_densely,
     retrieve_lexically,
 )
+from vocable.evaluation.term_curves import terms_figure
 from vocable.indexes.ranking import Ranking
 from vocable.options import CountOrZero, RerankOptions, SelectionOptions, checked
 from vocable.options import select as select_options
 
 SELECTION_MEASURES = ("nDCG@10", "R@100")
-SELECTION_GRID = ("document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",)
+SELECTION_GRID = (
+    "document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",
+    "query_max_terms=48,30,10,5",
+)
 
 
 @tolerant
@@ -85,7 +89,7 @@ def select(
             models.
         dataset: a source such as beir:DIR, ir_datasets:NAME or pydocs:#test; in Python also a `Dataset`.
         measures: measures of ir_measures, nDCG@10 and R@100 by default; the first is the quality.
-        grid: settings of searches, such as "document_max_terms=0,64 document_min_weight=0,0.5"; by default 30 settings.
+        grid: settings of searches, such as "document_max_terms=0,64 document_min_weight=0,0.5"; by default 34 settings.
         max_p95: longest answer at the 95th percentile, such as 20ms or 0.5s; in Python a number is in milliseconds.
         max_bytes_per_document: largest size of the exact index per document, such as 600 or 1.5kB.
         output: folder for the figure, all settings and the vectors (written atomically).
@@ -152,9 +156,10 @@ def select(
 
 def _write(selection: ModelSelection, folder: Path) -> None:
     write_record(folder / RESULTS, selection)
-    figure = frontier_figure(selection)
-    for ending in ("png", "svg"):
-        save_figure(figure, folder / f"frontier.{ending}")
+    for name, figure in {"frontier": frontier_figure(selection), "terms": terms_figure(selection.points)}.items():
+        for ending in ("png", "svg"):
+            if figure is not None:
+                save_figure(figure, folder / f"{name}.{ending}")
 
 
 def _measure(
