@@ -24,7 +24,7 @@ help:
 	@echo "make docs     the documentation as a site, in site/"
 	@echo "make study NAME=esplade ARGS='--dry-run'  a study of a paper: ls studies"
 	@echo "make install  only make $(VENV), with everything"
-	@echo "make bench    run the benchmarks, and renew docs/benchmarks.md: two hours"
+	@echo "make bench    run the benchmarks, and renew docs/benchmarks.md: an hour"
 	@echo "make clean    remove $(VENV), the demo's folder, caches and built files"
 
 demo: $(DEMO)

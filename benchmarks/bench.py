@@ -1,12 +1,13 @@
 """Run the benchmarks that need nothing but this machine, and renew docs/benchmarks.md with the figures.
 
-    make bench                                   # all of them, three times: about two hours on two cores
+    make bench                                   # all of them, three times: about 65 minutes on two cores
     python benchmarks/bench.py --only head search --repeats 1 --output trial
     python benchmarks/bench.py --only            # no benchmark: only the page, from benchmarks.json
 
 Each benchmark measures vocable and its peer in the same run. Before a run, the script waits until the machine is quiet,
 five minutes at most, and records how busy it is. A figure is the median over the repetitions, with the least and the
-most. benchmarks.json has all figures; the page has them between its marks, and growth.svg has the curves.
+most. benchmarks.json has all figures; the page has them between its marks, and growth.svg has the curves. Ctrl-C or a
+failed benchmark loses no other benchmark's figures: the last line names those to go on with.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import re
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -177,10 +180,10 @@ def run(name: str, output: Path) -> dict[str, Any]:
     print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
     printed = subprocess.run([sys.executable, *arguments, "--json"], cwd=HERE, capture_output=True, text=True)
     took = time.monotonic() - start
-    print(f"{took:.0f} s" if printed.returncode == 0 else "failed", file=sys.stderr)
     if printed.returncode:
-        raise SystemExit(f"{printed.stderr}{' '.join(arguments)} ended with status {printed.returncode}")
-    return {**json.loads(printed.stdout), "others": others, "took": took}
+        raise RuntimeError(f"{printed.stderr}{' '.join(arguments)} ended with status {printed.returncode}")
+    print(f"{took:.0f} s", file=sys.stderr)
+    return {"date": f"{datetime.now(UTC):%F}", **json.loads(printed.stdout), "others": others, "took": took}
 
 
 def tables(results: dict[str, list[dict[str, Any]]]) -> str:
@@ -214,7 +217,12 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
     described = [result["machine"] for runs in results.values() for result in runs if "machine" in result]
     known = {key: value for result in reversed(described) for key, value in result.items() if key != "load before"}
     busiest = max((result["others"], name) for name, runs in results.items() for result in runs if "others" in result)
-    lines = ["   ".join(f"{key}: {value}" for key, value in known.items()), ""]
+    days = defaultdict[str, list[str]](list)
+    for name, runs in results.items():
+        days[min(result["date"] for result in runs)].append(name)
+    *earlier, newest = sorted(days)
+    dates = [newest, *(f"{day} ({', '.join(days[day])})" for day in earlier)]
+    lines = [f"Measured on {', '.join(dates)}.", "", "   ".join(f"{key}: {value}" for key, value in known.items()), ""]
     lines += [f"Other processes took at most {busiest[0]:.0%} of the cores before a run (of {busiest[1]}).", ""]
     lines.append(tables(results))
     for result in results.get("growth", [])[:1]:
@@ -243,15 +251,24 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     kept = options.output / "benchmarks.json"
     results: dict[str, list[dict[str, Any]]] = json.loads(kept.read_text()) if kept.exists() else {}
-    for name in options.only:
-        repeats = 1 if BENCHMARKS[name].once else options.repeats
-        results[name] = [run(name, options.output) for _ in range(repeats)]
-        kept.write_text(json.dumps(in_order(results), indent=1) + "\n")
+    waiting = list(options.only)
+    try:
+        for name in options.only:
+            repeats = 1 if BENCHMARKS[name].once else options.repeats
+            results[name] = [run(name, options.output) for _ in range(repeats)]
+            kept.write_text(json.dumps(in_order(results), indent=1) + "\n")
+            waiting.remove(name)
+    except (KeyboardInterrupt, RuntimeError) as stop:
+        print(f"stopped {stop}", file=sys.stderr)
+    if not results:
+        raise SystemExit("nothing measured")
     results = in_order(results)
     written = options.output / "benchmarks.md"
     text = written.read_text(encoding="utf-8") if written.exists() else "<!-- made by make bench -->\n\n<!-- end -->\n"
     written.write_text(MARKS.sub(lambda mark: f"{mark[1]}{page(results)}{mark[2]}", text), encoding="utf-8")
     print(page(results))
+    if waiting:
+        raise SystemExit(f"not measured: --only {' '.join(waiting)}")
 
 
 if __name__ == "__main__":
