@@ -34,8 +34,7 @@ WACKY = {
 
 def _index(model: str, vectors: Sequence[str] = (), **given: Any) -> Outcome:
     indexed = vo.index([model, *vectors] if vectors else model, **given)
-    by_words = "bm25" in indexed.spaces and indexed.searcher.coverage.foreign
-    way = "" if len(indexed.spaces) == 1 else " --weights bm25=1" if by_words else " --hybrid"
+    way = " --hybrid" if len(indexed.spaces) > 1 else ""
     following = f'vocable search {quoted(given["output"])} "your question"{way}'
     return Outcome(indexed, following, indexed.was_there)
 

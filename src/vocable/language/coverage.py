@@ -72,11 +72,6 @@ class Coverage(NamedTuple):
         return self.unknown / max(1, self.tokens)
 
     @property
-    def foreign(self) -> bool:
-        """True for texts in another language than the vocabulary's."""
-        return bool(foreign(self.tokens_per_word, self.unknown_share))
-
-    @property
     def mostly_lost(self) -> bool:
         """True if the vocabulary lacks so many tokens that vectors say little, as of an unknown script."""
         return self.unknown_share > LARGEST_UNKNOWN
@@ -95,6 +90,6 @@ def foreign(tokens_per_word: float, unknown_share: float, unit: str = "word") ->
 def warn_of_language(model: str, coverage: Coverage, bm25: bool) -> None:
     """Warn of texts in another language than the vocabulary's, with advice; `bm25` tells if the index has BM25."""
     if figures := foreign(coverage.tokens_per_word, coverage.unknown_share, coverage.unit):
-        advice = "search by --weights bm25=1" if bm25 else "index with --language, or a multilingual model"
+        advice = "search by --hybrid, which uses BM25" if bm25 else "index with --language, or a multilingual model"
         said = "%s: its vocabulary does not know the words of these texts (%s): %s (%s)"
         logger.warning(said, model, figures, advice, GUIDE)
