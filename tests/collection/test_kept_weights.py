@@ -80,10 +80,10 @@ def test_a_service_and_its_page_use_the_kept_weights(
     backbones: dict[str, Path], corpus: Path, tmp_path: Path, client_of: Callable[..., Client]
 ) -> None:
     with index(str(backbones["bert"]), corpus, tmp_path / "index", bm25=True, dtype="float32", device="cpu") as made:
-        made.keep_weights({"bm25": 1.0})
-        expected = made.search(QUERIES[:1], 5, weights="bm25=1").hits(0)
+        made.keep_weights(KEPT)
+        expected = made.search(QUERIES[:1], 5, weights=KEPT).hits(0)
     client = client_of(tmp_path / "index")
-    assert client("GET", "/info").json()["weights"] == {"bm25": 1.0}
+    assert client("GET", "/info").json()["weights"] == KEPT
     hits = client("POST", "/search", json={"query": QUERIES[0], "k": 5, "hybrid": True}).json()["hits"]
     assert [(hit["id"], pytest.approx(hit["score"], rel=1e-4)) for hit in hits] == expected
     view = client("POST", "/view", json={"query": QUERIES[0], "k": 5, "show": ["hybrid"]}).json()

@@ -150,8 +150,8 @@ def view(
     filter = None if request.filter is None else parse_filter(request.filter)
     rankings, costs = _rankings(collection, request, vectors, dense, filter)
     if RERANKED in request.show and rerank and rerank.get("rerank"):
-        usual = (HYBRID, *collection.searcher.hybrid_spaces, "sparse")
-        first = next(rankings[name] for name in usual if name in rankings)
+        weights = collection.searcher.weighting(len(collection.spaces) > 1, None)
+        first = next(rankings[name] for name in (HYBRID, *weights, "sparse") if name in rankings)
         rankings[RERANKED], _ = collection.searcher.reranked(first, [request.query], kept, **rerank)
     if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
