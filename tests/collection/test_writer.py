@@ -25,9 +25,9 @@ from tests.cli.command_line import done, refused
 from tests.conftest import copy_store
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
+from vocable.collection.passages import UnitChange
 from vocable.collection.records import Changed
 from vocable.collection.statistics import DRIFT
-from vocable.collection.units import UnitChange
 from vocable.collection.verbs import add, delete, index, open_index
 from vocable.collection.writer import CollectionWriter
 from vocable.data import Document

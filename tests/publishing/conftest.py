@@ -19,8 +19,7 @@ from vocable.collection.verbs import index
 from vocable.data import Document
 from vocable.encoding.hub import locate
 from vocable.encoding.load import load
-from vocable.publishing.languages import language_script
-from vocable.publishing.publication import page_files, publish
+from vocable.publishing.publication import language_script, page_files, publish
 from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS
 from vocable.torch_models.inference_free import make_inference_free
 

@@ -39,9 +39,9 @@ from vocable.indexes.ranking import Ranking, best
 from vocable.language.words import counted_words
 from vocable.options import Count, checked
 from vocable.publishing.documents import Shown, Value
+from vocable.publishing.files import FileTable
 from vocable.publishing.manifest import read_manifest
 from vocable.publishing.postings import PostingsBlock
-from vocable.publishing.tables import FileTable
 
 LIGHT = 1 / 32  # share of the score of the TENTH document: lighter blocks are left out
 TENTH = 10

@@ -18,14 +18,21 @@ from tokenizers import AddedToken, Tokenizer
 
 from vocable.core.storage import regular
 from vocable.errors import VectorsError
-from vocable.publishing.charsmap import LEAF, WIDE
 from vocable.publishing.documents import Shown
-from vocable.publishing.files import name_of, path_of
+from vocable.publishing.files import FileTable, name_of, path_of
 from vocable.publishing.manifest import Directory
-from vocable.publishing.pieces import MERGE_BYTES, PieceTables
-from vocable.publishing.postings import LaterBlock, PostingsBlock
-from vocable.publishing.tables import FileTable
-from vocable.publishing.tokenizer import AS_NFKC, MARK, Description
+from vocable.publishing.postings import PostingsBlock
+from vocable.publishing.tokenizer import AS_NFKC, LEAF, MARK, WIDE, Description, PieceTables
+
+MERGE_BYTES = 5  # of a merge in a file of pieces
+
+
+class LaterBlock(NamedTuple):
+    """A block of postings in a separate file: its name, the number of postings, and the largest weight."""
+
+    name: str
+    postings: int
+    top: int
 
 
 def from_varints(content: bytes) -> np.ndarray:

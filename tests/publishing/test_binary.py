@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.publishing.reading import Cursor, decompressed, from_varints
 from vocable.errors import VectorsError
-from vocable.publishing.binary import compressed, floats, front_coded, gaps, varints
+from vocable.publishing.files import compressed, floats, front_coded, gaps, varints
 
 numbers = st.lists(st.integers(0, 2**53))
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]))).map(sorted)

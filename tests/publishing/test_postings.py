@@ -12,9 +12,8 @@ from scipy.sparse import csr_array
 
 from tests.publishing.reading import Cursor, file_for, read_block, read_file, read_postings, read_stems, read_table
 from vocable.errors import VectorsError
-from vocable.publishing.files import SiteFiles, path_of
+from vocable.publishing.files import FileTable, SiteFiles, path_of, ranges, shortest_keys
 from vocable.publishing.postings import Terms, write_postings
-from vocable.publishing.tables import FileTable, ranges, shortest_keys
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True, max_size=40).map(sorted)
 

@@ -25,8 +25,7 @@ from vocable.encoding.tokens import token_surfaces
 from vocable.errors import ModelError
 from vocable.language.words import counted_words
 from vocable.publishing.files import DATA, SiteFiles
-from vocable.publishing.pieces import write_pieces
-from vocable.publishing.tokenizer import check_tokenizer, describe
+from vocable.publishing.tokenizer import check_tokenizer, describe, write_pieces
 
 # The tokens of each text, by the files of the pieces as they are read in a browser: only the file of a word's range.
 TOKENS = """

@@ -26,12 +26,10 @@ from itertools import takewhile
 
 from vocable import __version__
 from vocable.cli.adapt import ADAPTATION_COMMANDS
-from vocable.cli.analyze import ANALYSIS_COMMANDS
 from vocable.cli.command import execute
-from vocable.cli.evaluate import EVALUATION_COMMANDS
+from vocable.cli.evaluate import ANALYSIS_COMMANDS, EVALUATION_COMMANDS
 from vocable.cli.help import overview, page
-from vocable.cli.search import SEARCH_COMMANDS
-from vocable.cli.serve import SERVING_COMMANDS
+from vocable.cli.search import SEARCH_COMMANDS, SERVING_COMMANDS
 from vocable.cli.signals import signals_interrupt
 from vocable.cli.train import TRAINING_COMMANDS
 from vocable.cli.words import arguments_of

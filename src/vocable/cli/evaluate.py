@@ -1,4 +1,4 @@
-"""Commands that evaluate, select and export models and vectors."""
+"""Commands that evaluate, select, export and analyze models and vectors."""
 
 from __future__ import annotations
 
@@ -63,4 +63,19 @@ EVALUATION_COMMANDS = (
         "loads reads markdown",
         without="new_head special_terms device",
     ),
+)
+
+
+def _analyze_logits(texts: list[str], **given: Any) -> Outcome:
+    return Outcome(vo.analyze_logits(texts=texts_of(texts), **given))
+
+
+ANALYSIS_COMMANDS = (
+    Command(
+        "analyze-logits", "model texts...", "bert-base-uncased texts.txt --clusters 50", _analyze_logits, "named reads"
+    ),
+    Command("analyze-weights", "vectors...", "vectors --min-count 2,10"),
+    Command("analyze-postings", "vectors...", "vectors --max-terms all,20,10"),
+    Command("measure-wackiness", "models...", "MODEL --queries q.tsv --corpus d.tsv -o w", traits="resumes"),
+    Command("ablate", "model datasets...", "vocable-mini beir:scifact -o removed", traits="named resumes"),
 )

@@ -1,4 +1,4 @@
-"""Commands that index and search."""
+"""Commands that index, search, serve and publish."""
 
 from __future__ import annotations
 
@@ -269,4 +269,15 @@ SEARCH_COMMANDS = (
         },
         without="then",
     ),
+)
+
+
+def _publish(**given: Any) -> Outcome:
+    following = f"python3 -m http.server --directory {quoted(given['output'])}"
+    return Outcome(vo.publish(**given), following, written=())
+
+
+SERVING_COMMANDS = (
+    Command("serve", "index", "my-index --port 8000", traits="no-json"),
+    Command("publish", "index", "my-index -o site", _publish),
 )

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Collection as Container
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Unpack, cast
 
 from scipy.sparse import csr_array
@@ -18,18 +18,14 @@ from vocable.collection.collection import Collection
 from vocable.collection.copies import merged
 from vocable.collection.facets import facet
 from vocable.collection.passages import passage
-from vocable.collection.plan import SearchPlan
 from vocable.collection.records import Answer, Hit
-from vocable.collection.search import SPARE_HITS
+from vocable.collection.search import SPARE_HITS, SearchPlan
 from vocable.collection.suggestion import suggestion, unknown_note
 from vocable.collection.verbs import open_index
-from vocable.core.progress import progress
 from vocable.core.tables import counted, line_width, shortened
 from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
-from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.terms import term_places
-from vocable.encoding.text_encoder import warn_of_unknown
 from vocable.engines.protocols import OpenedSearchOptions
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Explanation, explain_vectors, text_terms
@@ -195,16 +191,7 @@ def search(
     texts = [query.text for query in records] if like is None else collection.texts([like])
     plan = collection.searcher.plan(k, select(AnswerOptions, options), spare=True)
 
-    @cache
-    def encoded() -> EncodedTexts:
-        if like is not None:
-            return collection.searcher.encode(plan, texts)
-        encoder = collection.models.queries(**plan.query_encoding)
-        with progress("search", total=len(texts)) as advance:
-            vectors = encoder.encode_both(texts, advance)
-        warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
-        return vectors
-
+    encoded = cache(partial(collection.searcher.encode, plan, texts))
     # A search by words alone needs no model: it is loaded if an explanation or a passage needs it.
     needed = plan.needs_model or like is not None
     candidates = collection.searcher.candidates(plan, texts, encoded() if needed else None)

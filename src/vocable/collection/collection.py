@@ -18,11 +18,10 @@ from scipy.sparse import csr_array
 
 from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
-from vocable.collection.passages import Passages
+from vocable.collection.passages import Passages, Units, WholeDocuments
 from vocable.collection.records import Changed
 from vocable.collection.search import CollectionSearch
 from vocable.collection.settings import check_settings
-from vocable.collection.units import Units, WholeDocuments
 from vocable.collection.writer import CollectionWriter
 from vocable.core.tables import masked
 from vocable.data import Document

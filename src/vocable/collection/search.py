@@ -6,8 +6,8 @@ Letters: q queries, v output vocabulary, d dimensions of dense vectors, k result
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Unpack, cast
 
@@ -16,12 +16,13 @@ from scipy.sparse import csr_array
 
 from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
-from vocable.collection.plan import SearchPlan
+from vocable.collection.passages import Units
 from vocable.collection.rerank import check_reranking, rerank_depth, reranked
 from vocable.collection.sorting import sort_depth, sorted_by
-from vocable.collection.units import Units
+from vocable.core.progress import progress
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.pruning import prune
+from vocable.encoding.text_encoder import warn_of_unknown
 from vocable.engines.base import UNBOUNDED, Store, Vectors
 from vocable.engines.filters import Filter, check_field, check_fields, parse_filter
 from vocable.engines.protocols import Space
@@ -31,6 +32,7 @@ from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.language.coverage import Coverage
 from vocable.options import (
     AnswerOptions,
+    Fusion,
     Matching,
     Pruning,
     QueryEncoding,
@@ -47,6 +49,33 @@ logger = logging.getLogger(__name__)
 # terms) they find 9.9 of the first 10 documents that the whole vector finds; 32 terms find 9.2.
 LIKE_TERMS = 64
 SPARE_HITS = 100  # candidates of the hits that are shown, at least: some may be copies, and facets count them
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search for k documents after the `offset` best.
+
+    Each space with a weight is searched for `depth` documents. The best `first` of them, fused if there are several
+    spaces, are reranked, and the best `kept` are sorted by a field if there is one.
+    """
+
+    k: int
+    offset: int
+    weights: Mapping[Space, float]  # above 0
+    fusion: Fusion
+    filter: Filter | None
+    like: str | None  # id of a document whose vectors are the query
+    min_score: float | None
+    matching: Matching
+    reranking: RerankOptions
+    sort: str | None  # field, or -FIELD
+    query_encoding: QueryEncoding
+    pruning: Pruning  # pruning of the vectors of `like`
+    facets: tuple[str, ...]  # fields whose values are counted among the best hits
+    depth: int
+    first: int
+    kept: int
+    needs_model: bool  # the collection's own model encodes the query
 
 
 class CollectionSearch:
@@ -75,7 +104,8 @@ class CollectionSearch:
             raise ArgumentError("weights: BM25 searches words: `like` needs sparse or dense vectors")
         reranking, sorting = select(RerankOptions, options), select(SortOptions, options)
         check_reranking(reranking)
-        self._check_sort(sorting)
+        if field := sorting.get("sort"):
+            self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
         offset, reranks = options.get("offset", 0), rerank_depth(reranking)
         facets = select(AnswerOptions, options).get("facets")
         kept, deepest = sort_depth(sorting) or offset + k, max(MIN_DEPTH, reranks)
@@ -99,14 +129,14 @@ class CollectionSearch:
             min_score=options.get("min_score"),
             matching=select(Matching, options),
             reranking=reranking,
-            sort=sorting.get("sort"),
+            sort=field,
             query_encoding=select(QueryEncoding, options),
             pruning=select(Pruning, options),
             facets=() if facets is None else self._facets(facets),
             depth=depth,
             first=first,
             kept=kept,
-            needs_model=like is None and self._needs_model(weights),
+            needs_model=like is None and ("sparse" in weights or ("dense" in weights and self._models.dense_inside)),
         )
 
     def encode(self, plan: SearchPlan, texts: Sequence[str]) -> EncodedTexts:
@@ -114,7 +144,11 @@ class CollectionSearch:
         if plan.like is not None:
             dense = self._units.vectors([plan.like], "dense") if "dense" in plan.weights else None
             return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
-        return self._models.queries(**plan.query_encoding).encode_both(texts)
+        encoder = self._models.queries(**plan.query_encoding)
+        with progress("search", total=len(texts)) as advance:
+            vectors = encoder.encode_both(texts, advance)
+        warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
+        return vectors
 
     def run(self, plan: SearchPlan, texts: Sequence[str], encoded: EncodedTexts | None = None) -> Ranking:
         """Carry out a plan for q queries; `encoded` are their vectors, if they are known."""
@@ -182,10 +216,6 @@ class CollectionSearch:
         if "bm25" not in spaces or not self.coverage.mostly_lost:
             return spaces
         return tuple(space for space in spaces if space not in self._models.of_one_vocabulary)
-
-    def _needs_model(self, spaces: Container[Space]) -> bool:
-        """Return whether the collection's own model encodes the queries of any of `spaces`."""
-        return "sparse" in spaces or ("dense" in spaces and self._models.dense_inside)
 
     def rankings(
         self,
@@ -320,11 +350,6 @@ class CollectionSearch:
         if not self._store.about.filters:
             raise ArgumentError(f"filter: the {self._store.about.engine} engine has no filters")
         self._check_names(partial(check_fields, filter))
-
-    def _check_sort(self, options: SortOptions) -> None:
-        """Raise `ArgumentError` for an order by a field that no document has; on a server, warn."""
-        if field := options.get("sort"):
-            self._check_names(lambda known: check_field(field.removeprefix("-"), known, "sort"))
 
     def _facets(self, names: str) -> tuple[str, ...]:
         """Return the fields of facets; raise `ArgumentError` for a field that no document has; on a server, warn."""

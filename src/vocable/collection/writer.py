@@ -18,10 +18,10 @@ from scipy.sparse import csr_array
 
 from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
+from vocable.collection.passages import UnitChange, Units
 from vocable.collection.records import Changed
 from vocable.collection.settings import CollectionSettings
 from vocable.collection.statistics import DRIFT
-from vocable.collection.units import UnitChange, Units
 from vocable.core.progress import progress
 from vocable.core.storage import ANOTHER
 from vocable.core.tables import counted

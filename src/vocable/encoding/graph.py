@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ class GraphModel(EncodingModel):
         self._weights: Future[None] | None = None  # the comparison with weights in the folder of the graph
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (self.place, self._name, self._query_weights)
+        return partial(GraphModel, query_weights=self._query_weights), (self.place, self._name)
 
     def __repr__(self) -> str:
         return f"GraphModel({self.name!r}, {self.runtime}, {self.dtype})"
@@ -209,10 +209,6 @@ class GraphModel(EncodingModel):
         if role == "query" and self._query_weights is not None:  # a table for the tokenizer of documents
             return RoleSettings(role, "", max_length or of_role.positions, None, *kept)
         return RoleSettings(role, of_role.prompt, max_length or of_role.max_length, of_role.max_terms, *kept)
-
-
-def _reopened(place: Path, name: str, query_weights: Path | None) -> GraphModel:
-    return GraphModel(place, name, query_weights=query_weights)
 
 
 def _read_weights(path: Path) -> NDArray[np.float32]:

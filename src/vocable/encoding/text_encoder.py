@@ -179,14 +179,19 @@ class TextEncoder:
         def encode(batch: np.ndarray) -> EncodedTexts:
             batch_texts, batch_ids = [texts[i] for i in batch], [ids[i] for i in batch]
             vectors = self._encoder.encode(batch_texts, batch_ids, self.prompt, self.truncation)
-            return vectors._replace(sparse=self._pruned(vectors.sparse))
+            if self.long_documents == "maxpool":  # the windows of a text are pruned later, together
+                return vectors
+            return vectors._replace(sparse=prune(vectors.sparse, self.max_terms, self.min_weight, self.mass))
 
         for batch, vectors in zip(batches, self._encoded(encode, batches), strict=True):
             rows.append(vectors)
             advance(len(batch))
             keep(rows)
         (sparse, dense), back = joined_texts(rows), np.argsort(order)
-        return EncodedTexts(_with_rows(sparse[back], known), None if dense is None else dense[back] * known[:, None])
+        sparse = sparse[back]
+        if not known.all():
+            sparse = selected(sparse, np.repeat(known, np.diff(sparse.indptr)))
+        return EncodedTexts(sparse, None if dense is None else dense[back] * known[:, None])
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """Count the tokens of each text, with the prompt and special tokens, int64 [b], without truncation.
@@ -267,12 +272,6 @@ class TextEncoder:
             size *= 2
         return text
 
-    def _pruned(self, vectors: csr_array) -> csr_array:
-        """Prune the vectors of texts; the windows of a text are pruned later, together."""
-        return (
-            vectors if self.long_documents == "maxpool" else prune(vectors, self.max_terms, self.min_weight, self.mass)
-        )
-
     def _limited(self, vectors: csr_array, windows: np.ndarray) -> csr_array:
         """Prune the vectors [b, v] of texts according to their numbers of windows [b]."""
         if not self._grows:
@@ -293,11 +292,6 @@ def joined_texts(parts: Sequence[EncodedTexts]) -> EncodedTexts:
     dense = [part.dense for part in parts if part.dense is not None]
     sparse = csr_array(vstack([part.sparse for part in parts], format="csr"))
     return EncodedTexts(sparse, np.concatenate(dense) if dense else None)
-
-
-def _with_rows(vectors: csr_array, kept: np.ndarray) -> csr_array:
-    """Empty the rows of vectors [b, v] that are not `kept`, bool [b]."""
-    return vectors if kept.all() else selected(vectors, np.repeat(kept, np.diff(vectors.indptr)))
 
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:

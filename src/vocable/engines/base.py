@@ -27,7 +27,7 @@ from vocable.engines.filters import Filter
 from vocable.engines.protocols import STORE, About, NoOptions, Space
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.indexes.ranking import Ranking, ranking_of
-from vocable.options import Matching
+from vocable.options import Matching, check_fields
 
 T = TypeVar("T")
 UNBOUNDED = 2**31 - 1  # columns of a space created with 0 columns: its words are numbered as they come
@@ -193,7 +193,9 @@ class Store(ABC):
             if name not in known:
                 has = f"has {', '.join(known)}" if known else "has none" + " of a search" * opening
                 raise ArgumentError(f"engine_options: no option {name!r}: the {cls.about.engine} engine {has}")
-        return dict(vars(record(**options or {})))
+        settings = record(**options or {})
+        check_fields(settings)
+        return dict(vars(settings))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.place!r}, {len(self):,} documents)"

@@ -40,7 +40,7 @@ from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_shards import Exact, load_exact, save_exact
 from vocable.indexes.ranking import Ranking
 from vocable.language.languages import ENGLISH
-from vocable.options import Matching, check_fields
+from vocable.options import Matching
 
 TEXTS_FILE = "texts.arrow"
 
@@ -54,9 +54,6 @@ class ExactOptions:
     """
 
     weight_bits: Literal[8, 16] | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 class ExactStore(FolderStore):

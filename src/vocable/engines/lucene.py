@@ -33,7 +33,7 @@ from vocable.engines.lucene_vectors import DENSE_ZERO, dense_scale, features, pa
 from vocable.engines.protocols import About, Space
 from vocable.engines.server import SHARD_SECONDS, BusyError, ServerStore, writing
 from vocable.errors import ArgumentError, UnavailableError, VectorsError
-from vocable.options import Count, CountOrZero, check_fields
+from vocable.options import Count, CountOrZero
 
 LONGEST_ID = 32_766  # bytes of a keyword field
 MAX_QUERY_WEIGHT = 64  # largest weight of a term in a linear query
@@ -60,19 +60,12 @@ class LuceneOptions:
     workers: Count = 1
     dense: Literal["exact", "hnsw"] = "exact"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True)
 class OpeningOptions:
     """Options of a search: with `partial`, a search also answers while shards are unavailable, and reports it."""
 
     partial: bool = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.partial, bool):
-            raise ArgumentError(f"partial must be true or false, not {self.partial!r}")
 
 
 def about(engine: str) -> About:

@@ -31,7 +31,7 @@ from vocable.engines.filters import Comparison, Filter
 from vocable.engines.protocols import About, Space
 from vocable.engines.server import ServerStore, patience, patiently
 from vocable.errors import ArgumentError, VectorsError, require_extra
-from vocable.options import Count, CountOrZero, check_fields
+from vocable.options import Count, CountOrZero
 
 LONGEST_TEXT = 65_535  # bytes of a text, or of a document's fields as JSON
 MOST_ASKED = 500  # up to this number, terms are counted one by one; a query has fewer, a recount has more
@@ -49,9 +49,6 @@ class MilvusOptions:
     shards: Count | None = None
     replicas: CountOrZero | None = None
     bulk: Count | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 class Milvus(ServerStore):

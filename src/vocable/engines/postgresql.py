@@ -32,7 +32,7 @@ from vocable.engines.filters import Comparison, Filter
 from vocable.engines.protocols import About, Space
 from vocable.engines.server import TIMEOUT, ServerStore
 from vocable.errors import ArgumentError, require_extra
-from vocable.options import Count, check_fields
+from vocable.options import Count
 
 COLUMNS = ("id", "title", "text", "fields", "ranges")
 DEFAULT_TABLE = "vocable"
@@ -53,9 +53,6 @@ class PostgreSQLOptions:
     """Options of PostgreSQL: `partitions` splits the table by a hash of the id, so that workers share a scan."""
 
     partitions: Count | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 class PostgreSQL(ServerStore):

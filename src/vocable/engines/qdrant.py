@@ -27,7 +27,7 @@ from vocable.engines.filters import Comparison, Filter
 from vocable.engines.protocols import About, Space
 from vocable.engines.server import BUSY_STATUSES, TIMEOUT, BusyError, ServerStore, seconds_of
 from vocable.errors import VectorsError, require_extra
-from vocable.options import Count, CountOrZero, check_fields
+from vocable.options import Count, CountOrZero
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +50,6 @@ class QdrantOptions:
     write_consistency: Count | None = None
     bulk: Count | None = None
     workers: Count = 1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 class Qdrant(ServerStore):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, Unpack
 
@@ -27,12 +27,11 @@ from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import VectorsMeta, as_vectors
 from vocable.engines.exact import ExactStore
-from vocable.engines.protocols import About
 from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.indexes import exact_kernels as kernels
 from vocable.indexes.exact_index import ExactIndex, query_arrays, typed
 from vocable.indexes.ranking import Ranking, best
-from vocable.options import Count, Matching, Share, check_fields, checked
+from vocable.options import Count, Matching, Share, checked
 
 EFFORTS = (  # (number of the heaviest query terms to search, share of the k-th score below which a cluster is skipped)
     (5, 1.0),
@@ -61,9 +60,6 @@ class SeismicOptions:
     """
 
     recall: Share = 0.99
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 class Effort(NamedTuple):
@@ -242,18 +238,7 @@ def _silent() -> Iterator[None]:
 class SeismicStore(ExactStore):
     """Documents in a Seismic index, with a BM25 index of their words."""
 
-    about = About(
-        "seismic",
-        exact=False,
-        changes=False,
-        filters=True,
-        matching=("minimum_match",),
-        in_folder=True,
-        weighs_words=True,
-        spaces=("sparse", "bm25"),
-        part=2048,
-        options=SeismicOptions,
-    )
+    about = replace(ExactStore.about, engine="seismic", exact=False, spaces=("sparse", "bm25"), options=SeismicOptions)
     index = SeismicIndex
 
 

@@ -9,7 +9,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from vocable.collection.copies import content_of
 from vocable.core.graphemes import boundary
 from vocable.data import Document
 from vocable.engines.filters import beginnings
-from vocable.publishing.binary import gaps, varints
-from vocable.publishing.files import SiteFiles
-from vocable.publishing.tables import FileTable
+from vocable.publishing.files import FileTable, SiteFiles, gaps, varints
 
 Value: TypeAlias = str | int | float | bool
 
@@ -70,11 +68,8 @@ def write_documents(files: SiteFiles, shown: Sequence[Shown]) -> FileTable:
     """Write the shown parts of n documents into files, and return the table of files, without keys."""
     size = together(len(shown))
     parts = [shown[start : start + size] for start in range(0, len(shown), size)]
-    return FileTable([], [files.add(_json(part)) for part in parts])
-
-
-def _json(values: object) -> bytes:
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return FileTable([], [files.add(encoder.encode(part).encode()) for part in parts])
 
 
 def write_copies(files: SiteFiles, documents: Sequence[Document]) -> str | None:
@@ -112,7 +107,8 @@ def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldV
             if name in (ADDRESS, PATH, FILE):
                 continue
             pages[name].add(document.fields.get(FILE, row))
-            for spelling in dict.fromkeys(json.dumps(element) for element in _elements(value) if _short(element)):
+            elements = value if isinstance(value, list) else [value]
+            for spelling in dict.fromkeys(json.dumps(element) for element in elements if _short(element)):
                 rows[name][spelling].append(row)
     fields = []
     for name, spelled in sorted(rows.items()):
@@ -125,10 +121,6 @@ def write_fields(files: SiteFiles, documents: Iterable[Document]) -> list[FieldV
         values, counts = [value for value, _ in ordered], [len(numbers) for _, numbers in ordered]
         fields.append(FieldValues(name, values, counts, files.add(content)))
     return fields
-
-
-def _elements(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _ordered(values: list[tuple[Value, list[int]]]) -> list[tuple[Value, list[int]]]:

@@ -16,12 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 from vocable.core.storage import regular
 from vocable.errors import VectorsError
 from vocable.language.languages import ENGLISH
-from vocable.publishing.binary import checksum, varints
 from vocable.publishing.documents import FieldValues
 from vocable.publishing.encoder import QueryGraph
-from vocable.publishing.pieces import PieceTables
-from vocable.publishing.tables import FileTable
-from vocable.publishing.tokenizer import Description
+from vocable.publishing.files import FileTable, checksum, varints
+from vocable.publishing.tokenizer import Description, PieceTables
 
 MANIFEST = "manifest.json"
 SITE_FORMAT = 3

@@ -23,9 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.publishing.binary import floats, front_coded, gaps, varints
-from vocable.publishing.files import SiteFiles
-from vocable.publishing.tables import FileTable, ranges, table_of
+from vocable.publishing.files import FileTable, SiteFiles, floats, front_coded, gaps, ranges, size_of, table_of, varints
 
 POSTINGS_BYTES = 1_500  # least size of a file before compression
 FIRST_BLOCK = 2_048  # postings in the first block of a list; each further block has twice the size
@@ -68,14 +66,6 @@ class PostingsBlock(NamedTuple):
         return varints(gaps(self.rows)) + self.weights.tobytes()
 
 
-class LaterBlock(NamedTuple):
-    """A block in a separate file: its name, the number of postings, and the largest weight."""
-
-    name: str
-    postings: int
-    top: int
-
-
 def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
     """Write the postings of terms into files, and return their table."""
     columns = terms.weights.tocsc()
@@ -92,15 +82,14 @@ def write_postings(files: SiteFiles, terms: Terms) -> FileTable:
 
     def add(number: int) -> str:
         chosen = slice(bisect_left(terms.names, cut[number][0]), bisect_right(terms.names, cut[number][-1]))
-        later = [[_add_block(files, block) for block in of_term[1:]] for of_term in blocks[chosen]]
+        later = [[_later(files, block) for block in of_term[1:]] for of_term in blocks[chosen]]
         firsts = zip(blocks[chosen], parts[chosen], later, strict=True)
         counts = [[len(of_term[0].rows), len(part), len(more)] for of_term, part, more in firsts]
-        further = [part for more in later for block in more for part in _described(block)]
         numbers = [floats([terms.factors[term], terms.scales[term]]) for term in range(chosen.start, chosen.stop)]
         words = sorted(set().union(*(near[key] for key in cut[number] if key in near)))
         stems = front_coded([text for word in words for text in (word, terms.stems[word])])
         head = front_coded(terms.names[chosen]) + varints([count for of_term in counts for count in of_term])
-        return files.add(b"".join([stems, head, *numbers, *further, *parts[chosen]]))
+        return files.add(b"".join([stems, head, *numbers, *chain.from_iterable(later), *parts[chosen]]))
 
     return table_of(cut, add)
 
@@ -126,13 +115,10 @@ def _words_near(stems: Mapping[str, str]) -> dict[str, set[str]]:
     return near
 
 
-def _add_block(files: SiteFiles, block: PostingsBlock) -> LaterBlock:
-    return LaterBlock(files.add(block.to_bytes()), len(block.rows), int(block.weights.max()))
-
-
-def _described(block: LaterBlock) -> list[bytes]:
-    size = int(block.name[9:], 16)
-    return [bytes.fromhex(block.name[:8]), varints([size, block.postings, block.top])]
+def _later(files: SiteFiles, block: PostingsBlock) -> bytes:
+    """Write a block into its own file; return its checksum, size, number of postings, and largest weight."""
+    name = files.add(block.to_bytes())
+    return bytes.fromhex(name[:8]) + varints([size_of(name), len(block.rows), int(block.weights.max())])
 
 
 def _blocks(rows: np.ndarray, weights: np.ndarray) -> list[PostingsBlock]:

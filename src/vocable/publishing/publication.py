@@ -5,6 +5,7 @@ Letters: n documents, v terms.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -37,13 +38,12 @@ from vocable.encoding.load import load_encoder
 from vocable.encoding.protocol import RoleEncoder
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.indexes.word_counts import count_words, term_frequency_weights
-from vocable.language.languages import NO_LANGUAGE
+from vocable.language.languages import NO_LANGUAGE, language_of
 from vocable.language.words import counted_words, stems_of
 from vocable.options import Count, checked
 from vocable.publishing.documents import ADDRESS, Shown, together, write_copies, write_documents, write_fields
 from vocable.publishing.encoder import SCRIPTS, WebRuntime, graph_of, read_runtime, write_encoder
-from vocable.publishing.files import DATA, SiteFiles, is_site_file, name_of, path_of
-from vocable.publishing.languages import is_readable, language_script
+from vocable.publishing.files import DATA, FileTable, SiteFiles, is_site_file, name_of, path_of
 from vocable.publishing.manifest import (
     MANIFEST,
     Directory,
@@ -53,14 +53,32 @@ from vocable.publishing.manifest import (
     manifest_bytes,
     read_manifest,
 )
-from vocable.publishing.pieces import write_pieces
 from vocable.publishing.postings import LARGEST_WEIGHT, Terms, rounded, write_postings
-from vocable.publishing.tables import FileTable
-from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS, check_tokenizer, describe
+from vocable.publishing.tokenizer import TOKENIZER_SCRIPTS, check_tokenizer, describe, write_pieces
 
 PAGE, TOKENIZERS = (Path(__file__).parent / part for part in ("page", "tokenizers"))
 PLACEHOLDER = re.compile(rb"\$TITLE|\$COMPILED")  # filled in one pass, since a title may contain a placeholder
 SERVICE_PAGE = Path(__file__).parents[1] / "service/page"
+
+
+def is_readable(language: str) -> bool:
+    """Return whether a browser finds the same words as BM25: in all languages but those that need ICU."""
+    return not language_of(language).icu
+
+
+def language_script(language: str) -> bytes:
+    """Return the module, which exports `STOP`, `COMMON` and `CODE`.
+
+    Raises:
+        ArgumentError: the language needs ICU.
+    """
+    if not is_readable(language):
+        instead = "publish without BM25 (--no-bm25), or index with another --language, as none"
+        raise ArgumentError(f"language: a browser cannot find BM25's words of {language}: {instead}")
+    spoken = language_of(language)
+    sets = {"STOP": spoken.stop, "COMMON": spoken.common}
+    lines = [f"export const {n} = new Set({json.dumps(sorted(s), ensure_ascii=False)});" for n, s in sets.items()]
+    return "\n".join([*lines, f"export const CODE = {json.dumps(spoken.code)};\n"]).encode()
 
 
 class Published(NamedTuple):

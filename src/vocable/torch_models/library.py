@@ -26,7 +26,11 @@ def kinds() -> tuple[ModelKind, ...]:
     """Return the kinds of sparse models; the first kind that opens a model loads it, the last opens any model."""
     return (
         ModelKind("token weights", weighs_tokens, _load_token_weights),
-        ModelKind("sparse encoder", lambda place: True, _load_sparse_encoder),
+        ModelKind(
+            "sparse encoder",
+            lambda place: True,
+            lambda name, changes, **options: load_sparse_encoder(name, **changes, **options),
+        ),
     )
 
 
@@ -42,7 +46,3 @@ def _load_token_weights(
         raise ArgumentError(f"{name}: pooling, activation and special_terms are of an output layer: {ONLY_ENCODES}")
     with trusting(trust_remote_code):
         return load_token_weights(name, device)
-
-
-def _load_sparse_encoder(name: str | Path, changes: Mapping[str, Any], **options: Any) -> SparseEncoder:
-    return load_sparse_encoder(name, **changes, **options)

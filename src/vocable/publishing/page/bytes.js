@@ -1,4 +1,4 @@
-// Bytes of the collection, as vocable/publishing/binary.py writes them.
+// Bytes of the collection, as vocable/publishing/files.py writes them.
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const CRC = Uint32Array.from({ length: 256 }, (_, byte) => {
