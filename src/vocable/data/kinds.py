@@ -177,10 +177,6 @@ def _has_value(value: object) -> bool:
     return value is not None and value == value and value not in ("", {}, [])
 
 
-def _query(row: Row) -> Query:
-    return Query(_identifier(row, QUERY_ID), _text(row, TEXT, required=True))
-
-
 def _judgment(row: Row) -> Qrel:
     from ir_measures import Qrel  # a search needs none
 
@@ -278,14 +274,6 @@ def _any_text(row: Row) -> str:
     return text
 
 
-def _typed_query(row: Row) -> Query:
-    return Query(row["id"], row["text"].strip())
-
-
-def _typed_id(row: Row) -> str:
-    return _identifier(row, ("text",))
-
-
 DOCUMENT = Kind(
     name="document",
     record=_document,
@@ -301,7 +289,7 @@ DOCUMENT = Kind(
 )
 QUERY = Kind(
     name="query",
-    record=_query,
+    record=lambda row: Query(_identifier(row, QUERY_ID), _text(row, TEXT, required=True)),
     key=("id",),
     names=frozenset({*QUERY_ID, *TEXT}),
     columns={2: ("id", "text")},
@@ -370,7 +358,7 @@ RUN_HIT = Kind(
 )
 TYPED_QUERY = Kind(
     name="query",
-    record=_typed_query,
+    record=lambda row: Query(row["id"], row["text"].strip()),
     names=frozenset(),
     columns={},
     fields="a query",
@@ -378,7 +366,7 @@ TYPED_QUERY = Kind(
 )
 TYPED_ID = Kind(
     name="id",
-    record=_typed_id,
+    record=lambda row: _identifier(row, ("text",)),
     names=frozenset(),
     columns={},
     fields="an id",

@@ -76,10 +76,6 @@ def _short(value: object) -> object:
     return value if len(text) <= MAX_FIELD_TEXT else beginning(text, MAX_FIELD_TEXT)
 
 
-async def _explain(service: Service, request: ExplainRequest) -> object:
-    return await service.explain(request)
-
-
 async def _get_document(service: Service, request: DocumentRequest) -> dict[str, object]:
     [document] = await service.get([request.id])
     if document is None:
@@ -101,7 +97,7 @@ TOOLS = {
         "score. Give `query` and the `id` of a hit, or a `document` of your own text; `query` alone returns the terms "
         "that it is searched by.",
         ExplainRequest,
-        _explain,
+        Service.explain,
     ),
     "get_document": ServiceTool("Read a whole document of {index} by its id.", DocumentRequest, _get_document),
 }

@@ -10,6 +10,7 @@ import dataclasses
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeVar
 
@@ -116,7 +117,9 @@ class Service:
 
     async def embed(self, texts: Sequence[str], prompt: Prompt) -> list[Row]:
         """Return the vectors of texts."""
-        self._check_prompt(prompt.name)
+        known = {"query", "document", *self.model.prompts}
+        if prompt.name not in (None, *known):
+            raise ArgumentError(f"prompt_name must be one of {', '.join(sorted(known))}, not {prompt.name!r}")
         rows = await self._embedded(texts, prompt)
         return await self._run(self._with_idf, rows) if prompt.name == "query" and self._query_idf else rows
 
@@ -153,8 +156,13 @@ class Service:
         self.check_filter(options.get("filter"))
         liked = options.get("like") is not None
         fused = self.collection.searcher.weighting(options.get("hybrid", False), options.get("weights"), like=liked)
+        if liked and (request.query is not None or request.vector is not None):
+            raise ArgumentError("`like` stands in place of query and vector")
         if liked:
-            return await self._like(request, options)
+            explain, wacky = request.explain, self.wacky
+            return await self._call(
+                lambda: search(self.collection, None, request.k, explain=explain, wacky=wacky, **options)[0]
+            )
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
         if request.query is None and (request.vector is None or needed):
             message = "send a query or its vector; hybrid, explain and rerank need the query"
@@ -168,12 +176,6 @@ class Service:
             [row] = await self._embedded([query], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
         answers: list[Answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
-        return answers[0]
-
-    async def _like(self, request: SearchRequest, options: AnswerOptions) -> Answer:
-        if request.query is not None or request.vector is not None:
-            raise ArgumentError("`like` stands in place of query and vector")
-        answers: list[Answer] = await self._run(self._likened, [(request, options)])
         return answers[0]
 
     def _reranking(self, request: SearchRequest) -> RerankOptions:
@@ -217,25 +219,23 @@ class Service:
         rows = await self._embedded([request.query], Prompt("query"))
         if request.document is not None:
             rows += await self._embedded([request.document], Prompt("document"))
-        explained: list[Explanation | Expansion] = await self._run(self._explain, [(request, rows)])
-        return explained[0]
+        return await self._call(self._explained, request, rows)
 
     async def view(self, request: ViewRequest) -> View:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
         [row] = [None] if request.like is not None else await self._embedded([request.query], Prompt("query"))
-        views: list[View] = await self._run(self._view, [(request, row)])
-        return views[0]
+        return await self._call(self._view, request, row)
 
     async def postings(self, term: str) -> TermPostings:
         """Return the postings of a term for the page."""
-        counted: list[TermPostings] = await self._run(self._postings, [term])
-        return counted[0]
+        if (postings := await self._call(term_postings, self.collection, term)) is None:
+            raise NotFoundError(f"there is no term {term!r}")
+        return postings
 
     async def count(self) -> int | None:
         """Return the number of documents; None while a server that answers from a part of them cannot count them."""
-        [count] = await self.batcher.run(lambda items: [self.collection.count()], [None])
-        return None if count is None else int(count)
+        return await self._call(self.collection.count)
 
     async def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -246,13 +246,13 @@ class Service:
         """Add all documents or none; a document with a known id replaces the stored document, or is an error."""
         self.collection.writer.check_changes()
         self._check([document.full for document in documents])
-        return await self._change(self._upsert if replace else self._add, documents)
+        return await self._call(self.collection.add if replace else self._add, documents)
 
     async def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; unknown ids are ignored."""
         self.collection.writer.check_changes()
         self._check([], len(ids))
-        return await self._change(self._delete, ids)
+        return await self._call(self.collection.delete, ids)
 
     async def _run(self, work: Work, items: Sequence[Any], *shared: Any, wait: float = 0.0) -> list[Any]:
         self._metrics.queue_depth.inc(len(items))
@@ -261,9 +261,10 @@ class Service:
         finally:
             self._metrics.queue_depth.dec(len(items))
 
-    async def _change(self, work: Work, items: Sequence[Any]) -> Changed:
-        changes: list[Changed] = await self._run(work, [items])
-        return changes[0]
+    async def _call(self, function: Callable[..., T], *given: Any) -> T:
+        """Call a function in the thread of the batcher."""
+        [result] = await self._run(_outcomes, [partial(function, *given)])
+        return result
 
     def _seen(self, work: Work, count: int) -> None:
         if work == self._encode:
@@ -274,10 +275,6 @@ class Service:
             raise TooLargeError(f"a request has at most {self.limits['max_inputs']} inputs, not {count}")
         if (longest := max(map(len, texts), default=0)) > self.limits["max_characters"]:
             raise TooLargeError(f"a text has at most {self.limits['max_characters']:,} characters, not {longest:,}")
-
-    def _check_prompt(self, name: str | None) -> None:
-        if name is not None and name not in (known := {"query", "document", *self.model.prompts}):
-            raise ArgumentError(f"prompt_name must be one of {', '.join(sorted(known))}, not {name!r}")
 
     def _cache(self, key: tuple[str, Prompt], row: Row | None) -> None:
         """Keep a vector, marked as the last used."""
@@ -346,17 +343,6 @@ class Service:
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         return [*Answers(self.collection, queries, lambda: vectors, plan, candidates, explain, self.wacky)]
 
-    def _likened(self, items: list[tuple[SearchRequest, AnswerOptions]]) -> list[Answer | Exception]:
-        def answer(item: tuple[SearchRequest, AnswerOptions]) -> Answer:
-            request, options = item
-            answers = search(self.collection, None, request.k, explain=request.explain, wacky=self.wacky, **options)
-            return answers[0]
-
-        return [_outcome(answer, item) for item in items]
-
-    def _explain(self, items: list[tuple[ExplainRequest, list[Row]]]) -> list[Explanation | Expansion]:
-        return [self._explained(*item) for item in items]
-
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         vectors, tokens = self._weighed(rows[:1]), text_terms(self.model, request.query)
         text, stored, document = request.document, self._matrix(rows[-1:]), None
@@ -379,32 +365,16 @@ class Service:
         parts = score_parts(self.collection, ranking, 0, document, request.query) if is_hit else None
         return dataclasses.replace(why, parts=parts)
 
-    def _view(self, items: list[tuple[ViewRequest, Row | None]]) -> list[View | Exception]:
-        def see(item: tuple[ViewRequest, Row | None]) -> View:
-            request, row = item
-            vector = self.collection.like([request.like or ""]) if row is None else self._weighed([row])
-            dense = None if row is None else self._dense([row])
-            return view(self.collection, request, vector, self.wacky, self.rerank, dense)
+    def _view(self, request: ViewRequest, row: Row | None) -> View:
+        vector = self.collection.like([request.like or ""]) if row is None else self._weighed([row])
+        dense = None if row is None else self._dense([row])
+        return view(self.collection, request, vector, self.wacky, self.rerank, dense)
 
-        return [_outcome(see, item) for item in items]
-
-    def _postings(self, terms: list[str]) -> list[TermPostings | NotFoundError]:
-        return [term_postings(self.collection, term) or NotFoundError(f"there is no term {term!r}") for term in terms]
-
-    def _upsert(self, items: list[Sequence[Document]]) -> list[Changed | Exception]:
-        return [_outcome(self.collection.add, documents) for documents in items]
-
-    def _add(self, items: list[Sequence[Document]]) -> list[Changed | Exception]:
-        def add(documents: Sequence[Document]) -> Changed:
-            for stored in self.collection.documents([document.id for document in documents]):
-                if stored is not None:
-                    raise ThereAlreadyError(f"duplicate id {stored.id!r}: PUT replaces the document")
-            return self.collection.add(documents)
-
-        return [_outcome(add, documents) for documents in items]
-
-    def _delete(self, items: list[Sequence[str]]) -> list[Changed | Exception]:
-        return [_outcome(self.collection.delete, ids) for ids in items]
+    def _add(self, documents: Sequence[Document]) -> Changed:
+        for stored in self.collection.documents([document.id for document in documents]):
+            if stored is not None:
+                raise ThereAlreadyError(f"duplicate id {stored.id!r}: PUT replaces the document")
+        return self.collection.add(documents)
 
     def _weighed(self, rows: Sequence[Row], query_idf: float | None = None) -> csr_array:
         """Return rows of queries as csr_array [b, v], times the collection's IDF to a power, by default the model's."""
@@ -428,12 +398,15 @@ class Service:
         return np.array(vectors) if self.collection.models.dense_inside and len(vectors) == len(rows) else None
 
 
-def _outcome(change: Callable[[Any], T], items: Any) -> T | Exception:
-    """Return the result of a change or a search, or its error: a change is never tried twice."""
-    try:
-        return change(items)
-    except BaseException as error:
-        return as_exception(error)
+def _outcomes(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
+    """Return the result of each call, or its error: a change is never tried twice."""
+    results = list[T | Exception]()
+    for call in calls:
+        try:
+            results.append(call())
+        except BaseException as error:
+            results.append(as_exception(error))
+    return results
 
 
 def _depth(filter: Filter) -> int:
