@@ -34,6 +34,7 @@ from vocable.evaluation.grid import (
     GRID_MEASURES,
     GridPoint,
     SearchGrid,
+    Setting,
     check_depth,
     flops_figure,
     parse_grid,
@@ -114,66 +115,40 @@ def evaluate(
     named = named_systems(systems)
     kinds = {name: _kind(system) for name, system in named.items()}
     _check_systems(named, kinds, options)
-    hybrid = options.get("hybrid", False)
+    check_reranking(select(RerankOptions, options))
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
-    reranking = select(RerankOptions, options)
-    check_reranking(reranking)
-    if grid is not None and (hybrid or per_query is not None or {"run", "lexical"} & {*kinds.values()}):
+    if grid is not None and (options.get("hybrid") or per_query is not None or {"run", "lexical"} & {*kinds.values()}):
         raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
-    if grid is not None and reranking.get("rerank"):
-        raise ArgumentError("--rerank goes without --grid: `vocable select` measures both")
-    if grid is not None and "index" in kinds.values():
-        raise ArgumentError("--grid goes with models: an index cannot be pruned")
     measures = list(measures or (DEFAULT_MEASURES if grid is None else GRID_MEASURES))
-    k = max(DEFAULT_DEPTH, *(depth(measure) for measure in parse_measures(measures).values()))
-    settings = None if grid is None else parse_grid(grid)
-    if settings is not None:
-        check_depth(settings, measures, DEFAULT_DEPTH)
-        if any(setting.rerank for setting in settings):
-            raise ArgumentError("grid: rerank is a setting of `vocable select`")
-    if reranker := reranking.get("rerank"):
+    parse_measures(measures)
+    settings = None if grid is None else _settings(grid, measures, kinds, options)
+    if reranker := options.get("rerank"):
         load_reranker(reranker, options.get("device"))  # before the first model encodes
     if figure is not None:
         check_figure(Path(figure))
     for file in (per_query, output):
         if file is not None:
             check_file(file)
-    lexical = bm25 or ((hybrid or bool(reranker)) and {*kinds.values()} != {"index"})
-    if options.get("language") is not None:
-        expanders = [name for name, kind in kinds.items() if kind == "lexical" and named[name] != BM25]
-        if expanders or not (lexical or "lexical" in kinds.values()):
-            raise ArgumentError("--language goes with plain BM25: with --bm25, --hybrid or the system bm25")
-    judged = _judged(dataset, options, kinds, lexical=lexical)
-    convention, ties = options.get("convention") or judged.convention, options.get("ties") or judged.ties
-    judged = replace(judged, convention=convention, ties=ties)
+    judged = _judged(dataset, named, kinds, options, bm25=bm25)
     result: ComparedEvaluations | SearchGrid
-    if settings is not None:
+    if settings is None:
+        result = compare(_evaluations(named, kinds, judged, measures, options, bm25=bm25, time_queries=time_queries))
+    else:
         points: list[GridPoint] = []
         for name, system in named.items():
-            encoded = _encoded(system, judged, name, options)
-            points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH)
+            points += search_grid(name, _encoded(system, judged, name, options), settings, measures)
         if bm25:
             by_words = retrieve_lexically(judged, time_queries=time_queries, language=options.get("language"))
             points.append(GridPoint("BM25", None, evaluate_run("BM25", by_words, judged, measures)))
         result = SearchGrid(points)
-        evaluations = [point.evaluation for point in result.points]
-    else:
-        evaluations = []
-        for name in (name for name, kind in kinds.items() if kind == "index"):
-            of_index = _of_index(named[name], judged, measures, options)
-            several = len(named) > 1
-            evaluations += [replace(each, name=f"{name}: {each.name}") if several else each for each in of_index]
-        rest = {name: system for name, system in named.items() if kinds[name] != "index"}
-        evaluations += _one_by_one(rest, judged, measures, options, bm25=bm25, k=k, time_queries=time_queries)
-        result = compare(evaluations)
     try:
         if figure is not None and isinstance(result, SearchGrid):
             save_figure(flops_figure(result.points), Path(figure))
         if per_query is not None:
-            _write(per_query, "\n".join(["system\tmeasure\tquery\tvalue", *_per_query_rows(evaluations)]))
+            _write(per_query, "\n".join(["system\tmeasure\tquery\tvalue", *_per_query_rows(result.evaluations)]))
         if output is not None:
-            _write(output, json.dumps([evaluation.to_json() for evaluation in evaluations], indent=1))
+            _write(output, json.dumps([evaluation.to_json() for evaluation in result.evaluations], indent=1))
     except OSError as error:
         raise UnwrittenError(error, result) from error
     return result
@@ -226,29 +201,53 @@ def _check_systems(named: Mapping[str, System], kinds: Mapping[str, Kind], optio
             check_length(system, max_length)  # before the first model encodes
 
 
+def _settings(
+    grid: Sequence[str], measures: Sequence[str], kinds: Mapping[str, Kind], options: EvaluationOptions
+) -> list[Setting]:
+    """Return the settings of a grid that this verb can measure."""
+    if options.get("rerank"):
+        raise ArgumentError("--rerank goes without --grid: `vocable select` measures both")
+    if "index" in kinds.values():
+        raise ArgumentError("--grid goes with models: an index cannot be pruned")
+    settings = parse_grid(grid)
+    check_depth(settings, measures, DEFAULT_DEPTH)
+    if any(setting.rerank for setting in settings):
+        raise ArgumentError("grid: rerank is a setting of `vocable select`")
+    return settings
+
+
 def _judged(
     dataset: str | os.PathLike[str] | Dataset | None,
-    options: EvaluationOptions,
+    named: Mapping[str, System],
     kinds: Mapping[str, Kind],
+    options: EvaluationOptions,
     *,
-    lexical: bool,
+    bm25: bool,
 ) -> Dataset:
     """Return the given dataset, or read it, or read its separate files; read only the parts that the systems need."""
+    lexical = bm25 or (bool(options.get("hybrid") or options.get("rerank")) and {*kinds.values()} != {"index"})
+    if options.get("language") is not None:
+        expanders = [name for name, kind in kinds.items() if kind == "lexical" and named[name] != BM25]
+        if expanders or not (lexical or "lexical" in kinds.values()):
+            raise ArgumentError("--language goes with plain BM25: with --bm25, --hybrid or the system bm25")
     judgments, queries, corpus = options.get("judgments"), options.get("queries"), options.get("corpus")
     needs_queries = lexical or any(kind != "run" for kind in kinds.values())
     needs_documents = lexical or any(kind not in ("run", "index") for kind in kinds.values())
     if (dataset is None) == (judgments is None):
         raise ArgumentError("either `dataset` or `judgments` is required")
     if isinstance(dataset, Dataset):
-        return dataset.judged()
-    if dataset is not None:
-        return load_dataset(dataset, documents=needs_documents)
-    assert judgments is not None
-    if needs_queries and queries is None:
-        raise ArgumentError("judgments alone suffice only for runs: `queries` is required, too")
-    if needs_documents and corpus is None:
-        raise ArgumentError("documents are searched: `corpus` is required, too")
-    return load_files(judgments, queries, corpus if needs_documents else None)
+        judged = dataset.judged()
+    elif dataset is not None:
+        judged = load_dataset(dataset, documents=needs_documents)
+    else:
+        assert judgments is not None
+        if needs_queries and queries is None:
+            raise ArgumentError("judgments alone suffice only for runs: `queries` is required, too")
+        if needs_documents and corpus is None:
+            raise ArgumentError("documents are searched: `corpus` is required, too")
+        judged = load_files(judgments, queries, corpus if needs_documents else None)
+    convention, ties = options.get("convention") or judged.convention, options.get("ties") or judged.ties
+    return replace(judged, convention=convention, ties=ties)
 
 
 def _of_index(system: System, dataset: Dataset, measures: list[str], options: EvaluationOptions) -> list[Evaluation]:
@@ -292,25 +291,31 @@ def _encoded(system: System, dataset: Dataset, name: str, options: EvaluationOpt
     )
 
 
-def _one_by_one(
+def _evaluations(
     named: Mapping[str, System],
+    kinds: Mapping[str, Kind],
     dataset: Dataset,
     measures: list[str],
     options: EvaluationOptions,
     *,
     bm25: bool,
-    k: int,
     time_queries: int,
 ) -> list[Evaluation]:
     """Evaluate every system, followed by its reranked hits and its fusions, and finally BM25."""
     hybrid, reranking = options.get("hybrid", False), select(RerankOptions, options)
+    k = max(DEFAULT_DEPTH, *(depth(measure) for measure in parse_measures(measures).values()))
     search_words = partial(
         retrieve_lexically, dataset, k=k, time_queries=time_queries, language=options.get("language")
     )
-    lexical = search_words() if bm25 or (hybrid and named) else None
+    lexical = search_words() if bm25 or (hybrid and {*kinds.values()} != {"index"}) else None
     ids, evaluations = [query.id for query in dataset.queries], []
-    for name, system in named.items():
-        kind, dense = _kind(system), None
+    for name, kind in sorted(kinds.items(), key=lambda named_kind: named_kind[1] != "index"):
+        system, dense = named[name], None
+        if kind == "index":
+            of_index = _of_index(system, dataset, measures, options)
+            several = len(named) > 1
+            evaluations += [replace(each, name=f"{name}: {each.name}") if several else each for each in of_index]
+            continue
         if kind == "run":
             assert isinstance(system, str | os.PathLike)
             run = read_trec(system)

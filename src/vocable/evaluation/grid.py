@@ -208,6 +208,11 @@ class SearchGrid(Tabular):
 
     points: list[GridPoint]
 
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """Return the evaluation of each point."""
+        return [point.evaluation for point in self.points]
+
     def to_json(self) -> list[dict[str, object]]:
         """Return the points as JSON values."""
         return [point.to_json() for point in self.points]
