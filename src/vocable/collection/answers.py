@@ -84,17 +84,15 @@ class Answers(Sequence[Answer]):
             part = None if unit is document else passage(unit)
             why = None if stored is None else self._explained(number, unit, stored[[place]])
             cut = self._snippet(document.title, unit.text, words, why, 0 if part is None else part.start)
-            rank, rest = plan.offset + place + 1, (firsts.get(document.id), self._parts(number, document))
-            hits.append(Hit(rank, hit.score, document, why, part, cut, *rest, tuple(hit.copies)))
+            rank, first, parts = plan.offset + place + 1, firsts.get(document.id), None
+            if self.explained:
+                parts = score_parts(self.collection, self.candidates, number, document, query.text)
+            hits.append(Hit(rank, hit.score, document, why, part, cut, first, parts, tuple(hit.copies)))
         facets = tuple(facet([hit.document for hit in best], name) for name in plan.facets)
         better = None if like else suggestion(self.collection, query.text)
         guessing = "sparse" in plan.weights and bool(hits)
         note = None if like else unknown_note(self.collection, query.text, guessing=guessing)
         return Answer(query, tuple(hits), better, self.candidates.missing, note, facets)
-
-    def _parts(self, number: int, document: Document) -> ScoreParts | None:
-        query = self.queries[number].text
-        return score_parts(self.collection, self.candidates, number, document, query) if self.explained else None
 
     def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
         model, query = self.collection.models.loaded, self.queries[number]

@@ -142,10 +142,6 @@ def _passage_id(document: str, number: int) -> str:
     return f"{document}\t{number}"
 
 
-def _is_first(stored: Document) -> bool:
-    return WHOLE_FIELD in stored.fields
-
-
 class Passages:
     """Documents that are stored as passages."""
 
@@ -176,7 +172,9 @@ class Passages:
         passages = [passage for document in documents for passage in passages_of(document, self._models.documents)]
         stored = self._stored(list(dict.fromkeys(document.id for document in (*documents, *replaced))))
         for first in (False, True):
-            added, removed = ([part for part in parts if _is_first(part) == first] for parts in (passages, stored))
+            added, removed = (
+                [part for part in parts if (WHOLE_FIELD in part.fields) == first] for parts in (passages, stored)
+            )
             if added or removed:
                 yield UnitChange(added, removed)
 

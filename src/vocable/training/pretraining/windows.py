@@ -96,7 +96,7 @@ class WordFinder(TermFinder):
             of_tokens[begin : end + 1] = CONTINUES
             of_tokens[begin] = numbers[word]
         self.cut += int((~whole & (numbers >= 0)).sum())
-        return _by_window(of_tokens, windows)
+        return np.split(of_tokens, np.cumsum([len(ids) for ids in windows])[:-1])
 
 
 class Labelled(str):
@@ -207,10 +207,6 @@ def _spelling(text: str, windows: TokenWindows, offsets: Offsets, marks: Ids) ->
     starts, ends = following[places[:, 0]], places[:, 1]
     tokens = np.flatnonzero((starts < ends) & ~np.isin(ids, marks))
     return tokens, starts[tokens], ends[tokens], window
-
-
-def _by_window(of_tokens: Ids, windows: TokenWindows) -> list[Ids]:
-    return np.split(of_tokens, np.cumsum([len(ids) for ids in windows])[:-1])
 
 
 class WordCounts(NamedTuple):
