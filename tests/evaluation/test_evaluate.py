@@ -103,6 +103,7 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
 
     for place in (
         "vocable.evaluation.evaluate.load_encoder",  # first: its module would import the other replacement
+        "vocable.evaluation.select.load_encoder",
         "vocable.encoding.load.load_encoder",
         "vocable.evaluation.evaluate.check_length",
     ):
