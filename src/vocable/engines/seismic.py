@@ -2,8 +2,8 @@
 
 The index also has exact postings. Seismic finds candidates with weights in float16, and the exact postings score the
 candidates. A search with a filter or `minimum_match`, which Seismic lacks, uses the exact postings alone. Building the
-index chooses the effort of a search: it searches for a sample of documents with rising effort, and compares the results
-with exact search.
+index chooses the effort of a search: it searches for a sample of queries, made of documents, with rising effort, and
+compares the results with exact search.
 
 Letters: n documents, m of them, q queries, v output vocabulary, k results.
 """
@@ -44,8 +44,8 @@ EFFORTS = (  # (number of the heaviest query terms to search, share of the k-th 
     (40, 0.6),
     (80, 0.5),
 )
-TRIALS = 400  # documents used as queries at each effort
-TRIAL_TERMS = 40  # terms of such a query, about the number in a query by a learned model
+TRIALS = 400  # queries at each effort
+PARTS, PART_TERMS = 4, 10  # documents that a query is made of, and terms of each
 TRIAL_DEPTH = 10  # k of the measured recall
 MAX_STORED_WEIGHT = float(np.finfo(np.float16).max)
 SMALL = 1 << 16  # largest number of columns of Seismic's small form
@@ -159,28 +159,43 @@ class SeismicIndex(ExactIndex):
         return Ranking(rows, ranking.scores, self.ids)
 
     def _measured(self, documents: csr_array) -> list[Effort]:
-        """Search for a sample of `documents` [n, v], in postings order, at rising effort until the recall is 1.
+        """Search for a sample of queries, made of `documents` [n, v], at rising effort until the recall is 1.
 
-        A query is the terms of a document with the largest weight times IDF; the document itself is no result, and
-        documents that tie with the last result also count. In all of five tested collections, the recall of real
-        queries was a little higher.
+        The documents of a query are no results, and documents that tie with the last result also count.
         """
-        chosen = np.sort(np.random.default_rng(0).choice(len(self), min(len(self), TRIALS), replace=False))
-        sampled_rows = (self._order[chosen] if len(self._order) else chosen)[:, None]
-        queries, efforts = documents[chosen], list[Effort]()
-        queries.data *= idf(self.document_frequency, len(self))[queries.indices]
-        queries = prune(queries, TRIAL_TERMS)
-        exact = super().search(queries, TRIAL_DEPTH + 1)
-        counts = ((exact.rows >= 0) & (exact.rows != sampled_rows)).sum(axis=1)
-        last = np.where(exact.rows < 0, np.inf, exact.scores).min(axis=1)
+        queries, sources = self._sample(documents)
+        exact = super().search(queries, k := TRIAL_DEPTH + PARTS)
+        counts = _without(sources, exact.rows).sum(axis=1)
+        last, efforts = np.where(exact.rows < 0, np.inf, exact.scores).min(axis=1), list[Effort]()
         for terms, factor in EFFORTS:
-            ranking = self._approximate(queries, TRIAL_DEPTH + 1, Effort(terms, factor, 0))
-            good = (ranking.rows >= 0) & (ranking.rows != sampled_rows) & (ranking.scores >= last[:, None])
+            ranking = self._approximate(queries, k, Effort(terms, factor, 0))
+            good = _without(sources, ranking.rows) & (ranking.scores >= last[:, None])
             recall = float(np.minimum(good.sum(axis=1), counts).sum() / max(1, counts.sum()))
             efforts.append(Effort(terms, factor, recall))
             if recall == 1:
                 break
         return efforts
+
+    def _sample(self, documents: csr_array) -> tuple[csr_array, np.ndarray]:
+        """Return `TRIALS` queries [t, v], each of random terms of `PARTS` documents, and their rows, int32 [t, PARTS].
+
+        A weight is the square root of weight times IDF. Such queries are as hard as real ones, or a little harder; the
+        heaviest terms of a document are far easier (docs/log.md).
+        """
+        random, n = np.random.default_rng(0), len(self)
+        chosen = random.integers(0, max(1, n), (TRIALS if n else 0, PARTS))
+        factors = idf(self.document_frequency, max(1, n))
+        queries = csr_array((len(chosen), self.shape[1]), dtype=np.float32)
+        for numbers in chosen.T:
+            part = documents[numbers]
+            part.data = 1 - random.random(part.nnz, np.float32)  # above 0
+            drawn, whole = prune(part, PART_TERMS).astype(bool), documents[numbers]
+            whole.data = np.sqrt(whole.data * factors[whole.indices])
+            queries = queries.maximum(drawn.multiply(whole))
+        queries = csr_array(queries)
+        queries.eliminate_zeros()
+        queries.sort_indices()
+        return queries.astype(np.float32), self._order[chosen] if len(self._order) else chosen
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of the exact index, and the bytes of Seismic's file."""
@@ -219,6 +234,12 @@ class SeismicIndex(ExactIndex):
     def _kind(self, name: str) -> Any:
         """Return Seismic's class with this name that fits the number of columns."""
         return getattr(self._seismic, f"Seismic{name}{'' if self.shape[1] <= SMALL else 'LV'}")
+
+
+def _without(sources: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return whether each of `rows` [q, k] is a document, and none of the query's `sources` [q, PARTS]."""
+    other: np.ndarray = (rows[:, :, None] != sources[:, None, :]).all(axis=2)
+    return other & (rows >= 0)
 
 
 @contextmanager
