@@ -13,7 +13,7 @@ Line = dict[str, Any]
 FEWEST, MOST = 2, 25  # words of a question
 ANSWERS = 5  # passages of a section
 SPECIFIC = 3  # words of a heading that says enough without the title of its page
-NUMBERS = re.compile(r"^(chapter |section |appendix )?([A-Z]?\d+(\.\d+)*|[A-Z])[.:)]?\s+|[¶#]+$", re.IGNORECASE)
+NUMBERS = re.compile(r"^(chapter |section |appendix )?([A-Z]?\d+(\.\d+)*|[A-Z])[.:)]?\s+|[\s¶#↑]+$", re.IGNORECASE)
 QUESTION = re.compile(
     r"(how (do|does|can|to|is|are|much|many)|what|why|when|where|which|who|can i|should|is there) .*\w.*", re.I
 )
@@ -52,7 +52,7 @@ def question_of(line: Line) -> tuple[str, str]:
         kind, text = "question", heading
     elif line["format"] in SUMMED:
         kind, text = "summary", heading
-    elif not heading or GENERAL.fullmatch(heading) or heading == page:
+    elif not heading or GENERAL.fullmatch(heading) or heading.lower() in page.lower():
         kind, text = ("synopsis", page) if " - " in page else ("title", page)
     else:
         enough = len(heading.split()) >= SPECIFIC or subject.lower() in heading.lower()

@@ -317,6 +317,7 @@ def line(number: int, heading: str, text: str = "text", page: str = "frob - list
         ("DESCRIPTION", ("synopsis", "frob - lists")),
         ("Options", ("heading", "frob Options")),
         ("3.2. The life of a list", ("heading", "The life of a list")),
+        ("Lists¶ ↑", ("synopsis", "frob - lists")),
         ("How to list", ("question", "How to list")),
         ("Is it fast?", ("question", "Is it fast?")),
         ("SEE ALSO", ("", "")),
