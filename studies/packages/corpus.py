@@ -26,7 +26,7 @@ from vocable.data.pages.blocks import Block, Page
 GROUP = 60  # packages that are downloaded at once
 MOST, READ = 4_000, 10 << 20  # passages and bytes of a package, so that no package is much of the corpus
 KNOWN_ITEMS = 500  # one passage in so many loses a sentence, which becomes a query
-NAMED = 6  # licences in the table
+NAMED = 3  # licences in the table
 NICE = 5  # of the processes that read packages
 
 Line = dict[str, Any]
