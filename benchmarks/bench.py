@@ -252,14 +252,17 @@ def main() -> None:
     kept = options.output / "benchmarks.json"
     results: dict[str, list[dict[str, Any]]] = json.loads(kept.read_text()) if kept.exists() else {}
     waiting = list(options.only)
-    try:
-        for name in options.only:
+    for name in options.only:
+        try:
             repeats = 1 if BENCHMARKS[name].once else options.repeats
             results[name] = [run(name, options.output) for _ in range(repeats)]
-            kept.write_text(json.dumps(in_order(results), indent=1) + "\n")
-            waiting.remove(name)
-    except (KeyboardInterrupt, RuntimeError) as stop:
-        print(f"stopped {stop}", file=sys.stderr)
+        except RuntimeError as failure:
+            print(failure, file=sys.stderr)
+            continue
+        except KeyboardInterrupt:
+            break
+        kept.write_text(json.dumps(in_order(results), indent=1) + "\n")
+        waiting.remove(name)
     if not results:
         raise SystemExit("nothing measured")
     results = in_order(results)
