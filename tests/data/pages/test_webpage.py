@@ -161,7 +161,7 @@ def test_a_title_of_doxygen_is_a_heading() -> None:
         ("<ul><li>a<li><h3>b</h3></ul>", "- a\nb"),
         ("<ul><li><dl><dt>Since:<dd>1.2</dl></li><li><section><h3>next</h3>", "- Since:\n1.2\nnext"),
         ("<ul><li><pre>a\n - b</pre></li><li></li></ul>", "- a\n - b"),
-        ("<table><tr><td>-<td>|<tr><td>a<td>-</table>", "a | -"),
+        ("<table><tr><td>-<td>|<tr><td>a<td>-</table>", "- | |\na | -"),
     ],
 )
 def test_a_mark_without_text_is_no_line(page: str, text: str) -> None:

@@ -196,7 +196,7 @@ class _Reader:
         elif self.raw:
             text = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n").removesuffix("\n-")
         else:
-            text = "\n".join(line for line in map(str.strip, text.split("\n")) if line.strip("-| "))
+            text = "\n".join(line for line in map(str.strip, text.split("\n")) if line not in ("", "-", "|"))
         if text.strip("-| \n"):
             self.line += self.page.count("\n", self.line_start, self.start)
             self.line_start = max(self.start, self.line_start)
