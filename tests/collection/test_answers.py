@@ -184,7 +184,7 @@ def test_words_that_no_document_has_get_a_suggestion(
         ("the of", None),
         ("How does the librarian's book ... why can't it? WHAT", None),
         ("why would we do this? A banjo", "no document has the word banjo: these hits are guesses by pieces of it"),
-        ("東亰 xylophone", "no document has the word xylophone"),
+        ("東亰 xylophone", "no document has the words 東亰, xylophone: these hits are guesses by {}"),
         (
             "Xylophone xylophone-xylophone",
             "no document has the words Xylophone, xylophone: these hits are guesses by {}",
@@ -209,6 +209,30 @@ def test_words_that_no_document_has_are_named(collection: Collection, query: str
     [by_words] = search(collection, [query], 1, weights="bm25=1")
     assert by_words.note == (note if note is None or "guesses" not in note else note.partition(":")[0])
     assert search(collection, k=1, like="d7")[0].note is None
+
+
+@pytest.mark.parametrize(
+    ("query", "note"),
+    [
+        ("東京", None),
+        ("東京の寺院", None),  # a document has a pair of its letters
+        ("城", None),  # BM25 compares pairs alone
+        ("京都", "no document has the word 京都: these hits are guesses by pieces of it"),
+        ("大坂 富士山", "no document has the word 大坂"),
+        ("京都 サクラ", "no document has the words 京都, サクラ: these hits are guesses by pieces of them"),
+        ("สวัสดี", "no document has the word สวัสดี: these hits are guesses by pieces of it"),
+    ],
+)
+def test_words_of_a_script_without_spaces_are_named_if_no_pair_of_letters_is_known(
+    tmp_path: Path, query: str, note: str | None
+) -> None:
+    texts = ["東京は日本の首都", "富士山に登る", "大阪の城", "ภาษาไทย"]
+    rows = (json.dumps({"_id": str(number), "text": text}) for number, text in enumerate(texts))
+    (tmp_path / "corpus.jsonl").write_text("\n".join(rows), "utf-8")
+    with index("vocable-mini-doc", tmp_path / "corpus.jsonl", tmp_path / "index") as collection:
+        [answer] = search(collection, [query], 1)
+        assert answer.note == (note if note is None or answer.hits else note.partition(":")[0])
+        assert suggested(collection, query) is None
 
 
 @pytest.mark.parametrize("kind", ["", "exact:"])

@@ -215,7 +215,8 @@ def test_copies_facets_and_unknown_words_of_a_page(tmp_path: Path, run_node: Nod
     found.unmerged = (await collection.search("fox owls")).map(({ id }) => id).sort();
     found.facets = await collection.facets("fox");
     found.unknown = [];
-    for (const text of ["fox xqzzk", "xqzzk Xqzzk vbnq", "foxes of the night", "", "東京 xqzzk", "how does XQZZK"]) {
+    const texts = ["fox xqzzk", "xqzzk Xqzzk vbnq", "foxes of the night", "", "東京 xqzzk", "東 fox", "how does XQZZK"];
+    for (const text of texts) {
       found.unknown.push(await collection.unknown(text));
     }
     return found;
@@ -230,6 +231,7 @@ def test_copies_facets_and_unknown_words_of_a_page(tmp_path: Path, run_node: Nod
         {"words": ["xqzzk", "Xqzzk", "vbnq"], "guesses": True},
         {"words": [], "guesses": False},
         {"words": [], "guesses": False},
-        {"words": ["xqzzk"], "guesses": False},
+        {"words": ["東京", "xqzzk"], "guesses": True},
+        {"words": [], "guesses": False},
         {"words": ["XQZZK"], "guesses": True},
     ]

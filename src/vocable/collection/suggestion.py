@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from unicodedata import category
 
 import numpy as np
 
@@ -17,26 +18,27 @@ from vocable.language.words import stemmed, unspaced, word_spans, words
 NAMED_WORDS = 5  # unknown words that are named in a line
 
 
-def unknown_words(collection: Collection, text: str) -> list[tuple[int, int]]:
-    """Return the places of the words in a query that no document has, as BM25 compares words.
+def _are_unknown(collection: Collection, text: str) -> dict[tuple[int, int], bool]:
+    """Return the places of the words in a query, each with whether no document has the word, as BM25 compares words.
 
-    The list is empty for a collection without BM25. Scripts without spaces have no words to speak of, and common words
-    such as "how" are not named.
+    The result is empty for a collection without BM25. Common words such as "how" and single letters are left out. A run
+    of a script without spaces counts as one word, which is unknown if no document has any pair of its letters.
     """
     language = collection.settings.language
-    places = [place for place in _content(text, language) if not unspaced(text[slice(*place)])]
+    common = language_of(language).common
+    places = [(start, end) for start, end in word_spans(text) if text[start:end].lower() not in common]
     if "bm25" not in collection.spaces or not places:
-        return []
+        return {}
     typed = [text[start:end] for start, end in places]
     unknown = np.diff(collection.counts.lexicon.query_vectors(typed).indptr) == 0
-    pairs = zip(places, unknown, stemmed(typed, language), strict=True)
-    return [place for place, is_unknown, stems in pairs if is_unknown and stems]  # a single letter has no stem
-
-
-def _content(text: str, language: str) -> list[tuple[int, int]]:
-    """Return the places of the words of a query but the common words."""
-    common = language_of(language).common
-    return [(start, end) for start, end in word_spans(text) if text[start:end].lower() not in common]
+    runs: dict[tuple[int, int], bool] = {}
+    for (start, end), is_unknown, stems in zip(places, unknown.tolist(), stemmed(typed, language), strict=True):
+        last = next(reversed(runs), (0, 0))
+        if start < last[1]:  # pairs of letters overlap
+            runs[last[0], end] = runs.pop(last) and is_unknown
+        elif stems and sum(category(letter)[0] != "M" for letter in text[start:end]) > 1:
+            runs[start, end] = is_unknown
+    return runs
 
 
 def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | None:
@@ -45,13 +47,11 @@ def unknown_note(collection: Collection, text: str, *, guessing: bool) -> str | 
     With `guessing`, hits are by the model: if they are by pieces of unknown words alone, the line says so. An unknown
     word that is a term of the model is found by its expansion.
     """
-    if not (unknown := unknown_words(collection, text)):
+    are_unknown = _are_unknown(collection, text)
+    if not any(are_unknown.values()):
         return None
-    typed = dict.fromkeys(text[start:end] for start, end in unknown)
-    language = collection.settings.language
-    counted_words = stemmed([text[slice(*place)] for place in _content(text, language)], language)
-    is_unknown = sum(map(bool, counted_words)) == len(unknown)
-    terms = set(collection.models.terms) if guessing and is_unknown else set[str]()
+    typed = dict.fromkeys(text[start:end] for (start, end), is_unknown in are_unknown.items() if is_unknown)
+    terms = set(collection.models.terms) if guessing and all(are_unknown.values()) else set[str]()
     guesses = terms and not any(mark + word.lower() in terms for word in typed for mark in ("", *WORD_MARKS))
     more = f" and {counted(len(typed) - NAMED_WORDS, 'other')}" if len(typed) > NAMED_WORDS else ""
     words = f"word{'s' if len(typed) > 1 else ''} {', '.join([*typed][:NAMED_WORDS])}{more}"
@@ -69,8 +69,10 @@ def suggestion(collection: Collection, text: str) -> str | None:
         return None
     replaced, done, loaded = "", 0, "loaded" in vars(collection.models)
     known = set(collection.models.terms) if loaded else set[str]()
-    for start, end in unknown_words(collection, text):
+    for (start, end), is_unknown in _are_unknown(collection, text).items():
         word = text[start:end]
+        if not is_unknown or unspaced(word):  # an edit of a pair of letters is another word
+            continue
         right = any(mark + word.lower() in known for mark in ("", *WORD_MARKS))
         if edits_of(word) and not right and (instead := _nearest(collection, word)):
             replaced, done = replaced + text[done:start] + instead, end

@@ -3,7 +3,7 @@
 import { after, contentOf, Cursor, fetched, nameFor, nameOf, Trouble, Unread } from "./bytes.js";
 import { COMMON } from "./language.js";
 import { textOf, tokensOf } from "./tokenizer.js";
-import { isUnspaced, placedWords, wordsOf } from "./words.js";
+import { placedWords, wordsOf } from "./words.js";
 
 const FORMAT = 3;
 const DEPTH = 100; // hits of each ranking that are fused, at least
@@ -79,9 +79,10 @@ export class Collection {
   async unknown(text, signal) {
     const [words, terms] = this.words ? await Promise.all([this.#words(text.normalize("NFC"), signal), this.#terms(text, signal)]) : [];
     if (!words) return { words: [], guesses: false };
-    const all = placedWords(text).filter(({ words }) => words.length && !words.every((word) => COMMON.has(word)));
+    const all = placedWords(text).filter(({ words, start, end }) => // a letter alone is not compared
+      words.length && text.slice(start, end).match(/\P{M}/gu).length > 1 && !words.every((word) => COMMON.has(word)));
     const stems = await this.#stems(all.flatMap(({ words }) => words), signal), found = new Set(words.map(({ name }) => name));
-    const lacking = all.filter(({ words }) => !words.some((word) => isUnspaced(word) || found.has(stems.get(word))));
+    const lacking = all.filter(({ words }) => !words.some((word) => found.has(stems.get(word))));
     const names = [...new Set(lacking.map(({ start, end }) => text.slice(start, end)))];
     const pieces = new Set(terms.map(({ name }) => textOf(name).toLowerCase()));
     const guesses = names.length > 0 && lacking.length === all.length && !names.some((name) => pieces.has(name.toLowerCase()));

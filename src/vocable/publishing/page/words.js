@@ -10,7 +10,6 @@ const INVISIBLE = "\\u00ad\\u2060\\ufeff", VOICED = "\\uff9e\\uff9f";
 const FORMS = /[\ufb00-\ufb06\uff10-\uff19\uff21-\uff3a\uff3f\uff41-\uff5a\uff66-\uffdc]+/g; // letters of another width
 const MARK = `\\p{Mn}\\p{Mc}${VOICED}${INVISIBLE}`;
 const LETTER = new RegExp(`${UNSPACED}[${MARK}]*`, "gu");
-const LETTER_FIRST = new RegExp(`^${UNSPACED}`, "u");
 const RUN = new RegExp(`[\\p{L}\\p{N}_][\\p{L}\\p{N}_${MARK}]*`, "gu");
 const PART = new RegExp(`(?:${UNSPACED}[${MARK}]*)+|(?:(?!${UNSPACED}).)+`, "gsu");
 const IGNORED = new RegExp(`[${INVISIBLE}]|(?<=[${MARK}])[\\u200c\\u200d]|[\\ufe00-\\ufe0f\\u{e0100}-\\u{e01ef}]`, "gu");
@@ -29,9 +28,6 @@ function withParts(text) {
 export function placedWords(text) {
   return [...text.matchAll(RUN)].map(({ 0: run, index }) => ({ words: wordsOf(run), start: index, end: index + run.length }));
 }
-
-/** Whether a word is a pair of letters of a script without spaces. */
-export const isUnspaced = (word) => LETTER_FIRST.test(word);
 
 /** The words of a text, in order. */
 export function wordsOf(text) {
