@@ -89,8 +89,8 @@ def the_head(repeats: int) -> Iterator[Curve]:
         seconds = medians({str(size): run for size, run in runs.items()}, repeats, CPU)
         memory = {size: peak_memory(run, CPU) for size, run in runs.items()}
         yield Curve("head, forward", "ms", NAMED[letter], {int(size): 1e3 * took for size, took in seconds.items()})
-        if known := {size: held for size, held in memory.items() if held}:
-            yield Curve("head, forward", "MiB", NAMED[letter], known)
+        if all(memory.values()):  # none where the system gave memory back in between
+            yield Curve("head, forward", "MiB", NAMED[letter], memory)
 
 
 def encode_texts(threads: int) -> float:
