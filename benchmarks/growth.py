@@ -87,9 +87,10 @@ def the_head(repeats: int) -> Iterator[Curve]:
             inputs = head.draw(argparse.Namespace(**HEAD | {letter: size}), CPU)
             runs[size] = head.forward(head.ours, inputs)
         seconds = medians({str(size): run for size, run in runs.items()}, repeats, CPU)
-        memory = {size: peak_memory(run, CPU) for size, run in runs.items()}
+        peaks = {size: peak_memory(run, CPU) for size, run in runs.items()}
         yield Curve("head, forward", "ms", NAMED[letter], {int(size): 1e3 * took for size, took in seconds.items()})
-        if all(memory.values()):  # none where the system gave memory back in between
+        memory = {size: peak for size, peak in peaks.items() if peak}
+        if len(memory) == len(peaks):  # no peak is known where the system gave memory back in between
             yield Curve("head, forward", "MiB", NAMED[letter], memory)
 
 
