@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from statistics import median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from vocable.data.pages.blocks import Anchors, Block, Page
 from vocable.data.pages.sections import FEW_WORDS, MOST_WORDS, Part, count_words, parts
+from vocable.encoding.hub import locate
 
 HEADINGS = st.builds(lambda level, text: Block(text, 1, level), st.integers(1, 4), st.sampled_from(["A", "B b", "C?"]))
 TEXTS = st.integers(1, 700).map(lambda count: Block(" ".join(f"w{n}" for n in range(count)), 1))
@@ -144,7 +148,39 @@ def test_small_code_is_not_cut() -> None:
 def test_long_lines_are_cut_between_sentences_then_words() -> None:
     sentences = "One two three four five. " * 100
     assert all(part.text.endswith(".") for part in map(stripped, parts(Page([Block(sentences, 1)]), "name")))
-    assert [count_words(part.text) for part in parts(Page([Block("x" * 30 * 1000, 1)]), "n")] == [MOST_WORDS] * 4
+    assert [count_words(part.text) for part in parts(Page([Block("x" * 30 * 1000, 1)]), "n")] == [100] * 10
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if (x[i] != y[j]) { a->b(c, &d); }  // {}()[]\n",
+        "| 0x1f | a.b.c | 12,345.67 | -1.5e-3 | ✓ |\n",
+        "https://example.org/a/b/c.html?q=1&r=%20#part-2 ",
+        "getElementsByTagName(documentFragment, XMLHttpRequest) ",
+        "internationalization_of_configuration_parameters ",
+        "The quick brown fox jumps over the lazy dog. ",
+        "--verbose=1 -I/usr/include -L/usr/lib64 -Wl,-rpath ",
+    ],
+)
+def test_a_model_of_512_tokens_reads_almost_all_of_a_section(line: str) -> None:
+    """Tokens by a real tokenizer, with the title; 250 words of most of these lines have 1,000 tokens and more."""
+    tokenizer = Tokenizer.from_file(str(Path(locate("vocable-mini"), "tokenizer.json")))
+    tokenizer.no_truncation()
+    sections = [*parts(page((1, "Functions of the library"), (0, line * 400)), "name")]
+    lengths = [len(tokenizer.encode(f"{part.path}. {part.text}").ids) for part in sections]
+    assert max(lengths) <= 1.1 * 512
+    assert median(lengths) >= 270  # and not much smaller
+    assert "".join("".join(part.text for part in sections).split()) == "".join(line.split()) * 400
+
+
+@pytest.mark.parametrize(
+    ("letters", "most"), [("ภาษาไทย", 1200), ("语言模型", 250), ("ພາສາລາວ", 1200), ("ភាសាខ្មែរ", 1200)]
+)
+def test_scripts_without_spaces_are_cut(letters: str, most: int) -> None:
+    sections = [*parts(Page([Block(letters * 1000, 1)]), "name")]
+    assert 0.7 * most < max(len(part.text) for part in sections) <= most
+    assert "".join(part.text for part in sections) == letters * 1000
 
 
 def stripped(part: Part) -> Part:

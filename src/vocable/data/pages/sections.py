@@ -1,11 +1,14 @@
 """Sections of a page: small neighbours merged, large ones cut.
 
-A word is a run of at most 30 characters without a space, or one Chinese, Japanese or Korean character.
+A word is a run of at most 30 characters without a space, or one Chinese, Japanese or Korean character. Tokens are
+estimated, so that all models have the same sections: a token is a punctuation mark, or a run of at most 8 other
+characters that ends before a capital letter.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +19,7 @@ from vocable.data.records import BETWEEN
 
 FEW_WORDS = 60  # sections with fewer words are merged with neighbours until the group has that many
 MOST_WORDS = 250  # most words of a document
+MOST_TOKENS = 400  # most estimated tokens of a document; a model reads up to 490 in nine of ten technical texts
 MOST_HEADING = 1000  # most characters of a title, which each part of a large section repeats
 TEXT_FRAGMENT = ":~:text="
 MOST_FRAGMENT = 8  # words of a text fragment
@@ -24,10 +28,15 @@ MOST_ABOVE = 200  # most characters of a heading above it in its path
 RUN = 30  # most characters of a word
 IDEOGRAPHS = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]{{1,{RUN}}}")
+MARKS = re.escape(string.punctuation) + r"\u2000-\u206f\u3000-\u303f"
+SPACELESS = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese and Khmer
+TOKEN = re.compile(
+    rf"[{MARKS}{IDEOGRAPHS}]|[{SPACELESS}]{{1,3}}|[A-Z]?[^\sA-Z{MARKS}{IDEOGRAPHS}{SPACELESS}]{{1,8}}|[A-Z]{{1,4}}"
+)
 UNITS = (  # units of lines, sentences and words
     re.compile(r"[^\n]+"),
     re.compile(r"(?:[^.!?]|[.!?](?!\s))+[.!?]*"),
-    re.compile(rf"(?:(?:{WORD.pattern})\s*){{1,{MOST_WORDS}}}"),
+    re.compile(rf"(?:{WORD.pattern})\s*"),
 )
 GENERAL = re.compile(  # headings by Javadoc, Doxygen and rustdoc, which say nothing about the sections below them
     r"(method|constructor|field|element|property|enum constant|nested class)s? (details?|summary)"
@@ -83,6 +92,15 @@ def count_words(text: str) -> int:
     if text.isascii() and max(map(len, runs), default=0) <= RUN:
         return len(runs)
     return sum(1 for _ in WORD.finditer(text))
+
+
+def size_of(text: str) -> float:
+    """Return the size of a text, at most `MOST_WORDS` for a document: its words, or its tokens where they are more.
+
+    >>> size_of("two words"), size_of("f(x)[0] + g(y)[1] == 0"), size_of("ภาษาไทย")
+    (2, 11.25, 1.875)
+    """
+    return max(count_words(text), len(TOKEN.findall(text)) * MOST_WORDS / MOST_TOKENS)
 
 
 def parts(page: Page, name: str) -> Iterator[Part]:
@@ -180,35 +198,35 @@ def _join_last(groups: list[list[_Section]], size: int, least: int = 1) -> None:
 
 
 def _cut(blocks: list[Block]) -> Iterator[list[Block]]:
-    """Yield all blocks, or parts of about equal size with at most `MOST_WORDS` words each."""
+    """Yield all blocks, or parts of about equal size, of at most `MOST_WORDS` each."""
     pieces = [piece for block in blocks for piece in _pieces(block)]
-    sizes = [count_words(piece.text) for piece in pieces]
+    sizes = [size_of(piece.text) for piece in pieces]
     share = sum(sizes) / max(1, -(-sum(sizes) // MOST_WORDS))
-    group, size, done, target = list[Block](), 0, 0, share
-    for piece, words in zip(pieces, sizes, strict=True):
-        if group and (size + words > MOST_WORDS or done + words / 2 > target):  # the end is nearer before the piece
+    group, size, done, target = list[Block](), 0.0, 0.0, share
+    for piece, added in zip(pieces, sizes, strict=True):
+        if group and (size + added > MOST_WORDS or done + added / 2 > target):  # the end is nearer before the piece
             yield group
             group, size, target = [], 0, max(target, done) + share
-        group, size, done = [*group, piece], size + words, done + words
+        group, size, done = [*group, piece], size + added, done + added
     yield group
 
 
 def _pieces(block: Block) -> Iterator[Block]:
     """Yield a block, or pieces of a large block, cut between lines, else between sentences, else between words."""
-    text, line, first, end, size = block.text, block.line, 0, 0, 0
-    for start, stop, words in _spans(text, UNITS) if count_words(text) > MOST_WORDS else ():
-        if size and size + words > MOST_WORDS:
+    text, line, first, end, size = block.text, block.line, 0, 0, 0.0
+    for start, stop, added in _spans(text, UNITS) if size_of(text) > MOST_WORDS else ():
+        if size and size + added > MOST_WORDS:
             yield block._replace(text=text[first:end], line=line)
             line, first, size = line + text.count("\n", first, start), start, 0
-        end, size = stop, size + words
+        end, size = stop, size + added
     yield block._replace(text=text[first:].strip("\n"), line=line)
 
 
-def _spans(text: str, splits: Sequence[re.Pattern[str]], offset: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and number of words of units of at most `MOST_WORDS` words; later `splits` are finer."""
+def _spans(text: str, splits: Sequence[re.Pattern[str]], offset: int = 0) -> Iterator[tuple[int, int, float]]:
+    """Yield the start, end and size of units of at most `MOST_WORDS`; later `splits` are finer."""
     for unit in splits[0].finditer(text):
-        start, end, words = unit.start(), unit.end(), count_words(unit[0])
-        if words > MOST_WORDS:
+        start, end, size = unit.start(), unit.end(), size_of(unit[0])
+        if size > MOST_WORDS:
             yield from _spans(unit[0], splits[1:], offset + start)
-        elif words:
-            yield offset + start, offset + end, words
+        elif size:
+            yield offset + start, offset + end, size
