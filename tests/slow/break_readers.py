@@ -50,7 +50,6 @@ def _vectors(place: Path) -> list[np.ndarray]:
 
 READ: dict[str, Callable[[Path], list[np.ndarray]]] = {
     "an index": lambda place: _postings(vo.ExactIndex.load(place)),
-    "an index, unverified": lambda place: _postings(vo.ExactIndex.load(place, verify=False)),
     "a lexical index": lambda place: _postings(vo.BM25Index.load(place)),
     "a file of vectors": _vectors,
     "a record": lambda place: [np.array(json.dumps(read_record(place, dict[str, Any])))],
@@ -117,7 +116,6 @@ def reader_cases(toys: Toys, seconds: float) -> Iterator[Case]:
         lexical = [indexes[0] / "bm25", folder / "bm25"]
         return {
             "an index": [index / "postings" for index in indexes],
-            "an index, unverified": [index / "postings" for index in indexes],
             "a lexical index": lexical,
             "a file of vectors": [folder / "part-00000.parquet" for folder in vectors],
             "a record": [index / "settings.json" for index in indexes],

@@ -27,6 +27,7 @@ from scipy.sparse import csr_array
 
 from vocable.core.arrays import Ids, read_whole
 from vocable.core.storage import ANOTHER, regular
+from vocable.core.verified import verifying
 from vocable.data import Document
 from vocable.data.text_table import TEXT_SCHEMA, documents_of, file_checksum, text_table, write_texts
 from vocable.encoding.vectors import VectorsMeta, read_shards, read_vectors, write_vectors
@@ -89,7 +90,7 @@ class ExactStore(FolderStore):
 
     @classmethod
     def open(cls, address: str) -> Self:
-        """Open a store, memory-mapped; compare all parts with their checksums and with each other."""
+        """Open a store, memory-mapped; compare its parts with each other, and new files with their checksums."""
         return read_whole(lambda: cls._open(Path(address)), address)
 
     @classmethod
@@ -126,7 +127,8 @@ class ExactStore(FolderStore):
     @cached_property
     def texts(self) -> pa.Table:
         """The documents, a table with the schema `TEXT_SCHEMA`."""
-        return self._read_texts(self.folder / TEXTS_FILE)
+        with verifying(self.folder) as is_new:
+            return self._read_texts(self.folder / TEXTS_FILE, is_new)
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, Vectors]) -> None:
         """Add documents with new ids as a part; the part counts after the next `configure`."""
@@ -150,7 +152,7 @@ class ExactStore(FolderStore):
         self._save_postings([parts / name.replace(".arrow", ".parquet") for name in self.files])
         write_texts(self.folder / TEXTS_FILE, (self._read_texts(parts / name) for name in self.files))
         if self.settings.get("bm25"):
-            table = self._read_texts(self.folder / TEXTS_FILE, known=False)
+            table = self._read_texts(self.folder / TEXTS_FILE, verify=False)
             texts = [document.weighed(self.settings.get("title_weight", 1)) for document in documents_of(table)]
             language = str(self.settings.get("language", ENGLISH))
             BM25Index(texts, table.column("id").to_pylist(), language=language).save(self.folder / "bm25")
@@ -254,14 +256,14 @@ class ExactStore(FolderStore):
         passing = (matches(filter, json.loads(text) if text else {}) for text in texts)
         return np.fromiter(passing, bool, len(self))
 
-    def _read_texts(self, path: Path, known: bool = True) -> pa.Table:
-        """Read texts; if the checksum of the file is `known`, compare it first."""
+    def _read_texts(self, path: Path, verify: bool = True) -> pa.Table:
+        """Read texts; `verify` compares their checksum first."""
         try:
-            if known and file_checksum(path) != self.files[path.name]:
+            if verify and file_checksum(path) != self.files[path.name]:
                 raise VectorsError(f"{path}: the index is damaged (its checksum differs): {ANOTHER}")
             with pa.memory_map(str(regular(path))) as source:
                 table = ipc.open_file(source).read_all()
-            table.validate(full=True)
+            table.validate(full=verify)
         except (OSError, pa.ArrowException) as error:
             raise VectorsError(f"{path}: the index is damaged: {error}") from error
         if not table.schema.equals(TEXT_SCHEMA) or any(column.null_count for column in table.columns):

@@ -209,8 +209,10 @@ class SeismicIndex(ExactIndex):
         return super().header() | {"recall": self.recall, "efforts": self.efforts}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        index = super().from_arrays(arrays, header, place)
+    def from_arrays(
+        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str, *, verified: bool = False
+    ) -> Self:
+        index = super().from_arrays(arrays, header, place, verified=verified)
         try:
             index.recall = float(header["recall"])
             index.efforts = [Effort(int(row[0]), float(row[1]), float(row[2])) for row in header["efforts"]]

@@ -114,13 +114,15 @@ class BM25Index(ExactIndex):
         return stemmed(texts, self.settings["language"], progress)
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        index, settings = super().from_arrays(arrays, header, place), header.get("settings")
+    def from_arrays(
+        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str, *, verified: bool = False
+    ) -> Self:
+        index, settings = super().from_arrays(arrays, header, place, verified=verified), header.get("settings")
         if not isinstance(settings, dict) or type(settings.get("language")) is not str:
             raise VectorsError(f"{place}: the index is damaged: its settings name no language of its words")
         language_of(settings["language"])
         index.settings = settings
-        terms = strings_from_arrays("terms", arrays, place)
+        terms = strings_from_arrays("terms", arrays, place, verified=verified)
         index.vocabulary = {term: position for position, term in enumerate(terms)}
         if index.shape[1] != len(index.vocabulary):
             raise VectorsError(f"{place}: the index is damaged: its vocabulary does not fit its postings")

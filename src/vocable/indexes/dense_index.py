@@ -10,12 +10,14 @@ Letters: n documents, d dimensions, q queries, k results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 
 from vocable.core.arrays import load_arrays, save_arrays
 from vocable.core.storage import StrPath
+from vocable.core.verified import verifying
 from vocable.errors import VectorsError
 from vocable.indexes.ranking import Ranking, best
 
@@ -93,8 +95,9 @@ class DenseIndex:
 
     @classmethod
     def load(cls, folder: StrPath, ids: Sequence[str] | None = None) -> Self:
-        """Open a folder, memory-mapped, and compare its checksums; raise `VectorsError` if it is damaged."""
-        arrays, _ = load_arrays(folder, DENSE_KIND)
+        """Open a folder, memory-mapped, and compare the checksums of new files; raise `VectorsError` for damage."""
+        with verifying(Path(folder)) as is_new:
+            arrays, _ = load_arrays(folder, DENSE_KIND, verify=is_new)
         numbers, units = (arrays.get(name, np.empty(0)) for name in ("numbers", "units"))
         types = numbers.dtype == np.int8 and units.dtype == np.float32
         if not types or numbers.ndim != 2 or units.shape != numbers.shape[:1]:

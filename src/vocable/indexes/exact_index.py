@@ -28,6 +28,7 @@ from scipy.sparse import csc_array, csr_array
 
 from vocable.core.arrays import Ids, load_arrays, numbers, read_header, release, save_arrays, wrong_entries
 from vocable.core.storage import StrPath
+from vocable.core.verified import verifying
 from vocable.encoding.vectors import VectorsMeta, as_vectors
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes import exact_kernels as kernels
@@ -202,15 +203,16 @@ class ExactIndex:
         save_arrays(folder, self.kind, self.arrays(), self.header())
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> Self:
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Open the index in a folder, memory-mapped: search reads only the postings of the queries' terms.
 
-        `ExactIndex` also reads the postings of an index of a derived class. `verify` compares checksums. Without it,
-        the index is still read once to check that postings stay within their arrays. Raises `VectorsError` if the
-        folder is not an index, or is damaged or truncated.
+        `ExactIndex` also reads the postings of an index of a derived class. The first opening compares checksums and
+        checks that postings stay within their arrays; later ones only notice changed files. Raises `VectorsError` if
+        the folder is not an index, or is damaged or truncated.
         """
         kind = str(read_header(Path(folder)).get("kind")) if cls is ExactIndex else cls.kind
-        return cls.from_arrays(*load_arrays(folder, kind, verify=verify), str(folder))
+        with verifying(Path(folder)) as is_new:
+            return cls.from_arrays(*load_arrays(folder, kind, verify=is_new), str(folder), verified=not is_new)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to store together with `header`."""
@@ -227,8 +229,13 @@ class ExactIndex:
         return header if bits is None else {**header, "weight_bits": bits, "unit": self._unit}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        """Return the index of `arrays` and `header`; raise `VectorsError` with `place` if they do not fit together."""
+    def from_arrays(
+        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str, *, verified: bool = False
+    ) -> Self:
+        """Return the index of `arrays` and `header`; raise `VectorsError` with `place` if they do not fit together.
+
+        Contents that were `verified` before are not read again.
+        """
         index = cls.__new__(cls)
         try:
             n, v = header["shape"]
@@ -240,7 +247,7 @@ class ExactIndex:
         places = _frozen(typed(arrays, "places", np.uint16, place), np.uint16)
         weights = _frozen(typed(arrays, "weights", kind, place), kind)
         order = _frozen(typed(arrays, "order", np.int32, place), np.int32)
-        index.ids = strings_from_arrays("ids", arrays, place) if "ids_offsets" in arrays else None
+        index.ids = strings_from_arrays("ids", arrays, place, verified=verified) if "ids_offsets" in arrays else None
         index.meta = None if meta is None else VectorsMeta.from_dict(meta, place)
         index.shape, index._order, index._postings, index._unit = (n, v), order, (starts, places, weights), unit
         fits = type(n) is type(v) is int and 0 <= n <= np.iinfo(np.int32).max and 0 < unit < np.inf
@@ -248,7 +255,7 @@ class ExactIndex:
         fits = fits and starts[-1] == len(places) == len(weights) and len(order) in (0, n if index.ids else 0)
         if not fits or (index.ids is not None and len(index.ids) != n):
             raise VectorsError(f"{place}: the index is damaged: its parts do not fit together")
-        if wrong := index._wrong():
+        if not verified and (wrong := index._wrong()):
             raise VectorsError(f"{Path(place, WRONG[wrong])} (the index is damaged)")
         return index
 
@@ -409,7 +416,9 @@ def strings_to_arrays(name: str, strings: Ids) -> dict[str, np.ndarray]:
     return {f"{name}_offsets": ends - ends[0], f"{name}_bytes": content[ends[0] : ends[-1]]}
 
 
-def strings_from_arrays(name: str, arrays: dict[str, np.ndarray], place: StrPath = "") -> Ids:
+def strings_from_arrays(
+    name: str, arrays: dict[str, np.ndarray], place: StrPath = "", *, verified: bool = False
+) -> Ids:
     """Return the strings of `strings_to_arrays`, without a copy; a `VectorsError` names files in `place`."""
     offsets = typed(arrays, f"{name}_offsets", np.int64, place)
     content = typed(arrays, f"{name}_bytes", np.uint8, place)
@@ -419,7 +428,7 @@ def strings_from_arrays(name: str, arrays: dict[str, np.ndarray], place: StrPath
     buffers = pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(content))
     strings = pa.LargeStringArray.from_buffers(len(offsets) - 1, *buffers)
     try:
-        strings.validate(full=True)
+        strings.validate(full=not verified)
     except pa.ArrowInvalid as error:
         raise VectorsError(f"{file.with_stem(f'{name}_bytes')}: not text in UTF-8: {error}") from error
     return Ids(strings)

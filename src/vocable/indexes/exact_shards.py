@@ -163,7 +163,7 @@ def load_exact(folder: Path) -> Exact:
     shards = list[ExactIndex]()
     for number in range(1, len(counts) + 1):
         shards.append(ExactIndex.load(shard_folder(folder, number)))
-        shards[-1].release()  # the checksums were compared, which read the whole shard
+        shards[-1].release()  # the first opening reads the whole shard, to compare its checksums
     if [*map(len, shards)] != counts or not shards:
         raise VectorsError(f"{folder}: the index is damaged: its shards have other documents than {SHARDS} counts")
     return ExactShards(shards)

@@ -1,0 +1,48 @@
+"""Files that were verified here before, so that opening them again does not read them whole.
+
+A record beside the files names the device, inode, size and time of the last change of each. The system sets this time,
+not a program: a file that is changed, replaced, copied or unpacked is verified again.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from vocable.core.fingerprint import VERIFIED
+from vocable.core.storage import read_record, write_record
+from vocable.errors import VectorsError
+
+SETTLED = 100_000_000  # nanoseconds; a younger file may change again without another time
+
+FileStates = dict[str, tuple[int, int, int, int]]
+
+
+@contextmanager
+def verifying(folder: Path) -> Iterator[bool]:
+    """Yield whether the files of a folder must be verified; record them if the block verifies them without an error."""
+    states, started = _states(folder), time.time_ns()
+    is_known = states == _recorded(folder)
+    yield not is_known
+    if not is_known and all(changed < started - SETTLED for *_, changed in states.values()):
+        with suppress(OSError, VectorsError):  # a folder that only others write to is verified each time
+            write_record(folder / VERIFIED, states)
+
+
+def _states(folder: Path) -> FileStates:
+    states: FileStates = {}
+    for path in folder.glob("*"):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and path.name != VERIFIED:
+            states[path.name] = status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
+    return states
+
+
+def _recorded(folder: Path) -> FileStates | None:
+    try:
+        return read_record(folder / VERIFIED, FileStates)
+    except (OSError, VectorsError):
+        return None
