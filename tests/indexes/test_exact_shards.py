@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from scipy.sparse import csr_array
 
 import vocable as vo
 from tests.indexes.test_exact_index import assert_same, brute_force, random_vectors, searches
-from vocable.core.arrays import Ids
+from vocable.core.arrays import Ids, save_arrays
 from vocable.core.storage import write_record
 from vocable.encoding.vectors import SHARDS, StoredVectors, VectorsMeta, write_vectors
 from vocable.engines import exact as engine
@@ -100,6 +101,24 @@ def test_shards_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
         ExactShards([other, ExactIndex(csr_array(documents[:, :3]), [f"f{row}" for row in range(6)])])
     with pytest.raises(VectorsError):
         ExactShards([ExactIndex(csr_array(documents))])
+
+
+def test_openings_after_the_first_break_ties_by_id_too(tmp_path: Path) -> None:
+    documents = csr_array(np.ones((90, 3)))
+    ids = [f"d{17 * row % 90:02}" for row in range(90)]
+    saved(tmp_path, documents.toarray(), ids, 30, 60)
+    for _ in ("verified", "recorded", "known"):
+        time.sleep(0.15)
+        hits = load_exact(tmp_path / "index").search(csr_array(np.ones((1, 3))), 50).hits(0)
+        assert [identifier for identifier, _ in hits] == sorted(ids)[:50]
+
+
+def test_ranks_of_other_ids_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, random_vectors(6, 5, 0.8, seed=6), [f"d{row}" for row in range(6)], 2, 4)
+    for ranks in (np.array([1, 0, 2, 3, 4, 5], np.int32), np.arange(5, dtype=np.int32), np.arange(6.0)):
+        save_arrays(tmp_path / "index" / "ranks", "ranks", {"ranks": ranks}, {})
+        with pytest.raises(VectorsError, match="ranks"):
+            load_exact(tmp_path / "index")
 
 
 def test_a_mask_and_rows_of_other_documents_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ all shards are the best of all documents, to the last bit and in the same order.
 
 FOLDER/shards.json    numbers of documents by shard
 FOLDER/shard-00001/   index of the first documents, ...
+FOLDER/ranks/         the place of each document in the order of the ids
 
 Shapes: n documents, m chosen documents, q queries, v output terms, k results.
 """
@@ -22,8 +23,9 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array, vstack
 
-from vocable.core.arrays import Ids
+from vocable.core.arrays import Ids, load_arrays, save_arrays
 from vocable.core.storage import read_record, write_record
+from vocable.core.verified import verifying
 from vocable.encoding.vectors import SHARDS, StoredVectors, joined, shard_folder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes import exact_kernels as kernels
@@ -31,6 +33,7 @@ from vocable.indexes.exact_index import ExactIndex, order_of
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, Matching, checked
 
+RANKS = "ranks"  # name of the folder, and kind of its array
 SHARD_POSTINGS = 1 << 27  # postings of a shard: 3.2 GB while it is made, 0.8 GB on disk
 MAKING_BYTES = 24  # bytes a posting while an index is made: the vectors, the vectors sorted by id, and by term
 
@@ -38,10 +41,11 @@ MAKING_BYTES = 24  # bytes a posting while an index is made: the vectors, the ve
 class ExactShards:
     """Documents in several exact indexes, searched as one; ties are broken by id."""
 
-    def __init__(self, shards: Sequence[ExactIndex]) -> None:
+    def __init__(self, shards: Sequence[ExactIndex], ranks: np.ndarray | None = None) -> None:
         """Search the documents of `shards`, at least one shard; all shards have ids.
 
-        Raises `VectorsError` if a shard has no ids, a document is in two shards, or their vocabularies differ.
+        `ranks`, int32 [n], are the places of the documents in the order of their ids, if they are known. Raises
+        `VectorsError` if a shard has no ids, a document is in two shards, or their vocabularies differ.
         """
         first = shards[0]
         if other := next(
@@ -52,9 +56,7 @@ class ExactShards:
         self.ids = Ids(pa.concat_arrays([_ids_of(shard).array for shard in shards]))
         self._firsts = np.cumsum([0, *map(len, shards)])
         self.shape: tuple[int, int] = int(self._firsts[-1]), first.shape[1]
-        order = order_of(self.ids, len(self))
-        self._rank = np.arange(len(self), dtype=np.int32)  # the place of each document in the order of the ids
-        self._rank[order] = np.arange(len(order), dtype=np.int32)
+        self.ranks = _ranks(self.ids) if ranks is None else ranks
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -110,7 +112,7 @@ class ExactShards:
             mask = None if allowed is None else allowed[first : first + len(shard)]
             hits = shard.search(queries, k, allowed=mask, threads=threads, **matching)
             more = np.where(hits.rows < 0, np.int32(-1), hits.rows + np.int32(first))
-            kernels.merge(rows, scores, more, hits.scores, self._rank)
+            kernels.merge(rows, scores, more, hits.scores, self.ranks)
             if queries.shape[0] > 1:
                 shard.release()
         return Ranking(rows, scores, self.ids)
@@ -139,20 +141,21 @@ def save_exact(
     """
     shutil.rmtree(folder, ignore_errors=True)  # left by a call that was killed
     folder.mkdir(parents=True)
-    counts = list[int]()
+    ids = list[pa.LargeStringArray]()  # of each shard
     for group in _groups(parts, postings):
         index = ExactIndex(group.matrix, group.ids, group.meta, weight_bits=weight_bits, heaviest=heaviest)
         del group  # free its memory before the next group is read
-        counts.append(len(index))
-        index.save(shard_folder(folder, len(counts)))
+        ids.append(_ids_of(index).array)
+        index.save(shard_folder(folder, len(ids)))
         del index
-    if len(counts) == 1:
+    if len(ids) == 1:
         alone = folder.with_name(f".{folder.name}.alone")
         shard_folder(folder, 1).rename(alone)
         folder.rmdir()
         alone.rename(folder)
     else:
-        write_record(folder / SHARDS, counts)
+        save_arrays(folder / RANKS, RANKS, {"ranks": _ranks(Ids(pa.concat_arrays(ids)))}, {})
+        write_record(folder / SHARDS, [*map(len, ids)])
 
 
 def load_exact(folder: Path) -> Exact:
@@ -166,7 +169,19 @@ def load_exact(folder: Path) -> Exact:
         shards[-1].release()  # the first opening reads the whole shard, to compare its checksums
     if [*map(len, shards)] != counts or not shards:
         raise VectorsError(f"{folder}: the index is damaged: its shards have other documents than {SHARDS} counts")
-    return ExactShards(shards)
+    with verifying(folder / RANKS) as is_new:
+        ranks = load_arrays(folder / RANKS, RANKS, verify=is_new)[0].get("ranks", np.empty(0))
+        whole = ExactShards(shards, None if is_new else ranks)
+        if ranks.dtype != np.int32 or not np.array_equal(ranks, whole.ranks):
+            raise VectorsError(f"{folder / RANKS}: the index is damaged: these are not the ranks of its ids")
+    return whole
+
+
+def _ranks(ids: Ids) -> np.ndarray:
+    """Return the place of each id in the order of all ids, int32 [n]; raise `VectorsError` if an id is repeated."""
+    order, ranks = order_of(ids, len(ids)), np.arange(len(ids), dtype=np.int32)
+    ranks[order] = np.arange(len(order), dtype=np.int32)
+    return ranks
 
 
 def _ids_of(shard: ExactIndex) -> Ids:
