@@ -29,33 +29,45 @@ import numpy as np
 import torch
 from large import memory
 from machine import busy_share, machine
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 from search import mixtures, some
 
+from vocable.core.arrays import Ids
 from vocable.core.figures import MARKERS, add_legend, empty_panels, save_figure
 from vocable.core.tables import Table
-from vocable.encoding.vectors import VectorsMeta, read_vectors, write_vectors
-from vocable.indexes.exact_index import ExactIndex
+from vocable.encoding.vectors import StoredVectors, VectorsMeta, read_vectors, write_vectors
+from vocable.indexes.exact_shards import Exact, load_exact, save_exact
 from vocable.indexes.export import export
 
 DEPTHS = (10, 100)
+PART = 32_768  # documents that are handed to an engine at once
 Search = Callable[[csr_array, int], Any]  # a query vector [1, v] and k: rows of the hits
 Engine = Callable[[csr_array, Path], Iterator[tuple[str, Search]]]  # builds, saves, and yields its settings
 
 
 def exact(documents: csr_array, folder: Path, bits: int | None = None) -> Iterator[tuple[str, Search]]:
-    index = ExactIndex(documents, weight_bits=bits)
-    index.save(folder / "index")
+    index = exact_index(documents, folder / "index", bits)
     yield f"{bits or 32} bits", lambda query, k: index.search(query, k, threads=1).rows[0]
+
+
+def exact_index(documents: csr_array, folder: Path, bits: int | None = None) -> Exact:
+    """Save an exact index, in shards if there are many documents, and open it; ids are in the order of the rows."""
+    meta = VectorsMeta("v", "none", "max", "document", 8, documents.shape[1])
+    parts = ((start, documents[start : start + PART]) for start in range(0, documents.shape[0], PART))
+    names = ((Ids([f"{start + row:08}" for row in range(part.shape[0])]), part) for start, part in parts)
+    heaviest = float(documents.data.max()) if bits else None
+    save_exact((StoredVectors(ids, part, meta) for ids, part in names), folder, weight_bits=bits, heaviest=heaviest)
+    return load_exact(folder)
 
 
 def seismic(documents: csr_array, folder: Path, postings: int = 3000) -> Iterator[tuple[str, Search]]:
     """Seismic by its guide for SPLADE on MS MARCO: `postings` a list on average, 10 query terms, heap factor 0.8."""
     package = import_module("seismic")
     text, dataset = package.get_seismic_string(), package.SeismicDataset(documents.shape[1])
-    names = list(map(str, range(documents.shape[0])))
-    arrays = documents.indices.astype(np.int64), documents.data, documents.indptr.astype(np.int64)
-    dataset.add_documents_by_id(names, *arrays)
+    for start in range(0, documents.shape[0], PART):  # all columns as int64 would take 7 GB for 8.8 million documents
+        part = documents[start : start + PART]
+        names = [str(start + row) for row in range(part.shape[0])]
+        dataset.add_documents_by_id(names, part.indices.astype(np.int64), part.data, part.indptr.astype(np.int64))
     recipe = {"n_postings": postings, "centroid_fraction": 0.2, "summary_energy": 0.5, "max_fraction": 6.0}
     index = package.SeismicIndex.build_from_dataset(dataset, **recipe, min_cluster_size=2)
     index.save(str(folder / "index"))
@@ -82,7 +94,7 @@ def sindi(documents: csr_array, folder: Path) -> Iterator[tuple[str, Search]]:
     about = {"dtype": "sparse", "metric_type": "ip", "dim": most, "index_param": recipe | {"use_quantization": True}}
     index = package.Index("sindi", json.dumps(about))
     rows = np.arange(documents.shape[0], dtype=np.int64)
-    index.build(documents.indptr.astype(np.uint32), documents.indices.astype(np.uint32), documents.data, rows)
+    index.build(documents.indptr.astype(np.uint32), documents.indices.view(np.uint32), documents.data, rows)
     index.save(str(folder / "index"))
 
     def search(query: csr_array, k: int, pruned: float, candidates: int) -> np.ndarray:
@@ -197,6 +209,8 @@ def in_process(name: str, limit: float, *given: Any) -> list[dict[str, Any]]:
         pass
     process.kill()
     process.join()
+    if process.exitcode:
+        print(f"{name}: ended with status {process.exitcode} after {len(results)} settings", flush=True)
     return results
 
 
@@ -242,6 +256,24 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     save_figure(figure, path)
 
 
+def on_disk(parts: Iterator[csr_array], folder: Path) -> tuple[csr_array, np.ndarray]:
+    """Return the rows of `parts` as one matrix [n, v], memory-mapped, and the number of documents with each term."""
+    counts, frequency = list[np.ndarray](), np.zeros(0, np.int64)
+    with (folder / "indices").open("wb") as indices, (folder / "data").open("wb") as data:
+        for part in parts:
+            part.indices.astype(np.int32).tofile(indices)
+            part.data.astype(np.float32).tofile(data)
+            counts.append(np.diff(part.indptr))
+            frequency = np.bincount(part.indices, minlength=part.shape[1]) + (frequency if len(frequency) else 0)
+    indptr = np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
+    if indptr[-1] <= np.iinfo(np.int32).max:  # else SciPy copies the indices, as int64
+        indptr = indptr.astype(np.int32)
+    arrays = np.memmap(folder / "data", np.float32, "c"), np.memmap(folder / "indices", np.int32, "c"), indptr
+    for name in ("indices", "data"):  # the mapped files last as long as the process
+        (folder / name).unlink()
+    return csr_array(arrays, shape=(len(indptr) - 1, len(frequency))), frequency
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", nargs="+", required=True, help="of documents")
@@ -255,12 +287,12 @@ def main() -> None:
     given = parser.parse_args()
     stored = read_vectors(given.vectors).matrix
     count, real = given.documents or stored.shape[0], stored.shape[0]
-    documents = csr_array(vstack(list(mixtures(stored, count)), format="csr"))
-    del stored
-    frequency = np.bincount(documents.indices, minlength=documents.shape[1])
-    queries = some(read_vectors(given.queries).matrix, given.count, frequency, count, given.query_idf)
-    wanted = ExactIndex(documents).search(queries, max(DEPTHS)).rows
     given.output.mkdir(parents=True, exist_ok=True)
+    documents, frequency = on_disk(mixtures(stored, count), given.output)
+    del stored
+    queries = some(read_vectors(given.queries).matrix, given.count, frequency, count, given.query_idf)
+    wanted = exact_index(documents, given.output / "wanted").search(queries, max(DEPTHS)).rows
+    shutil.rmtree(given.output / "wanted")
     file = given.output / "results.json"
     results = json.loads(file.read_text())["results"] if file.exists() else []
     about = machine(torch.device("cpu"), "numba", "numpy") | {"busy": busy_share()}
