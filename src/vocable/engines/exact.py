@@ -99,7 +99,8 @@ class ExactStore(FolderStore):
         store = cls(folder, record.spaces, record.settings)
         store.files = record.files
         if TEXTS_FILE in store.files:
-            postings, words, ids = store.postings, store.words, Ids(store.texts.column("id").cast(pa.large_string()))
+            postings, words = store.postings, store.words
+            ids = Ids(store.texts.column("id").combine_chunks().cast(pa.large_string()))
             n = len(ids) if store.dense is None else len(store.dense.units)
             if ids != postings.ids or (words is not None and ids != words.ids) or n != len(ids):
                 counts = f"{len(postings)} vectors, {len(ids)} texts"
