@@ -76,7 +76,17 @@ def seismic(documents: csr_array, folder: Path, postings: int = 3000) -> Iterato
         hits = index.search("0", query.indices.astype(text), query.data, k, terms, factor, sorted=False)
         return [int(row) for _, _, row in hits]
 
-    for terms, factor in ((5, 0.9), (5, 0.8), (10, 0.9), (10, 0.8), (15, 0.8), (20, 0.7), (30, 0.7), (30, 0.5), (48, 0.4)):
+    for terms, factor in (
+        (5, 0.9),
+        (5, 0.8),
+        (10, 0.9),
+        (10, 0.8),
+        (15, 0.8),
+        (20, 0.7),
+        (30, 0.7),
+        (30, 0.5),
+        (48, 0.4),
+    ):
         yield f"{terms} terms, {factor}", partial(search, terms=terms, factor=factor)
 
 
