@@ -28,10 +28,10 @@ MOST_ABOVE = 200  # most characters of a heading above it in its path
 RUN = 30  # most characters of a word
 IDEOGRAPHS = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]{{1,{RUN}}}")
-MARKS = re.escape(string.punctuation) + r"\u2000-\u206f\u3000-\u303f"
+PUNCTUATION = re.escape(string.punctuation) + r"\u2000-\u206f\u3000-\u303f"
 SPACELESS = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese and Khmer
 TOKEN = re.compile(
-    rf"[{MARKS}{IDEOGRAPHS}]|[{SPACELESS}]{{1,3}}|[A-Z]?[^\sA-Z{MARKS}{IDEOGRAPHS}{SPACELESS}]{{1,8}}|[A-Z]{{1,4}}"
+    rf"[{PUNCTUATION}{IDEOGRAPHS}]|[{SPACELESS}]{{1,3}}|[A-Z]?[^\sA-Z{PUNCTUATION}{IDEOGRAPHS}{SPACELESS}]{{1,8}}|[A-Z]{{1,4}}"
 )
 UNITS = (  # units of lines, sentences and words
     re.compile(r"[^\n]+"),
