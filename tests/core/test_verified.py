@@ -67,6 +67,15 @@ def test_changed_files_are_verified_again(folder: Path, change: str) -> None:
     assert not [is_new(folder), is_new(folder)][1]
 
 
+def test_a_change_behind_a_link_is_noticed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "a.npy").symlink_to(folder / "a.npy")
+    (tmp_path / "linked" / "gone").symlink_to(folder / "nothing")
+    assert [is_new(tmp_path / "linked"), is_new(tmp_path / "linked")] == [True, False]
+    same_time(folder)
+    assert is_new(tmp_path / "linked")
+
+
 def test_a_copy_is_verified(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "copy")  # with the record, and with times of modification
     wait()

@@ -1,12 +1,11 @@
 """Files that were verified here before, so that opening them again does not read them whole.
 
-A record beside the files names the device, inode, size and time of the last change of each. The system sets this time,
-not a program: a file that is changed, replaced, copied or unpacked is verified again.
+A record beside the files names the device, inode, size and times of the last change of each. The system, not a program,
+sets the time of the last change of status: a file that is changed, replaced, copied or unpacked is verified again.
 """
 
 from __future__ import annotations
 
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ from vocable.errors import VectorsError
 
 SETTLED = 100_000_000  # nanoseconds; a younger file may change again without another time
 
-FileStates = dict[str, tuple[int, int, int, int]]
+FileStates = dict[str, tuple[int, int, int, int, int]]
 
 
 @contextmanager
@@ -27,7 +26,7 @@ def verifying(folder: Path) -> Iterator[bool]:
     states, started = _states(folder), time.time_ns()
     is_known = states == _recorded(folder)
     yield not is_known
-    if not is_known and all(changed < started - SETTLED for *_, changed in states.values()):
+    if not is_known and all(max(times) < started - SETTLED for _, _, _, *times in states.values()):
         with suppress(OSError, VectorsError):  # a folder that only others write to is verified each time
             write_record(folder / VERIFIED, states)
 
@@ -35,9 +34,10 @@ def verifying(folder: Path) -> Iterator[bool]:
 def _states(folder: Path) -> FileStates:
     states: FileStates = {}
     for path in folder.glob("*"):
-        status = path.lstat()
-        if stat.S_ISREG(status.st_mode) and path.name != VERIFIED:
-            states[path.name] = status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
+        if path.is_file() and path.name != VERIFIED:
+            status = path.stat()  # of its target, if it is a link
+            times = status.st_mtime_ns, status.st_ctime_ns  # on Windows the latter is the time of creation
+            states[path.name] = status.st_dev, status.st_ino, status.st_size, *times
     return states
 
 
