@@ -11,13 +11,19 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.indexes.test_exact_index import random_vectors
-from vocable.core.verified import SETTLED, VERIFIED, verifying
+from vocable.core.verified import VERIFIED, verifying
 from vocable.errors import VectorsError
 from vocable.indexes.exact_index import ExactIndex
 
 
 def wait() -> None:
-    time.sleep(1.5 * SETTLED / 1e9)
+    time.sleep(0.15)
+
+
+@pytest.fixture(autouse=True)
+def fine_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system of the tests has fine times: files of a tenth of a second are old enough."""
+    monkeypatch.setattr("vocable.core.verified.SETTLED", 100_000_000)
 
 
 def is_new(folder: Path) -> bool:

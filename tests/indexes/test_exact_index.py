@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, random_array
 
-from vocable.core.arrays import save_arrays
+from vocable.core.arrays import load_arrays, save_arrays
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import VectorsMeta, as_vectors
 from vocable.errors import ArgumentError, VectorsError
@@ -366,7 +366,10 @@ META = VectorsMeta("abc", "toy", "max", "document", 64, 30)
 
 
 @pytest.mark.parametrize("ids", [None, [f"ü{row}" for row in range(40, 0, -1)]])
-def test_a_loaded_index_gives_the_same_answers(tmp_path: Path, ids: list[str] | None) -> None:
+def test_a_loaded_index_gives_the_same_answers(
+    tmp_path: Path, ids: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vocable.core.verified.SETTLED", 100_000_000)
     documents, queries = csr_array(random_vectors(40, 30, 0.3, 11)), csr_array(random_vectors(5, 30, 0.3, 12))
     index = ExactIndex(documents, ids, META)
     index.save(tmp_path / "index")
@@ -396,6 +399,8 @@ def test_a_damaged_index_is_refused(tmp_path: Path) -> None:
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) * 2 // 3])
         with pytest.raises(VectorsError, match=file.name.replace(".", r"\.") if len(whole) > 128 else "ids"):
+            ExactIndex.from_arrays(*load_arrays(folder, "exact", verify=False), str(folder))
+        with pytest.raises(VectorsError):
             ExactIndex.load(folder)
         file.write_bytes(whole)
     ExactIndex.load(folder)

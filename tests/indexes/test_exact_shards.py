@@ -103,7 +103,8 @@ def test_shards_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
         ExactShards([ExactIndex(csr_array(documents))])
 
 
-def test_openings_after_the_first_break_ties_by_id_too(tmp_path: Path) -> None:
+def test_openings_after_the_first_break_ties_by_id_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vocable.core.verified.SETTLED", 100_000_000)
     documents = csr_array(np.ones((90, 3)))
     ids = [f"d{17 * row % 90:02}" for row in range(90)]
     saved(tmp_path, documents.toarray(), ids, 30, 60)

@@ -15,7 +15,7 @@ from vocable.core.fingerprint import VERIFIED
 from vocable.core.storage import read_record, write_record
 from vocable.errors import VectorsError
 
-SETTLED = 100_000_000  # nanoseconds; a younger file may change again without another time
+SETTLED = 2_000_000_000  # nanoseconds, the coarsest clock of file systems: a younger file may change at the same time
 
 FileStates = dict[str, tuple[int, int, int, int, int]]
 
