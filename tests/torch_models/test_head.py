@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vocable.errors import ArgumentError
+from vocable.options import Activation
 from vocable.torch_models import cpu, head
 from vocable.torch_models.head import max_logits, sparse_head
 
@@ -83,6 +84,16 @@ def test_outputs_and_gradients_are_those_of_the_dense_head(
     assert found[0].dtype == torch.float32
     assert [gradient.dtype for gradient in found[1:]] == [dtype] * (2 + bias)
     assert_all_close(found, expected, 2e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+def test_known_vectors_are_returned_with_the_same_gradients(
+    activation: Activation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *inputs, offsets = drawn([3, 1, 4], d=4, v=20)
+    expected = with_gradients(sparse_head, tuple(inputs), offsets, "max", activation)
+    monkeypatch.setattr(head, "_largest", lambda *inputs: pytest.fail("the vectors are computed again"))
+    assert_all_close(with_gradients(sparse_head, tuple(inputs), offsets, "max", activation, expected[0]), expected, 0)
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])

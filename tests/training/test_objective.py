@@ -18,6 +18,7 @@ from transformers import TrainerControl, TrainerState
 
 from tests.objectives.test_losses import heaviest
 from vocable.objectives.losses import KL, InfoNCE, MarginMSE, SparseAlignment
+from vocable.torch_models import head
 from vocable.torch_models.fuse import fuse
 from vocable.training.callbacks import ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
@@ -113,6 +114,22 @@ def test_micro_batches_give_the_gradients_of_the_whole(
     assert_alike(gradients(toy_model, found), wanted)
     kept, expected_kept = (one.regularizers.state_dict() for one in (cached, whole))  # counted once in two passes
     assert all(torch.equal(kept[name], buffer) for name, buffer in expected_kept.items())
+
+
+def test_the_head_computes_the_vectors_of_micro_batches_once(
+    toy_model: SparseEncoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOCABLE_HEAD", "direct")  # no measurement, which computes them as well
+    computed, largest = [], head._largest
+    monkeypatch.setattr(head, "_largest", lambda *inputs: computed.append(len(inputs[3]) - 1) or largest(*inputs))
+    set_dropout(toy_model, 0.0)
+    toy_model.train()
+    read: list[int] = []
+    toy_model[0].register_forward_pre_hook(lambda module, given: read.append(len(given[0]["input_ids"])))
+    gradients(toy_model, objective(toy_model, batch_size=4, micro_batch=1)(tokens(toy_model, texts)))
+    columns = len(tokens(toy_model, texts))
+    assert sum(computed) == 4 * columns
+    assert sum(read) == 2 * 4 * columns - 1  # the first micro batch, a text, keeps its graph
 
 
 def test_every_part_as_by_hand(toy_model: SparseEncoder) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -37,6 +38,9 @@ from vocable.torch_models.output_vocabulary import (
     special_columns,
     special_tokens,
 )
+
+# Vectors [b, v] of the texts that the model is called with, if they were computed before: gradient caching sets them.
+KNOWN_VECTORS: ContextVar[Tensor | None] = ContextVar("KNOWN_VECTORS", default=None)
 
 
 class Parts(NamedTuple):
@@ -210,7 +214,8 @@ def _pool(
         features["dense_embedding"] = mean_embeddings(*pack({**features, "token_embeddings": last}), d)
     hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
     reduction = POOLINGS[pooling.pooling_strategy].reduction
-    pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function)
+    known = KNOWN_VECTORS.get()
+    pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function, known)
     features["sentence_embedding"] = pooled
     return features
 

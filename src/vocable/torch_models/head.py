@@ -46,6 +46,7 @@ def sparse_head(
     offsets: Sequence[int],
     pooling: str = "max",
     activation: Activation = "relu",
+    known: Tensor | None = None,
 ) -> Tensor:
     """Pool activations over each text's tokens: w_j = max_i (or sum_i) log(1 + ReLU(h_i . W_j + c_j)).
 
@@ -53,6 +54,9 @@ def sparse_head(
     to offsets[i + 1], at least one token. `weight` [v, d] and `bias` [v] belong to the decoder. SPLADE-max pools by the
     maximum, the first SPLADE by the sum; `pooling` is a key of `pooling.REDUCTIONS`. The activation "log1p_relu" is
     log(1 + log(1 + ReLU(x))).
+
+    `known` [b, v] is the result of an earlier call with equal arguments: maximum pooling on a CPU then returns it and
+    computes only gradients.
 
     The result [b, v] is float32, not negative, and differentiable once in hidden, weight and bias. Raises
     `ArgumentError` for a text without a token.
@@ -69,6 +73,8 @@ def sparse_head(
 
         if pooling in triton.TRITON_REDUCTIONS:
             reduction, (hidden, weight) = triton.TRITON_REDUCTIONS[pooling], _autocast(hidden, weight)
+    if reduction is _MaxPool and known is not None:
+        return _MaxPool.apply(hidden, weight, bias, tuple(offsets), activation, known)
     return reduction.apply(hidden, weight, bias, tuple(offsets), activation)
 
 
@@ -137,11 +143,20 @@ def _triton_version() -> tuple[int, ...]:
 class _MaxPool(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        offsets: tuple[int, ...],
+        activation: Activation,
+        known: Tensor | None = None,
     ) -> Tensor:
         ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
-        screened = screened_logits((hidden, weight, bias, offsets), max_logits)
-        pooled = activate(max_logits(hidden, weight, bias, offsets) if screened is None else screened, activation)
+        if known is not None:
+            pooled = known.clone()  # autograd marks an input that is returned as it is
+        else:
+            screened = screened_logits((hidden, weight, bias, offsets), max_logits)
+            pooled = activate(max_logits(hidden, weight, bias, offsets) if screened is None else screened, activation)
         ctx.save_for_backward(hidden, weight, bias, pooled)
         ctx.offsets, ctx.activation = offsets, activation
         return pooled
@@ -151,7 +166,7 @@ class _MaxPool(torch.autograd.Function):
     def backward(ctx: Any, grad_pooled: Tensor) -> tuple[Tensor | None, ...]:
         *_, pooled = ctx.saved_tensors
         grad = grad_pooled * slope_at_output(pooled, ctx.activation) * (pooled > 0)
-        return *_of_winners(ctx, grad), None, None
+        return *_of_winners(ctx, grad), None, None, None
 
 
 class _MaxLogits(torch.autograd.Function):

@@ -19,6 +19,7 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from vocable.torch_models.fuse import KNOWN_VECTORS
 from vocable.training import distributed
 
 T = TypeVar("T")
@@ -30,21 +31,32 @@ MIN_PART_TOKENS = 1024  # smallest part where each thread gets a part; smaller b
 MEMORY = 2**31  # bytes for gradients; each thread holds a copy
 
 
-def embedded(model: Any, columns: Sequence[Tokens]) -> list[Tensor]:
+def embedded(model: Any, columns: Sequence[Tokens], known: Sequence[Tensor] | None = None) -> list[Tensor]:
     """Return the vectors [b, v] of each column of tokens.
 
-    On a CPU padding costs as much as words, so texts of similar length are encoded together. On a GPU a column is
-    encoded at once; with several processes, too, because they must call the model equally often.
+    On a CPU padding costs as much as words, so texts of similar length are encoded together. There the vectors may be
+    `known` from a first pass, so that the head computes only their gradients. On a GPU a column is encoded at once;
+    with several processes, too, because they must call the model equally often.
     """
     if not in_parts(model):
         return cast(list[Tensor], embed_columns(model, columns))
     masks = [mask for column in columns if isinstance(mask := column.get("attention_mask"), Tensor)]
     tokens = sum(mask.numel() for mask in masks)
     split = [[*by_length(column, part_size(tokens))] for column in columns]
-    parts = [part for column in split for _, part in column]
+    vectors_of = [None] * len(columns) if known is None else known
+    parts = [
+        (part, None if vectors is None else vectors[rows])
+        for column, vectors in zip(split, vectors_of, strict=True)
+        for rows, part in column
+    ]
 
-    def encode(part: Tokens) -> Tensor:
-        return cast(Tensor, model(part)["sentence_embedding"])
+    def encode(part_and_vectors: tuple[Tokens, Tensor | None]) -> Tensor:
+        part, vectors = part_and_vectors
+        token = KNOWN_VECTORS.set(vectors)
+        try:
+            return cast(Tensor, model(part)["sentence_embedding"])
+        finally:
+            KNOWN_VECTORS.reset(token)
 
     vectors = iter(call_on_parts(model, encode, parts, tokens))
     ordered = []

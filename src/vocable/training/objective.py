@@ -287,10 +287,12 @@ class CachedObjective(CachedLossMixin, Objective):
         self.mini_batch_size: int = settings.micro_batch or settings.batch_size
         self._parts: dict[str, Tensor] = {}
         self._rows: list[Tensor] | None = None  # of each column: the row of each text of the batch
+        self._vectors: dict[tuple[int, int], Tensor] = {}  # of the first pass, by column and first text
 
     def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Return the parts of the loss; only the first part carries the gradient."""
         columns = list(sentence_features)
+        self._vectors = {}
         with self._queued(columns):
             total = self.forward_cached(self._by_length(columns), labels)
         others = {name: value for name, value in self._parts.items() if name != LOSSES}
@@ -319,15 +321,26 @@ class CachedObjective(CachedLossMixin, Objective):
         copy_random_state: bool,
         random_state: Any = None,
     ) -> tuple[Tensor, Any]:
-        """Encode texts of a column; on a CPU without dropout each thread encodes other texts, as without caching."""
+        """Encode texts of a column; on a CPU without dropout each thread encodes other texts, as without caching.
+
+        On a CPU the first micro batch keeps its graph for the second pass. The others are read again, but the head only
+        computes gradients.
+        """
         if self._rows is None:
             return super().embed_minibatch(sentence_feature, begin, end, with_grad, copy_random_state, random_state)
+        key = id(sentence_feature), begin
+        known = self._vectors.pop(key, None) if with_grad else None
+        if known is not None and known.requires_grad:
+            return known, None
         part = {
             name: value[begin:end] if isinstance(value, Tensor) else value for name, value in sentence_feature.items()
         }
-        with random_state or nullcontext(), torch.set_grad_enabled(with_grad):
+        keep = copy_random_state and not self._vectors
+        with random_state or nullcontext(), torch.set_grad_enabled(with_grad or keep):
             state = RandContext(*part.values()) if copy_random_state else None
-            [vectors] = embedded(self.model, [part])
+            [vectors] = embedded(self.model, [part], None if known is None else [known])
+        if copy_random_state:
+            self._vectors[key] = vectors
         return vectors, state
 
     def calculate_loss(
