@@ -323,20 +323,16 @@ class CachedObjective(CachedLossMixin, Objective):
     ) -> tuple[Tensor, Any]:
         """Encode texts of a column; on a CPU without dropout each thread encodes other texts, as without caching.
 
-        On a CPU the first micro batch keeps its graph for the second pass. The others are read again, but the head only
-        computes gradients.
+        There the second pass knows the vectors of the first, so that the head computes only their gradients.
         """
         if self._rows is None:
             return super().embed_minibatch(sentence_feature, begin, end, with_grad, copy_random_state, random_state)
         key = id(sentence_feature), begin
         known = self._vectors.pop(key, None) if with_grad else None
-        if known is not None and known.requires_grad:
-            return known, None
         part = {
             name: value[begin:end] if isinstance(value, Tensor) else value for name, value in sentence_feature.items()
         }
-        keep = copy_random_state and not self._vectors
-        with random_state or nullcontext(), torch.set_grad_enabled(with_grad or keep):
+        with random_state or nullcontext(), torch.set_grad_enabled(with_grad):
             state = RandContext(*part.values()) if copy_random_state else None
             [vectors] = embedded(self.model, [part], None if known is None else [known])
         if copy_random_state:
