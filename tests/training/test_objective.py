@@ -87,18 +87,47 @@ def test_info_nce_and_flops_are_the_host_library_s(
     assert_alike(gradients(model, found), gradients(model, expected))
 
 
+REGULARIZED: dict[str, Any] = {
+    "batch_size": 4,
+    "regularizers": {"query": 0.03, "document": {"name": "df_flops", "weight": 0.02}, "joint": 0.01},
+    "losses": [{"name": "info_nce", "margin": 0.5}],
+}
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("micro_batch", [1, 2, 4])
 def test_micro_batches_give_the_gradients_of_the_whole(
     toy_model: SparseEncoder, texts: list[str], dropout: float, micro_batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if dropout:  # draws in the order of the texts, and not by length
-        monkeypatch.setattr("vocable.training.objective.in_parts", lambda model: False)
+    columns = tokens(toy_model, texts)
+    part = micro_batch * max(column["attention_mask"].shape[1] for column in columns)
+    for name in ("PART_TOKENS", "MIN_PART_TOKENS"):  # both draw for the same parts; there are threads without dropout
+        monkeypatch.setattr(f"vocable.training.micro_batches.{name}", part if dropout else part // 2)
     set_dropout(toy_model, dropout)
     toy_model.train()
-    regularizers = {"query": 0.03, "document": {"name": "df_flops", "weight": 0.02}, "joint": 0.01}
-    settings = {"batch_size": 4, "regularizers": regularizers, "losses": [{"name": "info_nce", "margin": 0.5}]}
-    whole, cached = objective(toy_model, **settings), objective(toy_model, micro_batch=micro_batch, **settings)
+    whole, cached = objective(toy_model, **REGULARIZED), objective(toy_model, micro_batch=micro_batch, **REGULARIZED)
+    whole.step = cached.step = 10
+    torch.manual_seed(1)
+    expected = whole(columns)
+    wanted, drawn = gradients(toy_model, expected), torch.get_rng_state()
+    torch.manual_seed(1)
+    found = cached(columns)
+    assert values(found) == pytest.approx(values(expected), rel=1e-5)
+    assert_alike(gradients(toy_model, found), wanted)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    kept, expected_kept = (one.regularizers.state_dict() for one in (cached, whole))  # counted once in two passes
+    assert all(torch.equal(kept[name], buffer) for name, buffer in expected_kept.items())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
+def test_micro_batches_of_a_gpu_give_the_gradients_of_the_whole(
+    toy_model: SparseEncoder, texts: list[str], dropout: float, micro_batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vocable.training.objective.in_parts", lambda model: False)
+    set_dropout(toy_model, dropout)
+    toy_model.train()
+    whole, cached = objective(toy_model, **REGULARIZED), objective(toy_model, micro_batch=micro_batch, **REGULARIZED)
     assert isinstance(cached, CachedObjective)
     whole.step = cached.step = 10
     torch.manual_seed(1)
@@ -112,11 +141,9 @@ def test_micro_batches_give_the_gradients_of_the_whole(
     found = cached(tokens(toy_model, texts))
     assert values(found) == pytest.approx(values(expected), rel=1e-5)
     assert_alike(gradients(toy_model, found), wanted)
-    kept, expected_kept = (one.regularizers.state_dict() for one in (cached, whole))  # counted once in two passes
-    assert all(torch.equal(kept[name], buffer) for name, buffer in expected_kept.items())
 
 
-def test_the_head_computes_the_vectors_of_micro_batches_once(
+def test_micro_batches_are_read_twice_and_their_vectors_are_computed_once(
     toy_model: SparseEncoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOCABLE_HEAD", "direct")  # no measurement, which computes them as well
@@ -124,12 +151,14 @@ def test_the_head_computes_the_vectors_of_micro_batches_once(
     monkeypatch.setattr(head, "_largest", lambda *inputs: computed.append(len(inputs[3]) - 1) or largest(*inputs))
     set_dropout(toy_model, 0.0)
     toy_model.train()
-    read: list[int] = []
-    toy_model[0].register_forward_pre_hook(lambda module, given: read.append(len(given[0]["input_ids"])))
-    gradients(toy_model, objective(toy_model, batch_size=4, micro_batch=1)(tokens(toy_model, texts)))
-    columns = len(tokens(toy_model, texts))
-    assert sum(computed) == 4 * columns
-    assert sum(read) == 2 * 4 * columns
+    read: list[tuple[int, int]] = []
+    toy_model[0].register_forward_pre_hook(lambda module, given: read.append(tuple(given[0]["input_ids"].shape)))
+    columns = tokens(toy_model, texts)
+    gradients(toy_model, objective(toy_model, batch_size=4, micro_batch=1)(columns))
+    longest = max(column["attention_mask"].shape[1] for column in columns)
+    assert sum(computed) == 4 * len(columns)
+    assert sum(count for count, _ in read) == 2 * 4 * len(columns)
+    assert max(count * length for count, length in read) <= longest
 
 
 def test_every_part_as_by_hand(toy_model: SparseEncoder) -> None:

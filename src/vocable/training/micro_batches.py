@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
+from sentence_transformers.base.losses.gradcache import RandContext
 from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -31,34 +32,31 @@ MIN_PART_TOKENS = 1024  # smallest part where each thread gets a part; smaller b
 MEMORY = 2**31  # bytes for gradients; each thread holds a copy
 
 
-def embedded(model: Any, columns: Sequence[Tokens], known: Sequence[Tensor] | None = None) -> list[Tensor]:
+def embedded(model: Any, columns: Sequence[Tokens], micro_batch: int | None = None) -> list[Tensor]:
     """Return the vectors [b, v] of each column of tokens.
 
-    On a CPU padding costs as much as words, so texts of similar length are encoded together. There the vectors may be
-    `known` from a first pass, so that the head computes only their gradients. On a GPU a column is encoded at once;
-    with several processes, too, because they must call the model equally often.
+    On a CPU padding costs as much as words, so texts of similar length are encoded together. There `micro_batch`, a
+    number of texts, bounds the memory for gradients: the backward pass computes the vectors of each part again. On a
+    GPU a column is encoded at once; with several processes, too, because they must call the model equally often.
     """
     if not in_parts(model):
         return cast(list[Tensor], embed_columns(model, columns))
     masks = [mask for column in columns if isinstance(mask := column.get("attention_mask"), Tensor)]
     tokens = sum(mask.numel() for mask in masks)
+    cached = micro_batch is not None and torch.is_grad_enabled() and bool(masks)
+    if micro_batch is not None and cached:
+        tokens = min(tokens, micro_batch * max(mask.shape[1] for mask in masks))
     split = [[*by_length(column, part_size(tokens))] for column in columns]
-    vectors_of = [None] * len(columns) if known is None else known
-    parts = [
-        (part, None if vectors is None else vectors[rows])
-        for column, vectors in zip(split, vectors_of, strict=True)
-        for rows, part in column
-    ]
+    parts = [part for column in split for _, part in column]
 
-    def encode(part_and_vectors: tuple[Tokens, Tensor | None]) -> Tensor:
-        part, vectors = part_and_vectors
-        token = KNOWN_VECTORS.set(vectors)
+    def encode(part: Tokens, known: Tensor | None = None) -> Tensor:
+        token = KNOWN_VECTORS.set(known)
         try:
-            return cast(Tensor, model(part)["sentence_embedding"])
+            return cast(Tensor, model(dict(part))["sentence_embedding"])
         finally:
             KNOWN_VECTORS.reset(token)
 
-    vectors = iter(call_on_parts(model, encode, parts, tokens))
+    vectors = iter((call_twice if cached else call_on_parts)(model, encode, parts, tokens))
     ordered = []
     for column_parts in split:
         rows = torch.cat([rows for rows, _ in column_parts])
@@ -88,7 +86,7 @@ def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:
 def part_size(tokens: int) -> int:
     """Return the tokens of a part, including padding: fewer if a part per thread is large enough."""
     share = tokens // torch.get_num_threads()
-    return share if MIN_PART_TOKENS <= share <= PART_TOKENS else PART_TOKENS
+    return share if MIN_PART_TOKENS <= share <= PART_TOKENS else min(tokens, PART_TOKENS)
 
 
 def by_length(batch: Tokens, size: int) -> Iterator[tuple[Tensor, Tokens]]:
@@ -117,15 +115,48 @@ def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]
     a weight that a part uses several times under autocast (ALBERT). A model with dropout is called only in the current
     thread, because all calls draw from the same generator.
     """
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    drops = model.training and any(_rate(module) for module in model.modules())
-    if len(parts) < 2 or drops:
+    if len(parts) < 2 or drops(model):
         return [call(part) for part in parts]
-    with _pool(len(parts)) as pool:
-        results = list(pool.map(partial(_as_here(), call), parts))
+    with _mapping(len(parts)) as mapped:
+        results = list(mapped(partial(_as_here(), call), parts))
     if not (torch.is_grad_enabled() and any(result.requires_grad for result in results)):
         return results
-    return list(_Backward.apply(torch.empty(0, requires_grad=True), weights, results))
+    with_graphs = [partial(_itself, result) for result in results]
+    return list(_Backward.apply(torch.empty(0, requires_grad=True), model, results, with_graphs, True))
+
+
+def _itself(result: Tensor) -> Tensor:
+    return result
+
+
+def call_twice(
+    model: nn.Module, call: Callable[[T, Tensor | None], Tensor], parts: Sequence[T], tokens: int
+) -> list[Tensor]:
+    """Call `call` on each part without gradients; the backward pass calls it again, part by part, with its result.
+
+    Only the parts that are computed at a time need memory for gradients (Gao et al. 2021, arXiv 2101.06983).
+    """
+    as_here, states = _as_here(), dict[int, RandContext]()
+
+    def first(part: T) -> Tensor:
+        if drops(model):
+            states[id(part)] = RandContext()
+        return call(part, None)
+
+    def again(part: T, result: Tensor) -> Tensor:
+        with states.get(id(part), nullcontext()):
+            return as_here(lambda part: call(part, result), part)
+
+    with torch.no_grad():
+        results = call_on_parts(model, first, parts, tokens)
+    with_graphs = [partial(again, *both) for both in zip(parts, results, strict=True)]
+    threads = not drops(model) and threads_pay(model, len(parts), tokens)
+    return list(_Backward.apply(torch.empty(0, requires_grad=True), model, results, with_graphs, threads))
+
+
+def drops(model: nn.Module) -> bool:
+    """Return whether a model in training drops activations at random."""
+    return model.training and any(_rate(module) for module in model.modules())
 
 
 def _rate(module: nn.Module) -> float:
@@ -134,14 +165,17 @@ def _rate(module: nn.Module) -> float:
 
 
 @contextmanager
-def _pool(parts: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool with a single-threaded worker per part, up to PyTorch's number of threads."""
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(min(threads, parts), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+def _mapping(parts: int, threads: bool = True) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Yield `map` with a single-threaded worker per part, up to PyTorch's number of threads; without, plain `map`."""
+    if not threads:
+        yield map
+        return
+    count = torch.get_num_threads()
+    with ThreadPoolExecutor(min(count, parts), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         try:
-            yield pool
+            yield pool.map
         finally:
-            torch.set_num_threads(threads)  # for threads that start later
+            torch.set_num_threads(count)  # for threads that start later
 
 
 def _as_here() -> Callable[[Callable[[T], Tensor], T], Tensor]:
@@ -157,26 +191,42 @@ def _as_here() -> Callable[[Callable[[T], Tensor], T], Tensor]:
 
 
 class _Backward(torch.autograd.Function):
-    """Returns the results of threads; its backward pass runs through their graphs in threads as well."""
+    """Returns the results of parts; its backward pass runs through their graphs, in threads as well.
+
+    `with_graphs` return the results with their graphs.
+    """
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, weights: list[nn.Parameter], results: list[Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any,
+        anchor: Tensor,
+        model: nn.Module,
+        results: list[Tensor],
+        with_graphs: list[Callable[[], Tensor]],
+        threads: bool,
+    ) -> tuple[Tensor, ...]:
         # The results are detached; `anchor` makes them differentiable.
-        ctx.weights, ctx.results = weights, results
+        ctx.weights, ctx.with_graphs, ctx.threads = _learning(model), with_graphs, threads
         return tuple(result.detach() for result in results)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        def back(result: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        def back(with_graph: Callable[[], Tensor], gradient: Tensor) -> tuple[Tensor | None, ...]:
+            result = with_graph()
+            if not result.requires_grad:
+                return ()
             return torch.autograd.grad(result, ctx.weights, gradient, allow_unused=True)
 
-        learning = [(result, grad) for result, grad in zip(ctx.results, gradients, strict=True) if result.requires_grad]
-        with _pool(len(learning)) as pool:
-            for of_weights in pool.map(back, *zip(*learning, strict=True)):  # in the order of the parts
-                for weight, grad in zip(ctx.weights, of_weights, strict=True):
+        with _mapping(len(gradients), ctx.threads) as mapped:
+            for of_weights in mapped(back, ctx.with_graphs, gradients):  # in the order of the parts
+                for weight, grad in zip(ctx.weights, of_weights, strict=False):
                     if grad is not None and weight.grad is None:
                         weight.grad = grad.contiguous()
                     elif grad is not None:
                         weight.grad += grad
-        return None, None, None
+        return (None,) * 5
+
+
+def _learning(model: nn.Module) -> list[nn.Parameter]:
+    return [weight for weight in model.parameters() if weight.requires_grad]

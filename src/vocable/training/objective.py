@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.losses.gradcache import CachedLossMixin, RandContext
+from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -246,7 +246,7 @@ class Objective(nn.Module):
         """Return the parts of the loss, which the trainer adds up, for tokens by column and the examples' rows [b]."""
         columns = list(sentence_features)
         with self._queued(columns):
-            return self.parts(embedded(self.model, columns), labels)
+            return self.parts(embedded(self.model, columns, self._settings.micro_batch), labels)
 
     @contextmanager
     def _queued(self, columns: list[Tokens]) -> Iterator[None]:
@@ -275,9 +275,9 @@ class Objective(nn.Module):
 
 
 class CachedObjective(CachedLossMixin, Objective):
-    """The objective with gradient caching (arXiv 2101.06983): only `micro_batch` texts at a time need memory.
+    """The objective with gradient caching (arXiv 2101.06983) on GPUs: only `micro_batch` texts at a time need memory.
 
-    On a CPU, texts of similar length are encoded together, as many as have the tokens of the `micro_batch` longest.
+    On a CPU `embedded` caches gradients.
     """
 
     forward_cached: Any  # defined by the mixin
@@ -286,67 +286,22 @@ class CachedObjective(CachedLossMixin, Objective):
         super().__init__(model, settings, data)
         self.mini_batch_size: int = settings.micro_batch or settings.batch_size
         self._parts: dict[str, Tensor] = {}
-        self._rows: list[Tensor] | None = None  # of each column: the row of each text of the batch
-        self._vectors: dict[tuple[int, int], Tensor] = {}  # of the first pass, by column and first text
 
     def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Return the parts of the loss; only the first part carries the gradient."""
         columns = list(sentence_features)
-        self._vectors = {}
+        if in_parts(self.model):
+            return super().forward(columns, labels)
         with self._queued(columns):
-            total = self.forward_cached(self._by_length(columns), labels)
+            total = self.forward_cached(columns, labels)
         others = {name: value for name, value in self._parts.items() if name != LOSSES}
         return {LOSSES: total - sum(others.values()), **others}
-
-    def _by_length(self, columns: list[Tokens]) -> list[Tokens]:
-        """Sort the texts of each column by length where padding costs time, and remember their rows."""
-        masks = [mask for column in columns if isinstance(mask := column.get("attention_mask"), Tensor)]
-        self._rows = self.mini_batch_num_tokens = None
-        if not in_parts(self.model) or len(masks) < len(columns):
-            return columns
-        self.mini_batch_num_tokens = self.mini_batch_size * max(mask.shape[1] for mask in masks)
-        orders = [mask.sum(dim=1).argsort(descending=True, stable=True) for mask in masks]
-        self._rows = [order.argsort() for order in orders]
-        return [
-            {name: part[order] if isinstance(part, Tensor) else part for name, part in column.items()}
-            for column, order in zip(columns, orders, strict=True)
-        ]
-
-    def embed_minibatch(
-        self,
-        sentence_feature: Tokens,
-        begin: int,
-        end: int,
-        with_grad: bool,
-        copy_random_state: bool,
-        random_state: Any = None,
-    ) -> tuple[Tensor, Any]:
-        """Encode texts of a column; on a CPU without dropout each thread encodes other texts, as without caching.
-
-        There the second pass knows the vectors of the first, so that the head computes only their gradients.
-        """
-        if self._rows is None:
-            return super().embed_minibatch(sentence_feature, begin, end, with_grad, copy_random_state, random_state)
-        key = id(sentence_feature), begin
-        known = self._vectors.pop(key, None) if with_grad else None
-        part = {
-            name: value[begin:end] if isinstance(value, Tensor) else value for name, value in sentence_feature.items()
-        }
-        with random_state or nullcontext(), torch.set_grad_enabled(with_grad):
-            state = RandContext(*part.values()) if copy_random_state else None
-            [vectors] = embedded(self.model, [part], None if known is None else [known])
-        if copy_random_state:
-            self._vectors[key] = vectors
-        return vectors, state
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
         """Return the whole loss of the vectors; each column is a list of micro batches."""
-        columns = [torch.cat(column) for column in reps]
-        if self._rows is not None:
-            columns = [column[rows] for column, rows in zip(columns, self._rows, strict=True)]
-        parts = self.parts(columns, labels)
+        parts = self.parts([torch.cat(column) for column in reps], labels)
         self._parts = {name: value.detach() for name, value in parts.items()}
         total = torch.stack(list(parts.values())).sum()
         if with_backward:
