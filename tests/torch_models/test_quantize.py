@@ -73,6 +73,35 @@ def test_inputs_and_matrices_that_are_shared_are_rounded_together(tmp_path: Path
     assert np.array_equal(run(tmp_path / "int8.onnx", ids[:1]), found[:1])  # no range of a batch
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_that_are_tied_to_a_decoder_are_stored_once(tied: bool, blocks: int, tmp_path: Path) -> None:
+    random, node = np.random.default_rng(4), onnx.helper.make_node
+    table = random.standard_normal((31, 16)).astype(np.float32) * np.geomspace(0.2, 5, 16, dtype=np.float32)
+    decoder = table.copy()
+    decoder[30, 15] += 0 if tied else 0.5
+    weights = random.standard_normal((16, 16)).astype(np.float32) / 9
+    constants = {f"block{i}": part.T.copy() for i, part in enumerate(np.array_split(decoder, blocks))}
+    nodes = [
+        node("Gather", ["table", "ids"], ["x"]),
+        node("MatMul", ["x", "weights"], ["inner"]),
+        node("Tanh", ["inner"], ["states"]),
+        *(node("MatMul", ["states", name], [f"of_{name}"]) for name in constants),
+        node("Concat", [f"of_{name}" for name in constants], ["scores"], axis=-1),
+        node("Identity", ["scores"], ["y"]),
+    ]
+    plain = graph(tmp_path / "plain.onnx", nodes, {"table": table, "weights": weights, **constants})
+    texts = [{"ids": random.integers(0, 31, (1, 20))} for _ in range(8)]
+    quantize(plain, tmp_path / "int8.onnx", texts)
+    stored = onnx.load(tmp_path / "int8.onnx").graph.initializer
+    shapes = sorted(tuple(tensor.dims) for tensor in stored if tensor.data_type == onnx.TensorProto.INT8)
+    untied = [(31, 16), *((16, len(part)) for part in np.array_split(decoder, blocks))]
+    assert shapes == sorted([(16, 16), *([(16, 31)] if tied else untied)])
+    ids = np.concatenate([text["ids"] for text in texts])
+    wanted, computed = run(plain, ids), run(tmp_path / "int8.onnx", ids)
+    assert 0 < np.linalg.norm(computed - wanted) < 0.02 * np.linalg.norm(wanted)
+
+
 def test_a_product_that_8_bits_do_not_hold_stays_as_it_is(tmp_path: Path) -> None:
     random = np.random.default_rng(2)
     table = random.standard_normal((40, 8)).astype(np.float32)

@@ -10,6 +10,8 @@ every sum of two products within 16 bits; with 8-bit weights of the full range, 
 
 Attention keeps the heads of a token together, which saves four copies in each layer.
 
+Input embeddings that are tied to the decoder are looked up among its 8-bit columns, so that a graph holds them once.
+
 Letters: b texts, s tokens, h heads, n rows (tokens), k channels of an input, m columns of its matrices.
 """
 
@@ -136,12 +138,14 @@ class _Graph:
         for node in self.model.graph.node:
             weights = self.matrix(node)
             if weights is not None:
-                group = Group({node.input[0]}, {node.input[1]: weights})
+                group = Group()
                 for other in list(groups):
                     if node.input[0] in other.inputs or node.input[1] in other.matrices:
                         group.inputs |= other.inputs
                         group.matrices |= other.matrices
                         groups.remove(other)
+                group.inputs.add(node.input[0])
+                group.matrices[node.input[1]] = weights
                 groups.append(group)
         return groups
 
@@ -168,14 +172,13 @@ class _Graph:
         nodes = list(self.model.graph.node)
         users = _users(nodes)
         self.nodes: list[Any] = []
+        tied = {node.input[0]: self.tie(node, groups) for node in nodes if self.looks_up(node)}
         merged: set[str] = set()  # outputs of additions of a bias
         for node in nodes:
-            table = self.constants.get(node.input[0]) if node.op_type == "Gather" else None
             if node.output[0] in merged:
                 continue
-            by_rows = not any(attribute.i for attribute in node.attribute)  # the axis is 0
-            if table is not None and table.ndim == 2 and table.dtype == np.float32 and by_rows:
-                self.look_up(node, table)
+            if self.looks_up(node):
+                self.look_up(node, tied[node.input[0]])
             elif (weights := self.matrix(node)) is not None and node.input[0] in roundings:
                 bias, output = node.input[2] if len(node.input) > 2 else "", node.output[0]
                 follower = users.get(output, [])
@@ -210,15 +213,49 @@ class _Graph:
         self.constants[name] = np.asarray(value)
         return name
 
-    def look_up(self, node: Any, table: Floats) -> None:
-        """Replace a look-up by a look-up of 8-bit rows and their scales."""
-        name, ids = node.input
-        scales = np.maximum(np.abs(table).max(1, keepdims=True) / 127, 1e-12).astype(np.float32)
-        rows = self.constant(f"{name}_rows", np.rint(table / scales).astype(np.int8))
-        output = node.output[0]
-        levels = self.add("Gather", [rows, ids], f"{output}_int8")
+    def looks_up(self, node: Any) -> bool:
+        """Return whether a node looks up rows of a constant table."""
+        table = self.constants.get(node.input[0]) if node.op_type == "Gather" else None
+        if table is None or table.ndim != 2 or table.dtype != np.float32:
+            return False
+        return not any(attribute.i for attribute in node.attribute)  # the axis is 0
+
+    def tie(self, node: Any, groups: list[tuple[Group, Rounding]]) -> Rounding | None:
+        """Store a table [v, k] as columns, and split them into the matrices that have its rows as columns.
+
+        Return the rounding of the matrices; None if no matrices have these columns.
+        """
+        name = node.input[0]
+        for group, rounding in groups:
+            matrices = [*group.matrices.values()]
+            if self.shape(node.output[0]) and np.array_equal(np.concatenate(matrices, axis=1).T, self.constants[name]):
+                columns, scales = rounded_columns(self.constants[name].T * rounding.smoothing[:, None])
+                self.constant(f"{name}_row_scales", scales[:, None])
+                self.constant(f"{name}_factors", 1 / rounding.smoothing)
+                sizes = self.constant(f"{name}_sizes", [weights.shape[1] for weights in matrices])
+                inputs = [self.constant(f"{name}_columns", columns), sizes]
+                outputs = [f"{matrix}_int8" for matrix in group.matrices]
+                self.nodes.append(self.onnx.helper.make_node("Split", inputs, outputs, axis=1))
+                return rounding
+        return None
+
+    def look_up(self, node: Any, tied: Rounding | None) -> None:
+        """Replace a look-up by a look-up of 8-bit rows, or of `tied` columns, and of their scales."""
+        (name, ids), output = node.input, node.output[0]
+        if tied is None:
+            table = self.constants[name]
+            scales = np.maximum(np.abs(table).max(1, keepdims=True) / 127, 1e-12).astype(np.float32)
+            self.constant(f"{name}_row_scales", scales)
+            rows = self.constant(f"{name}_rows", np.rint(table / scales).astype(np.int8))
+            levels = self.add("Gather", [rows, ids], f"{output}_int8")
+        else:
+            columns = self.add("Gather", [f"{name}_columns", ids], f"{output}_columns", axis=1)
+            order = [*range(1, len(self.shape(output))), 0]
+            levels = self.add("Transpose", [columns], f"{output}_int8", perm=order)
         levels = self.add("Cast", [levels], f"{output}_levels", to=self.onnx.TensorProto.FLOAT)
-        scale = self.add("Gather", [self.constant(f"{name}_row_scales", scales), ids], f"{output}_scales")
+        if tied is not None:
+            levels = self.add("Mul", [levels, f"{name}_factors"], f"{output}_unsmoothed")
+        scale = self.add("Gather", [f"{name}_row_scales", ids], f"{output}_scales")
         self.add("Mul", [levels, scale], output)
 
     def multiply(self, node: Any, weights: Floats, rounding: Rounding, bias: str, output: str) -> None:
@@ -229,9 +266,10 @@ class _Graph:
         scale, zero = self.constant(f"{name}_scale", rounding.scale), self.constant(f"{name}_zero", rounding.zero)
         smooth = self.add("Mul", [name, inverse], f"{name}_smooth")
         levels = self.add("QuantizeLinear", [smooth, scale, zero], f"{name}_uint8")
-        columns_name = self.constant(f"{matrix}_int8", columns)
+        if not any(f"{matrix}_int8" in before.output for before in self.nodes):  # it is not a part of a table
+            self.constant(f"{matrix}_int8", columns)
         scales_name = self.constant(f"{matrix}_scales", scales)
-        inputs = [levels, columns_name, scale, scales_name, zero, "", bias]
+        inputs = [levels, f"{matrix}_int8", scale, scales_name, zero, "", bias]
         self.add("MatMulIntegerToFloat", inputs if bias else inputs[:5], output, "com.microsoft")
 
     def keep_heads_together(self) -> None:
