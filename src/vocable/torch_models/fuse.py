@@ -73,6 +73,12 @@ def main_transformer(model: SparseEncoder) -> Transformer:
     return splade_modules(model)[0][0]
 
 
+def freeze_embeddings(model: SparseEncoder) -> None:
+    """Do not train the token embeddings of a model, in place; a decoder that is tied to them is not trained either."""
+    for transformer, _ in splade_modules(model):
+        transformer.auto_model.get_input_embeddings().requires_grad_(False)
+
+
 def _some_pairs(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
     if pairs := splade_modules(model):
         return pairs

@@ -187,7 +187,7 @@ def _of_winners(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Return the gradients of hidden, weight and bias from the gradient of each text's largest logits [b, v]."""
     hidden, weight, *_ = ctx.saved_tensors
     grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
-    grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+    grad_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
     for i, (start, end) in enumerate(pairwise(ctx.offsets)):
         terms = grad[i].nonzero().squeeze(1)
         tokens, rows = hidden[start:end], weight[terms]
@@ -196,7 +196,8 @@ def _of_winners(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         credit = grad.new_zeros(len(tokens), len(terms))
         credit[winners, torch.arange(len(terms), device=grad.device)] = grad[i, terms]
         grad_hidden[start:end] = credit @ rows.float()
-        grad_weight[terms] += credit.T @ tokens.float()
+        if grad_weight is not None:
+            grad_weight[terms] += credit.T @ tokens.float()
     return _grads(ctx, grad_hidden, grad_weight, grad.sum(dim=0))
 
 
@@ -242,8 +243,9 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -
     return logits if bias is None else logits + bias[block].float()
 
 
-def _grads(ctx: Any, grad_hidden: Tensor, grad_weight: Tensor, grad_bias: Tensor) -> tuple[Tensor | None, ...]:
+def _grads(ctx: Any, grad_hidden: Tensor, grad_weight: Tensor | None, grad_bias: Tensor) -> tuple[Tensor | None, ...]:
     """Convert gradients to the types of their inputs before autocast."""
     of_hidden, of_weight = ctx.types
     bias = ctx.saved_tensors[2]
-    return grad_hidden.to(of_hidden), grad_weight.to(of_weight), None if bias is None else grad_bias.to(bias.dtype)
+    of_the_weight = None if grad_weight is None else grad_weight.to(of_weight)
+    return grad_hidden.to(of_hidden), of_the_weight, None if bias is None else grad_bias.to(bias.dtype)

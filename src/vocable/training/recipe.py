@@ -206,6 +206,7 @@ class TrainingSettings(OptimizerSettings):
     micro_batch: PositiveInt | None = Field(default=None, description="examples in memory at once; null for all")
     query_length: PositiveInt = 64
     document_length: PositiveInt = 128
+    freeze_embeddings: bool = Field(default=False, description="do not train token embeddings or a tied decoder")
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="for the loss alignment: a model with the same terms")

@@ -34,7 +34,7 @@ from vocable.errors import DataError, RecipeError
 from vocable.torch_models.asymmetric import positions, route, static_embedding
 from vocable.torch_models.cpu import float32_attention, use_few_shapes
 from vocable.torch_models.dense import DENSE, dense_dimensions
-from vocable.torch_models.fuse import every_pooling_allowed, splade_modules
+from vocable.torch_models.fuse import every_pooling_allowed, freeze_embeddings, splade_modules
 from vocable.torch_models.opening import without_bars
 from vocable.torch_models.sparse_encoder import load_sparse_encoder
 from vocable.training import callbacks, distributed, stages
@@ -99,6 +99,8 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     if recipe.queries is not None and recipe.queries.freeze_documents:
         for module in route(model, "document"):
             module.requires_grad_(False)
+    if settings.freeze_embeddings:
+        freeze_embeddings(model)
     with distributed.first_alone():
         data = load_training_data(recipe, model, work / stages.EXAMPLES)
     own_lengths = _prepare(model, settings)

@@ -24,9 +24,9 @@ from vocable.evaluation.cost import spread
 from vocable.language.coverage import Coverage, foreign
 from vocable.language.words import spaced_pieces
 from vocable.torch_models.cpu import in_bfloat16
-from vocable.torch_models.fuse import splade_modules
+from vocable.torch_models.fuse import freeze_embeddings, splade_modules
 from vocable.torch_models.torch_model import HostTokenization
-from vocable.training.micro_batches import embedded
+from vocable.training.micro_batches import embedded, in_parts
 from vocable.tuning.exam import MOST_QUESTIONS, ONE_IN
 from vocable.tuning.questions import Rarity
 from vocable.tuning.recipe import DOCUMENT_LENGTH, MICRO_BATCH, QUERY_LENGTH, QUESTIONS_PER_STEP, made_examples
@@ -41,7 +41,6 @@ FEWEST_STEPS, TRAINING_STEPS = 10, 250  # fewest steps without a warning, and mo
 QUESTION_DEVIATION = 0.15  # standard deviation of a question's difference of nDCG@10, in the study of 16 collections
 VOCABULARY_TEXTS = 256  # texts that are cut into tokens to judge the vocabulary
 SPEED_TEXTS, ROUNDS = 32, 2  # texts and rounds of the measured speed
-STATES = 3  # copies of the weights beside the model and its gradients: AdamW's two moments, the initial weights
 # Largest resident memory of a tuning, as a multiple of measured passes and states: 3.1 GB in 250 steps, for 1.7. It is
 # more because of the trainer, the vectors of a step, code that oneDNN compiles for new shapes, and holes in the heap.
 RESIDENT_GROWTH = 1.9
@@ -112,10 +111,12 @@ def measure_speed(name: str, model: SparseEncoder, documents: Sequence[Document]
     encoder = TextEncoder(load_encoder(name, device), "document")
     # The fastest round: the first round warms up caches, and other programs slow some rounds down.
     rates = [len(texts) / _seconds(lambda: encoder.encode(texts)) for _ in range(ROUNDS)]
+    freeze_embeddings(model)
     passes = [_passes(model, texts) for _ in range(ROUNDS)]
     seconds = min(seconds for seconds, _ in passes) * QUESTIONS_PER_STEP / len(texts)
-    weights = sum(4 * weight.numel() for weight in model.parameters())
-    needed = RESIDENT_GROWTH * (max(resident for _, resident in passes) + STATES * weights)
+    # The initial weights, for the mean, and AdamW's two moments of the weights that learn.
+    states = sum(4 * weight.numel() * (1 + 2 * weight.requires_grad) for weight in model.parameters())
+    needed = RESIDENT_GROWTH * (max(resident for _, resident in passes) + states)
     return TuningSpeed(max(rates), (1 + QUERY_LENGTH / DOCUMENT_LENGTH) * seconds, needed / 1e9)  # queries are shorter
 
 
@@ -128,19 +129,22 @@ def _seconds(call: Callable[[], object]) -> float:
 def _passes(model: SparseEncoder, texts: Sequence[str]) -> tuple[float, float]:
     """Return the seconds of a training's passes over texts, and the largest number of resident bytes.
 
-    With gradient caching, each micro batch passes twice forward, first without gradients, and once backward.
+    With gradient caching, each micro batch passes twice forward, first without gradients, and once backward. On a CPU
+    `embedded` divides a batch.
     """
-    transformer = splade_modules(model)[-1][0]
+    transformer, divided = splade_modules(model)[-1][0], in_parts(model)
     lengths, resident, start = transformer.document_length, 0, perf_counter()
     transformer.document_length = DOCUMENT_LENGTH
+    together = len(texts) if divided else MICRO_BATCH
     try:
-        for first in range(0, len(texts), MICRO_BATCH):
-            tokens = model.preprocess(texts[first : first + MICRO_BATCH], task="document")
+        for first in range(0, len(texts), together):
+            tokens = model.preprocess(texts[first : first + together], task="document")
             tokens = {name: part.to(model.device) if hasattr(part, "to") else part for name, part in tokens.items()}
             with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16("auto", model.device)):
-                with torch.no_grad():
-                    embedded(model, [tokens])
-                [vectors] = embedded(model, [tokens])
+                if not divided:
+                    with torch.no_grad():
+                        embedded(model, [tokens])
+                [vectors] = embedded(model, [tokens], MICRO_BATCH)
             vectors.float().sum().backward()
             resident = max(resident, Process().memory_info().rss)  # glibc keeps what the passes have freed
         if model.device.type == "cuda":

@@ -151,6 +151,7 @@ def recipe(
         "micro_batch": MICRO_BATCH,
         "query_length": QUERY_LENGTH,
         "document_length": DOCUMENT_LENGTH,
+        "freeze_embeddings": True,
         "learning_rate": LEARNING_RATE,
         "losses": [{"name": "info_nce", "temperature": temperature}],
         "regularizers": {
