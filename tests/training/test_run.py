@@ -178,6 +178,26 @@ def test_the_result_can_be_a_mean_with_the_start(
         np.testing.assert_allclose(found.double(), expected, atol=1e-6, err_msg=key)
 
 
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_frozen_embeddings_stay_while_the_encoder_learns(
+    backbones: dict[str, Path], examples: str, tmp_path: Path, name: str, micro_batch: int | None
+) -> None:
+    parts = {"freeze_embeddings": True, "micro_batch": micro_batch}
+    learned = train(recipe(backbones[name], examples, training=parts), tmp_path / "model")[0].auto_model
+    start = load(backbones[name])[0].auto_model
+    rows = {"table": learned.get_input_embeddings(), "decoder": learned.get_output_embeddings()}
+    before = {"table": start.get_input_embeddings(), "decoder": start.get_output_embeddings()}
+    for part, module in rows.items():
+        assert torch.equal(module.weight, before[part].weight.to(module.weight)), part
+    changed = [
+        weight_name
+        for (weight_name, weight), old in zip(learned.named_parameters(), start.parameters(), strict=True)
+        if not torch.equal(weight, old.to(weight))
+    ]
+    assert len(changed) > 0.7 * len([*learned.parameters()])
+
+
 @pytest.mark.parametrize("pooling", ["max", "cls"])
 def test_adaptation_comes_before_training(
     backbones: dict[str, Path], examples: str, tmp_path: Path, pooling: str
