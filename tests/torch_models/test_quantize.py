@@ -83,7 +83,9 @@ def test_embeddings_that_are_tied_to_a_decoder_are_stored_once(tied: bool, block
     weights = random.standard_normal((16, 16)).astype(np.float32) / 9
     constants = {f"block{i}": part.T.copy() for i, part in enumerate(np.array_split(decoder, blocks))}
     nodes = [
-        node("Gather", ["table", "ids"], ["x"]),
+        node("Gather", ["table", "ids"], ["once"]),
+        node("Gather", ["table", "ids"], ["again"]),
+        node("Add", ["once", "again"], ["x"]),
         node("MatMul", ["x", "weights"], ["inner"]),
         node("Tanh", ["inner"], ["states"]),
         *(node("MatMul", ["states", name], [f"of_{name}"]) for name in constants),

@@ -172,7 +172,8 @@ class _Graph:
         nodes = list(self.model.graph.node)
         users = _users(nodes)
         self.nodes: list[Any] = []
-        tied = {node.input[0]: self.tie(node, groups) for node in nodes if self.looks_up(node)}
+        tables = {node.input[0]: node for node in nodes if self.looks_up(node)}
+        tied = {name: self.tie(node, groups) for name, node in tables.items()}
         merged: set[str] = set()  # outputs of additions of a bias
         for node in nodes:
             if node.output[0] in merged:
