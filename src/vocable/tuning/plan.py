@@ -41,9 +41,9 @@ FEWEST_STEPS, TRAINING_STEPS = 10, 250  # fewest steps without a warning, and mo
 QUESTION_DEVIATION = 0.15  # standard deviation of a question's difference of nDCG@10, in the study of 16 collections
 VOCABULARY_TEXTS = 256  # texts that are cut into tokens to judge the vocabulary
 SPEED_TEXTS, ROUNDS = 32, 2  # texts and rounds of the measured speed
-# Largest resident memory of a tuning, as a multiple of measured passes and states: 3.1 GB in 250 steps, for 1.7. It is
+# Largest resident memory of a tuning, as a multiple of measured passes and states: 2.8 GB in 250 steps, for 1.6. It is
 # more because of the trainer, the vectors of a step, code that oneDNN compiles for new shapes, and holes in the heap.
-RESIDENT_GROWTH = 1.9
+RESIDENT_GROWTH = 1.8
 PASSES = 2  # the initial model and the tuned model each encode the collection
 FULL_BATCHES = 0.97  # share of the questions in full batches: a batch repeats no text, an incomplete batch is left out
 
