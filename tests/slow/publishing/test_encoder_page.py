@@ -29,7 +29,7 @@ from vocable.publishing.publication import publish
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
 
 QUERIES = ["the old fox", "Every compiler rewrites posting lists", "", "owl in Ålesund, giraffe 3", "fox engine " * 100]
-QUERY = QUERIES[3]
+QUERY = QUERIES[1]
 SEARCHES = """async ([queries, hybrid]) => {
   const { Collection } = await import(new URL("collection.js", location.href).href);
   const collection = await Collection.open(new URL("./", location.href)), found = [], shares = [];
