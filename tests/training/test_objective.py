@@ -141,6 +141,8 @@ def test_micro_batches_of_a_gpu_give_the_gradients_of_the_whole(
     found = cached(tokens(toy_model, texts))
     assert values(found) == pytest.approx(values(expected), rel=1e-5)
     assert_alike(gradients(toy_model, found), wanted)
+    kept, expected_kept = (one.regularizers.state_dict() for one in (cached, whole))  # counted once in two passes
+    assert all(torch.equal(kept[name], buffer) for name, buffer in expected_kept.items())
 
 
 def test_micro_batches_are_read_twice_and_their_vectors_are_computed_once(
