@@ -86,7 +86,28 @@ def test_a_file_gets_a_line_from_time_to_time(
     lines = logged(caplog, monkeypatch, 4000)
     assert 2 <= len(lines) <= 6
     assert all(line.startswith("encode: 1,000 of 4,000 (25%)") for line in lines)
-    assert "minutes left, loss 0.5" in lines[0]
+    assert "less than a minute left, loss 0.5" in lines[0]
+
+
+def test_the_time_that_is_left_follows_the_rate_of_this_run(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier run did 9,000 steps; this run did 1 in half a second or more, and 999 are left."""
+    monkeypatch.setattr(module, "INTERVAL", 0.5)
+    with caplog.at_level(logging.INFO), progress("index", 10_000, begun=9_000, console=Console(file=StringIO())) as go:
+        go(1)
+        sleep(0.7)
+    assert re.fullmatch(r"index: 9,001 of 10,000 \(90%\) after \d s, (8|9|1\d) minutes left", caplog.messages[0])
+
+
+def test_a_bar_begins_at_the_steps_of_an_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BAR_DELAY", 0.01)
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    with progress("index", 10, begun=6, console=console) as advance:
+        advance(1)
+        sleep(0.3)
+    assert "7/10" in screen.getvalue()
 
 
 def test_lines_without_a_total(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,145 +1,241 @@
+"""Records of verified files in the user's cache: a changed file is verified again, and no record is ever needed."""
+
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from tests.indexes.test_exact_index import random_vectors
-from vocable.core.verified import VERIFIED, verifying
+from vocable.core.verified import Verified, cache_folder
+from vocable.data import Document
+from vocable.engines.folder import FolderStore
 from vocable.errors import VectorsError
-from vocable.indexes.exact_index import ExactIndex
 
-
-def wait() -> None:
-    time.sleep(0.15)
+IDENTITY = (7, 8)
 
 
 @pytest.fixture(autouse=True)
-def fine_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file system of the tests has fine times: files of a tenth of a second are old enough."""
-    monkeypatch.setattr("vocable.core.verified.SETTLED", 100_000_000)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of records; the file system of the tests has fine times: files are old enough after a moment."""
+    monkeypatch.setattr("vocable.core.verified.SETTLED", 50_000_000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache" / "vocable"
+    return tmp_path / "cache" / "vocable" / "verified"
 
 
-def is_new(folder: Path) -> bool:
-    with verifying(folder) as must_be_verified:
-        return must_be_verified
+def wait() -> None:
+    time.sleep(0.07)
+
+
+def record(cache: Path) -> Path:
+    """Return the only record."""
+    [path] = cache.iterdir()
+    return path
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder of two files that were verified."""
-    (tmp_path / "folder").mkdir()
-    for name in ("a.npy", "b.json"):
-        (tmp_path / "folder" / name).write_bytes(b"content")
+def files(tmp_path: Path) -> list[Path]:
+    """Two files that were verified."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path in paths:
+        path.write_bytes(b"content")
     wait()
-    assert [is_new(tmp_path / "folder") for _ in range(3)] == [True, False, False]
-    return tmp_path / "folder"
+    Verified(IDENTITY).add([(path.name, path.stat()) for path in paths], ["a", "b"])
+    assert known(paths) == [True, True]
+    return paths
 
 
-def same_time(folder: Path) -> None:
+def known(files: list[Path], identity: tuple[int, int] = IDENTITY) -> list[bool]:
+    """Return for each file whether a new process would find it among the verified files."""
+    verified = Verified(identity)
+    return [path.exists() and (path.name, path.stat()) in verified for path in files]
+
+
+def same_time(path: Path) -> None:
     """Change the content, but neither the size nor the time of modification."""
-    status = (folder / "a.npy").stat()
-    (folder / "a.npy").write_bytes(b"CONTENT")
-    os.utime(folder / "a.npy", ns=(status.st_atime_ns, status.st_mtime_ns))
+    status = path.stat()
+    path.write_bytes(b"CONTENT")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def replaced(folder: Path) -> None:
-    (folder / "other").write_bytes(b"CONTENT")
-    (folder / "other").replace(folder / "a.npy")
+def replaced(path: Path) -> None:
+    path.with_name("other").write_bytes(b"CONTENT")
+    path.with_name("other").replace(path)
+
+
+def copied(path: Path) -> None:
+    shutil.copy2(path, path.with_name("other"))
+    path.with_name("other").replace(path)
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
-    "content": lambda folder: (folder / "a.npy").write_bytes(b"changed"),
+    "content": lambda path: path.write_bytes(b"changed"),
     "content alone": same_time,
     "replaced": replaced,
-    "removed": lambda folder: (folder / "a.npy").unlink(),
-    "added": lambda folder: (folder / "c.npy").touch(),
-    "record damaged": lambda folder: (folder / VERIFIED).write_text("{"),
-    "record removed": lambda folder: (folder / VERIFIED).unlink(),
+    "replaced by a copy": copied,
+    "time alone": lambda path: os.utime(path, ns=(1, 1)),
+    "removed": lambda path: path.unlink(),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_files_are_verified_again(folder: Path, change: str) -> None:
-    CHANGES[change](folder)
-    assert is_new(folder)
+def test_a_changed_file_is_verified_again(files: list[Path], change: str) -> None:
+    CHANGES[change](files[0])
+    assert known(files) == [False, True]
+
+
+def test_a_record_belongs_to_one_folder(files: list[Path]) -> None:
+    assert known(files, (7, 9)) == [False, False]
+
+
+def test_files_that_are_not_kept_are_forgotten(files: list[Path], cache: Path) -> None:
+    files[0].with_name("c").write_bytes(b"new")
     wait()
-    assert not [is_new(folder), is_new(folder)][1]
+    new = files[0].with_name("c")
+    Verified(IDENTITY).add([("c", new.stat())], ["b", "c"])
+    assert known([*files, new]) == [False, True, True]
+    assert sorted(json.loads(record(cache).read_text())) == ["b", "c"]
 
 
-def test_a_change_behind_a_link_is_noticed(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / "a.npy").symlink_to(folder / "a.npy")
-    (tmp_path / "linked" / "gone").symlink_to(folder / "nothing")
-    assert [is_new(tmp_path / "linked"), is_new(tmp_path / "linked")] == [True, False]
-    same_time(folder)
-    assert is_new(tmp_path / "linked")
+def test_a_file_that_was_just_written_is_not_recorded(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+    Verified(IDENTITY).add([("a", (tmp_path / "a").stat())], ["a"])
+    assert not cache.exists()
 
 
-def test_a_copy_is_verified(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "copy")  # with the record, and with times of modification
+RECORDS: dict[str, Callable[[Path], object]] = {
+    "removed": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-3]),
+    "a list": lambda path: path.write_text("[1]"),
+    "a number": lambda path: path.write_text('{"a": 7}'),
+    "texts": lambda path: path.write_text('{"a": ["x"]}'),
+    "nothing": lambda path: path.write_text("null"),
+    "deep": lambda path: path.write_text("[" * 100_000),
+    "not UTF-8": lambda path: path.write_bytes(b"\xff"),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("damage", RECORDS)
+def test_a_damaged_record_is_ignored(files: list[Path], cache: Path, damage: str) -> None:
+    RECORDS[damage](record(cache))
+    assert known(files) == [False, False]
+    Verified(IDENTITY).add([(path.name, path.stat()) for path in files], ["a", "b"])
+    assert known(files) == ([False] * 2 if damage == "a folder" else [True] * 2)
+
+
+def test_the_record_of_another_user_is_ignored(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 12_345)
+    assert known(files) == [False, False]
+
+
+def test_a_cache_that_cannot_be_written_is_ignored(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Below a file: for root, too, who may write anywhere."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(files[0]))
+    Verified(IDENTITY).add([("b", files[1].stat())], ["b"])
+    assert known(files) == [False, False]
+    assert files[0].read_bytes() == b"content"
+
+
+def test_a_user_without_a_home_has_no_record(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    Verified(IDENTITY).add([("b", files[1].stat())], ["b"])
+    assert known(files) == [False, False]
+
+
+def test_the_cache_is_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert cache_folder() == tmp_path / ".cache" / "vocable"
+    monkeypatch.setattr("vocable.core.verified.sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert cache_folder() == tmp_path / "local" / "vocable"
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """An index of two segments."""
+    store = FolderStore.create(str(tmp_path / "index"), {"sparse": 5}, {})
+    for ids in ("abcdefgh", "z"):
+        documents = [Document(name, f"text of {name}") for name in ids]
+        store.upsert(documents, {"sparse": csr_array(np.ones((len(ids), 5), np.float32))})
+    store.close()
+    assert len([*(tmp_path / "index").glob("*.segment")]) == 2
     wait()
-    assert [is_new(tmp_path / "copy"), is_new(tmp_path / "copy"), is_new(folder)] == [True, False, False]
+    return tmp_path / "index"
 
 
-def test_files_that_were_just_written_are_not_recorded(tmp_path: Path) -> None:
-    (tmp_path / "a.npy").write_bytes(b"content")
-    assert [is_new(tmp_path), is_new(tmp_path)] == [True, True]
+def verified_files(index: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Open an index, and return the names of the files whose checksums are compared."""
+    from vocable.engines import folder
+
+    names, read = [], folder.read_arrays
+
+    def reading(descriptor: int, kind: str, place: Any, *, verify: bool = True) -> Any:
+        if verify:
+            names.append(Path(place).name)
+        return read(descriptor, kind, place, verify=verify)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder, "read_arrays", reading)
+        FolderStore.open(str(index)).close()
+    return names
 
 
-def test_a_failed_verification_is_not_recorded(folder: Path) -> None:
-    same_time(folder)
+def test_an_index_is_verified_when_it_is_first_opened_on_a_machine(
+    index: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    names = sorted(path.name for path in index.glob("*.segment"))
+    assert verified_files(index, monkeypatch) == names
+    assert verified_files(index, monkeypatch) == []
+    shutil.copytree(index, index.with_name("copy"))
     wait()
+    assert verified_files(index.with_name("copy"), monkeypatch) == names
+    same_content = (index / names[0]).read_bytes()
+    (index / names[0]).write_bytes(same_content)
+    wait()
+    assert verified_files(index, monkeypatch) == names[:1]
+    assert verified_files(index, monkeypatch) == []
+    index.rename(index.with_name("moved"))
+    assert verified_files(index.with_name("moved"), monkeypatch) == []
+    assert sorted(path.name for path in index.with_name("moved").iterdir()) == sorted(["commit.json", "lock", *names])
+    assert len([*cache.iterdir()]) == 2
 
-    def fail() -> None:
-        with verifying(folder) as must_be_verified:
-            assert must_be_verified
-            raise VectorsError("damaged")
 
+def test_damage_to_a_verified_index_is_found(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
-        with pytest.raises(VectorsError, match="damaged"):
-            fail()
-
-
-def test_a_folder_that_cannot_be_written_is_verified_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / VERIFIED).unlink()
-
-    def refuse(path: Path, record: object) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr("vocable.core.verified.write_record", refuse)
-    assert [is_new(folder), is_new(folder)] == [True, True]
-
-
-@pytest.mark.parametrize("name", ["places.npy", "weights.npy", "order.npy", "ids_bytes.npy"])
-def test_damage_to_an_index_that_was_opened_before_is_found(tmp_path: Path, name: str) -> None:
-    vectors = csr_array(random_vectors(40, 30, 0.3, 11))
-    ExactIndex(vectors, [f"{row:02}" for row in range(40, 0, -1)]).save(tmp_path / "index")
-    wait()
-    for _ in range(2):
-        assert len(ExactIndex.load(tmp_path / "index")) == 40
-    file = tmp_path / "index" / name
-    status = file.stat()
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
+        verified_files(index, monkeypatch)
+    file = min(index.glob("*.segment"))
+    status, content = file.stat(), bytearray(file.read_bytes())
+    content[content.index(b"text of a")] ^= 1
     file.write_bytes(content)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(VectorsError, match=name):
-        ExactIndex.load(tmp_path / "index")
+    with pytest.raises(VectorsError, match=f"{file.name}: damaged: texts_bytes"):
+        FolderStore.open(str(index))
 
 
-def test_later_openings_give_the_same_answers(tmp_path: Path) -> None:
-    vectors, queries = csr_array(random_vectors(200, 50, 0.2, 3)), csr_array(random_vectors(9, 50, 0.3, 4))
-    expected = ExactIndex(vectors).search(queries, 20)
-    ExactIndex(vectors).save(tmp_path / "index")
+def test_a_damaged_file_is_never_recorded(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = min(index.glob("*.segment"))
+    content = bytearray(file.read_bytes())
+    content[content.index(b"text of a")] ^= 1
+    file.write_bytes(content)
     wait()
-    for _ in range(3):
-        ranking = ExactIndex.load(tmp_path / "index").search(queries, 20)
-        np.testing.assert_array_equal(ranking.rows, expected.rows)
-        np.testing.assert_array_equal(ranking.scores, expected.scores)
+    for _ in range(2):
+        with pytest.raises(VectorsError):
+            FolderStore.open(str(index))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data import Document, Query, read_corpus, read_examples
-from vocable.data.texts import as_queries, as_text, as_texts, check_documents
+from vocable.data.texts import as_documents, as_queries, as_text, as_texts
 from vocable.encoding.load import load
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
@@ -40,8 +40,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "fields too deep": (Document("a", "x", fields={"y": DEEP}), "not a JSON value"),
     "no fields": (Document("a", "x", fields=["y"]), "keys are str"),  # type: ignore[arg-type]
     "an id twice": (Document("first", "x"), "duplicate id 'first'"),
-    "a pair": (("a", "x"), "must be a Document, not tuple"),
-    "a dict": ({"id": "a", "text": "x"}, "must be a Document, not dict"),
+    "a pair": (("a", "x"), "must be a Document or a dict with an id, not tuple"),
+    "a text": ("x", "must be a Document or a dict with an id, not str"),
+    "a dict without an id": ({"text": "x"}, "id"),
+    "a dict without a text": ({"id": "a"}, "text"),
+    "a dict with an id twice": ({"id": "first", "text": "x"}, "duplicate id 'first'"),
 }
 
 
@@ -49,20 +52,20 @@ REFUSED: dict[str, tuple[Any, str]] = {
 def test_a_document_that_no_reader_gives_is_refused(what: str) -> None:
     document, message = REFUSED[what]
     with pytest.raises(ArgumentError, match=rf"^documents\[1\].*{message}") as caught:
-        check_documents([Document("first", "x"), document])
+        as_documents([Document("first", "x"), document])
     assert "\n" not in str(caught.value)
 
 
 def test_documents_are_returned_in_their_order() -> None:
     documents = [Document("b", "", title="T"), Document("a", "été", fields={"n": 1, "tags": ["x", None, {"y": True}]})]
-    assert check_documents(iter(documents)) == documents
+    assert as_documents(iter(documents)) == documents
 
 
 @pytest.mark.parametrize("text", ["\u200b", "   \u200b ", "\u00a0\u3000", "\u2060\u00ad"])
 def test_characters_that_cannot_be_seen_are_no_text_and_no_id(text: str, tmp_path: Path) -> None:
     for document in (Document("d", text), Document(text, "a text")):
         with pytest.raises(ArgumentError, match=r"^documents\[0\]: "):
-            check_documents([document])
+            as_documents([document])
     (tmp_path / "c.jsonl").write_text(json.dumps({"_id": "d", "text": text}))
     with pytest.raises(DataError, match=r"c\.jsonl:1: .*'d'"):
         list(read_corpus(tmp_path / "c.jsonl"))

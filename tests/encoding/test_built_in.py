@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vocable.collection.answers import search
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.encoding.encode import encode
 from vocable.encoding.hub import locate
 from vocable.encoding.load import load
@@ -38,7 +38,7 @@ def test_both_weigh_queries_by_the_collection(tmp_path: Path) -> None:
     rows = [{"_id": f"d{i}", "text": text} for i, text in enumerate([*TEXTS, "Sort a list in place."])]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     for name in ("vocable-mini", "vocable-mini-doc"):
-        index(name, tmp_path / "corpus.jsonl", f"exact:{tmp_path / name}")
+        index(name, tmp_path / "corpus.jsonl", tmp_path / name)
         [answer] = search(tmp_path / name, ["delete a folder"])
         assert answer.hits[0].document.id == "d0"
         assert TextEncoder(load(name), "query").query_idf == 0.75

@@ -18,7 +18,9 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.collection.answers import search
-from vocable.collection.verbs import add, index, open_index
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
+from vocable.collection.verbs import add
 from vocable.encoding.encode import encode
 from vocable.encoding.graph import GraphEncoder, GraphModel
 from vocable.encoding.load import load, load_encoder

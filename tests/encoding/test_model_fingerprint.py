@@ -14,7 +14,9 @@ import pytest
 import torch
 
 from vocable.collection.answers import search
-from vocable.collection.verbs import add, build, index, open_index
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
+from vocable.collection.verbs import add
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.load import load, load_encoder
 from vocable.encoding.model_fingerprint import differences, number_type
@@ -189,7 +191,7 @@ def test_other_weights_of_a_graph_are_named(graph: Path, corpus: Path, tmp_path:
 
 
 def test_an_option_of_a_search_is_no_change_of_the_model(documents: list[Document], tmp_path: Path) -> None:
-    build(load_encoder("vocable-mini"), documents, tmp_path / "index", max_terms=7, max_length=9).close()
+    index(load_encoder("vocable-mini"), documents, tmp_path / "index", max_terms=7, max_length=9).close()
     with open_index(tmp_path / "index") as collection:
         assert len(collection.search(["fox"], query_idf=0.0, max_terms=3)) == 1
         assert collection.add([Document("new", "owl")]).added == 1

@@ -107,7 +107,7 @@ def test_shards_of_whole_parts_are_one_encoding_bit_for_bit(
 def test_shards_are_indexed_and_pruned(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
     vo.encode(toy_model, corpus, output=tmp_path / "out", shards=3)
     ids = [f"d{i}" for i in range(22)]
-    index = vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
+    index = vo.index(tmp_path / "out", corpus, tmp_path / "index")
     np.testing.assert_array_equal(index.vectors(ids).toarray(), read_vectors(tmp_path / "out").matrix.toarray())
     assert index.settings.meta.fingerprint == encoding_model(toy_model).fingerprint()
     assert vo.prune(tmp_path / "out", max_terms=3, output=tmp_path / "small").postings == 66
@@ -124,7 +124,7 @@ def test_a_shard_of_another_corpus_is_noticed(toy_model: SparseEncoder, corpus: 
     with pytest.raises(VectorsError, match=r"shard-00002: .*inputs, source$"):
         read_vectors(tmp_path / "out")
     with pytest.raises(VectorsError):
-        vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
+        vo.index(tmp_path / "out", corpus, tmp_path / "index")
     shutil.rmtree(tmp_path / "out" / "shard-00002")
     shutil.copytree(tmp_path / "out" / "shard-00001", tmp_path / "out" / "shard-00002")
     with pytest.raises(VectorsError, match=r"shard-00002: .*inputs, shard$"):

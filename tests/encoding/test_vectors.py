@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
-from vocable.core.arrays import Ids
+from vocable.core.arrays import Strings
 from vocable.encoding.pruning import prune, quantize
 from vocable.encoding.vectors import (
     StoredRows,
@@ -273,7 +273,7 @@ def test_quantize_refuses_senseless_arguments(arguments: dict[str, float]) -> No
 
 
 def test_ids_are_a_sequence() -> None:
-    ids = Ids(iter(["b", "a", "é"]))
+    ids = Strings(iter(["b", "a", "é"]))
     assert [len(ids), ids[2], ids[-1], list(ids), ids.index("a"), "z" in ids] == [
         3,
         "é",
@@ -282,17 +282,18 @@ def test_ids_are_a_sequence() -> None:
         1,
         False,
     ]
-    assert ids[1:] == Ids(["a", "é"])
+    assert ids[1:] == Strings(["a", "é"])
     assert hash(ids[1:]) == hash(("a", "é"))
-    assert ids.rows(["é", "none", "b", "é"]).tolist() == [2, -1, 0, 2]
+    assert Strings(["a", "b", "é"]).rows(["é", "none", "b", "é"]).tolist() == [2, -1, 1, 2]
     assert ids.rows([]).tolist() == []
+    assert ids == ["b", "a", "é"]
     assert ids != ["b", "a"]
     with pytest.raises(IndexError):
         ids[3]
 
 
 def test_stored_vectors_unpack() -> None:
-    ids, matrix, meta, dense = StoredVectors(Ids(IDS), csr_array(DENSE), META)
+    ids, matrix, meta, dense = StoredVectors(Strings(IDS), csr_array(DENSE), META)
     assert (len(ids), matrix.shape[1], dense) == (3, meta.size, None)
 
 

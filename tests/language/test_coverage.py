@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.data import pydocs
 from vocable.encoding.load import load_encoder
 from vocable.language.coverage import GUIDE, Coverage, foreign
@@ -72,7 +72,7 @@ def test_an_index_warns_in_one_line(
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": str(n), "text": text}) + "\n" for n, text in enumerate(texts)))
     with caplog.at_level(logging.WARNING, logger="vocable"):
-        index("vocable-mini", corpus, f"exact:{tmp_path / 'index'}", bm25=bm25, no_dense=True).close()
+        index("vocable-mini", corpus, tmp_path / "index", bm25=bm25, no_dense=True).close()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == warned
     for line in said:

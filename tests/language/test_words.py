@@ -5,16 +5,12 @@ from __future__ import annotations
 import sys
 import unicodedata
 from itertools import pairwise
-from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
-from vocable.collection.statistics import Content, Statistics
-from vocable.engines.base import rows_of
+from vocable.collection.index import index as index_of
 from vocable.indexes.bm25 import RM3, BM25Index
 from vocable.language.languages import languages
 from vocable.language.words import stemmed, words
@@ -165,21 +161,14 @@ TEXTS = ["ทะเลสาบและแม่น้ำ", "हिन्दी
 FOUND = {"แม่น้ำ": 0, "किताब": 1, "図書館": 2, "도서관": 3, "cafe\u0301": 4, "猫": None}
 
 
-def test_texts_of_all_scripts_are_found(tmp_path: Path) -> None:
-    index, statistics = BM25Index(TEXTS), Statistics(tmp_path / "words.sqlite", 0, None, size=1, language="english")
+def test_texts_of_all_scripts_are_found() -> None:
+    index, collection = BM25Index(TEXTS), index_of("vocable-mini-doc", TEXTS, bm25=True)
     rm3 = RM3(index, TEXTS, fb_docs=1)
-    with statistics.changing(Content(csr_array((len(TEXTS), 1)), TEXTS)) as weights:
-        pass
-    rows = [list(zip(*row, strict=True)) for row in rows_of(weights)]
     for query, row in FOUND.items():
         hits = [] if row is None else [row]
         assert index.search([query], k=1).rows[0].tolist() == (hits or [-1])
         assert index.search(rm3.expand([query]), k=1).rows[0].tolist() == (hits or [-1])
-        [(columns, weights_of_query)] = rows_of(statistics.query_vectors([query]))
-        weight = dict(zip(columns, weights_of_query, strict=True))
-        scores = np.array([sum(one * weight.get(column, 0) for column, one in row) for row in rows])
-        assert [scores.argmax()] == hits if scores.any() else not hits
-    statistics.close()
+        assert [int(name) for name, _ in collection.search([query], 1, weights="bm25=1").hits(0)] == hits
 
 
 def test_stop_words_and_stems_of_another_language() -> None:

@@ -19,7 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import PreTrainedTokenizerFast
 
 from studies.toy_models import make_cross_encoder
-from vocable.collection.verbs import build
+from vocable.collection.index import index
 from vocable.data import Document, Example, read_examples
 from vocable.encoding.encode import encode
 from vocable.encoding.load import load
@@ -142,7 +142,7 @@ def test_mining_takes_an_existing_index(
     toy_model: SparseEncoder, examples: Path, texts: list[str], tmp_path: Path
 ) -> None:
     documents = [Document(f"{i:02}", text) for i, text in enumerate(texts)]
-    build(toy_model, documents, f"exact:{tmp_path / 'index'}", name="toy")
+    index(toy_model, documents, tmp_path / "index").close()
     mine(toy_model, examples, tmp_path / "out.jsonl", index=tmp_path / "index", negatives=3)
     expected = reference(toy_model, list(read_examples(examples)), documents, negatives=3)
     assert [list(one.negatives) for one in read_examples(tmp_path / "out.jsonl")] == [one[2] for one in expected]
@@ -152,7 +152,7 @@ def test_mining_refuses_an_index_of_another_vocabulary(
     toy_model: SparseEncoder, backbones: dict[str, Path], examples: Path, texts: list[str], tmp_path: Path
 ) -> None:
     other = load(backbones["roberta"], device="cpu")
-    build(other, [Document("1", texts[0])], f"exact:{tmp_path / 'index'}", name="other")
+    index(other, texts[:1], tmp_path / "index").close()
     with pytest.raises(VectorsError):
         mine(toy_model, examples, tmp_path / "out.jsonl", index=tmp_path / "index")
     assert not (tmp_path / "out.jsonl.partial").exists()

@@ -157,7 +157,7 @@ def test_a_killed_run_ends_with_the_same_weights(
         return original(*given, **options)
 
     places: dict[str, tuple[Any, str]] = {
-        "index": (mined_negatives, "build"), "finish": (mine_module, "finish"),
+        "index": (mined_negatives, "index_of"), "finish": (mine_module, "finish"),
         "prepare": (mined_negatives, "prepare"), "on_save": (mined_negatives.MineDuringTraining, "on_save"),
     }  # fmt: skip
     module, name = places[moment]

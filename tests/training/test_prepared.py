@@ -173,7 +173,8 @@ def test_a_killed_preparation_begins_again(sources: list[str], tmp_path: Path, m
             prepare(sources[0], tmp_path / "shared")
     one = prepare(sources[0], tmp_path / "shared")
     assert one.text(one.query[0]) == "query 0 0"
-    assert {path.name for path in (tmp_path / "shared").iterdir()} == {one.folder.name}
+    record = f".{one.folder.name}.settings.json"
+    assert {path.name for path in (tmp_path / "shared").iterdir()} == {one.folder.name, record}
 
 
 def test_numbers_become_texts_where_they_are_read(sources: list[str], tmp_path: Path) -> None:

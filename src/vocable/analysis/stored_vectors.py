@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 
-from vocable.core.arrays import HEADER
+from vocable.core.arrays import holds_arrays
 from vocable.core.progress import track
 from vocable.core.tables import NONE, Table, Tabled
 from vocable.encoding.pruning import prune
@@ -52,11 +52,11 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
     if isinstance(sources[0], csr_array):
         return sources, None
     folder = Path(sources[0])
-    if (folder / HEADER).is_file():
+    if holds_arrays(folder):
         index = ExactIndex.load(folder)
         return [index.get()], index.meta
     if holds_index(folder):
-        from vocable.collection.verbs import open_index
+        from vocable.collection.collection import open_index
 
         collection = open_index(folder)
         return collection.stored(), collection.settings.meta

@@ -20,7 +20,6 @@ from vocable.options import values_of
 
 DERIVED = ("cloze", "crops", "pairs")  # source prefixes that derive data from another source
 INPUTS_KEY = "inputs"  # key of the fingerprint among the settings of an output
-VERIFIED = ".verified.json"  # what `vocable.core.verified` records when a folder is opened: no content of it
 IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a result
 
 
@@ -50,7 +49,7 @@ def _files(path: Path, *, whole: bool) -> list[Path]:
         return [path]
     if not whole and something_else(path) is None and (documents := files_of(path, all_pages=True).files):
         return [path / file for file in documents]
-    return sorted(file for file in path.rglob("*") if file.name != VERIFIED)
+    return sorted(path.rglob("*"))
 
 
 @lru_cache(maxsize=1000)

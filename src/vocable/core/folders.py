@@ -43,6 +43,7 @@ LISTS = {  # paths of pages that a generator made of other pages or of source co
     "Texinfo": (r".+-index(_\w+)?\.html", rb"gnu texinfo"),
 }
 MADE_WITH = "settings.json"  # in each folder that vocable made; has the fingerprint of the inputs
+COMMIT = "commit.json"  # in the folder of an index; its settings have the fingerprint
 FINGERPRINT = re.compile(r"[0-9a-f]*")  # "" without local inputs
 SETTINGS_BYTES = 1 << 20
 BEGINNING = 4096  # bytes of a page that name its generator
@@ -86,10 +87,12 @@ def _is_made(folder: Path) -> bool:
 
 def settings_in(folder: Path) -> dict[str, object]:
     """Return the settings that vocable wrote into a folder; {} if they are missing or unreadable."""
-    with suppress(OSError, ValueError, RecursionError):
-        with (folder / MADE_WITH).open("rb") as file:
-            values = json.loads(file.read(SETTINGS_BYTES))
-        return values if isinstance(values, dict) else {}
+    for name in (MADE_WITH, COMMIT):
+        with suppress(OSError, ValueError, RecursionError, AttributeError):
+            with (folder / name).open("rb") as file:
+                values = json.loads(file.read(SETTINGS_BYTES))
+            values = values.get("settings") if name == COMMIT else values
+            return values if isinstance(values, dict) else {}
     return {}
 
 

@@ -5,6 +5,7 @@ The library filelock cannot lock folders, does not name the holder, and refuses 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+QUIET_SECONDS = 1.0  # of waiting before it is logged
+logger = logging.getLogger(__name__)
 HAS_LOCKS = fcntl is not None
 
 _locks: set[int] = set()  # descriptors of locks; a forked child closes them, or they would outlive the process
@@ -51,25 +54,40 @@ def holding(path: Path) -> Iterator[None]:
 def lock_file(path: Path, advice: str, patience: float = 0.0) -> int:
     """Lock a file, create it if it is missing, and return the descriptor for `unlock_file`.
 
+    Raises `VectorsError` if the path is a link, whose target would be emptied, and the errors of `take_lock`.
+    """
+    return take_lock(open_regular(path, os.O_RDWR | os.O_CREAT), path.parent, advice, patience)
+
+
+def take_lock(descriptor: int, place: Path, advice: str, patience: float = 0.0) -> int:
+    """Lock an open file of a place, and return its descriptor for `unlock_file`; after an error it is closed.
+
     While locked, the file names its holder. The lock ends with the process; file systems without locks are tolerated.
+    A wait of more than `QUIET_SECONDS` is logged.
 
     Raises:
         InUseError: another process has held the lock for `patience` seconds; the message ends with `advice`.
-        VectorsError: the path is a link, whose target would be emptied.
     """
-    descriptor, until = open_regular(path, os.O_RDWR | os.O_CREAT), time.monotonic() + patience
+    started, said = time.monotonic(), False
     while fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError as error:
-            if time.monotonic() > until:
-                holder = os.read(descriptor, 100).decode() or "another process"
+            waited = time.monotonic() - started
+            holder = os.pread(descriptor, 100, 0).decode(errors="replace") or "another process"
+            if waited > patience:
                 os.close(descriptor)
-                raise InUseError(f"{path.parent} is in use by {holder}: {advice}") from error
-            time.sleep(0.05)
+                raise InUseError(f"{place} is in use by {holder}: {advice}") from error
+            if waited > QUIET_SECONDS and not said:
+                logger.warning("%s is in use by %s: waiting for at most %.0f seconds", place, holder, patience)
+                said = True
+            time.sleep(0.02)
         except OSError:  # a file system without locks
             break
+        except BaseException:
+            os.close(descriptor)
+            raise
     _locks.add(descriptor)
     with suppress(OSError):  # a full disk: the lock holds, but names no holder
         os.ftruncate(descriptor, 0)
@@ -83,4 +101,7 @@ def unlock_file(descriptor: int) -> None:
         _locks.discard(descriptor)
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that is being forked still has the file open
         os.close(descriptor)

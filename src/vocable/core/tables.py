@@ -13,14 +13,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from io import StringIO
 from textwrap import fill
-from typing import NamedTuple
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
+from typing import TYPE_CHECKING, NamedTuple
 
 from vocable.core.graphemes import beginning
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable  # slow to import, and a search prints no table
 
 NONE = "–"
 WIDTH = 80  # columns of running text, at most
@@ -68,6 +66,10 @@ class Table(NamedTuple):
 
     def __rich__(self) -> RichTable:
         """Return the table for rich."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
         # Cells are plain text: a term such as `[unused1]` would otherwise be read as a style.
         table = RichTable(title=Text(self.title), box=SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
         first, *others = self.header
@@ -99,6 +101,9 @@ class Table(NamedTuple):
         ────────────
         a       0.75
         """
+        from rich.console import Console
+        from rich.text import Text
+
         width = line_width() if width is None else width
         shown = []
         for part in self._parts(width):
@@ -146,6 +151,8 @@ class Table(NamedTuple):
 
     def _width(self, name: int) -> int:
         """Return the width of the table if names break after `name` characters."""
+        from rich.console import Console
+
         rows = [[visible(row[0])[:name], *row[1:]] for row in self.rows]
         return Console(file=StringIO(), width=UNLIMITED).measure(Table("", self.header, rows).__rich__()).maximum
 
@@ -205,11 +212,19 @@ def wrapped(parts: Sequence[tuple[str, bool]], width: int, lines: int) -> list[s
     >>> wrapped([("… ", False), ("\\n by ", False), (" …", False)], 9, 1)
     ['… by …']
     """
-    text = Text()
+    plain, pieces = "", list[tuple[str, str]]()
     for part, marked in parts:
         line = re.sub(r"\s+", " ", part)
-        line = line.removeprefix(" ") if text.plain[-1:] in ("", " ") else line  # parts may end and begin with blanks
-        text.append(visible(line), "bold" if marked else "")
+        line = line.removeprefix(" ") if plain[-1:] in ("", " ") else line  # parts may end and begin with blanks
+        pieces.append((visible(line), "bold" if marked else ""))
+        plain += line
+    shown = "".join(piece for piece, _ in pieces).rstrip()
+    if shown.isascii() and len(shown) <= width and not has_colours():
+        return [shown]  # without rich, which is slow to import
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text.assemble(*pieces)
     console = Console(file=StringIO(), width=width)
     rows = text.wrap(console, width)
     if len(rows) > lines:

@@ -1,48 +1,75 @@
-"""Files that were verified here before, so that opening them again does not read them whole.
+"""Files that were verified on this machine before, so that opening them again does not read them whole.
 
-A record beside the files names the device, inode, size and times of the last change of each. The system, not a program,
-sets the time of the last change of status: a file that is changed, replaced, copied or unpacked is verified again.
+A record in the user's cache folder names the device, inode, size and times of the last change of each. The system, not
+a program, sets the time of the last change of status: a file that is changed, replaced, copied or unpacked is verified
+again. A record that is missing, damaged, another user's or cannot be written is ignored.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from vocable.core.fingerprint import VERIFIED
-from vocable.core.storage import read_record, write_record
-from vocable.errors import VectorsError
-
 SETTLED = 2_000_000_000  # nanoseconds, the coarsest clock of file systems: a younger file may change at the same time
-
-FileStates = dict[str, tuple[int, int, int, int, int]]
-
-
-@contextmanager
-def verifying(folder: Path) -> Iterator[bool]:
-    """Yield whether the files of a folder must be verified; record them if the block verifies them without an error."""
-    states, started = _states(folder), time.time_ns()
-    is_known = states == _recorded(folder)
-    yield not is_known
-    if not is_known and all(max(times) < started - SETTLED for _, _, _, *times in states.values()):
-        with suppress(OSError, VectorsError):  # a folder that only others write to is verified each time
-            write_record(folder / VERIFIED, states)
+States = dict[str, list[int]]
 
 
-def _states(folder: Path) -> FileStates:
-    states: FileStates = {}
-    for path in folder.glob("*"):
-        if path.is_file() and path.name != VERIFIED:
-            status = path.stat()  # of its target, if it is a link
-            times = status.st_mtime_ns, status.st_ctime_ns  # on Windows the latter is the time of creation
-            states[path.name] = status.st_dev, status.st_ino, status.st_size, *times
-    return states
+def cache_folder() -> Path:
+    """Return the folder of the user's caches of vocable, which may be missing."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        return Path(base) / "vocable" if base else Path.home() / "AppData" / "Local" / "vocable"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "vocable"
 
 
-def _recorded(folder: Path) -> FileStates | None:
-    try:
-        return read_record(folder / VERIFIED, FileStates)
-    except (OSError, VectorsError):
-        return None
+def state_of(status: os.stat_result) -> list[int]:
+    """Return the numbers that change with a file."""
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+class Verified:
+    """The verified files of a folder with this identity, by name."""
+
+    def __init__(self, identity: tuple[int, int]) -> None:
+        self._file: Path | None = None
+        self._states: States = {}
+        with suppress(OSError, RuntimeError):  # RuntimeError: no home folder
+            self._file = cache_folder() / "verified" / f"{identity[0]:x}-{identity[1]:x}.json"
+        self._states = self._read()
+
+    def _read(self) -> States:
+        with suppress(OSError, ValueError, RecursionError, AttributeError, TypeError):
+            if self._file is not None and self._is_mine(os.stat(self._file)):
+                states = json.loads(self._file.read_bytes())
+                return {str(name): list(map(int, state)) for name, state in states.items()}
+        return {}
+
+    def _is_mine(self, status: os.stat_result) -> bool:
+        return not hasattr(os, "getuid") or status.st_uid == os.getuid()
+
+    def __contains__(self, file: tuple[str, os.stat_result]) -> bool:
+        name, status = file
+        return self._states.get(name) == state_of(status)
+
+    def add(self, files: Iterable[tuple[str, os.stat_result]], kept: Iterable[str]) -> None:
+        """Record verified files, and forget all files that are not among `kept`."""
+        now, states = time.time_ns(), self._read()
+        for name, status in files:
+            if max(status.st_mtime_ns, status.st_ctime_ns) < now - SETTLED:
+                states[name] = state_of(status)
+        names = set(kept)
+        states = {name: state for name, state in states.items() if name in names}
+        if states == self._states or self._file is None:
+            return
+        self._states = states
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            part = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+            part.write_text(json.dumps(states))
+            part.replace(self._file)

@@ -12,6 +12,7 @@ from vocable.errors import ArgumentError
 
 Text: TypeAlias = str | Query | Document  # a query's text; a document's title and text
 Texts: TypeAlias = Iterable[Text]
+Documents: TypeAlias = Iterable[str | Document | Mapping[str, Any]]  # a dict has the fields of a line of a file
 
 
 def as_text(text: object, name: str = "text") -> str:
@@ -69,26 +70,36 @@ def as_ids(ids: object, name: str = "ids") -> list[str]:
     return [_str(item, f"{name}[{position}]", "an id") for position, item in enumerate(_items(ids, name, "ids", "id"))]
 
 
-def check_documents(documents: Iterable[Document], name: str = "documents") -> list[Document]:
-    """Return the documents as a list; raise `ArgumentError` for a document that readers would refuse.
+def as_documents(documents: object, name: str = "documents", *, texts: bool = False) -> list[Document]:
+    """Return documents, given as `Document`s or as dicts of their fields, as a list.
 
-    The message names the position, counted from 0, and the fault.
+    With `texts`, an item may also be a text, whose id is its position, counted from 0. Raises `ArgumentError`, with the
+    position and the fault, for a document that readers would refuse.
 
-    >>> check_documents([Document("d1", "A list."), Document("d1", "A set.")])
+    >>> as_documents(["A list.", {"id": "d2", "text": "A set."}], texts=True)
+    [Document(id='0', text='A list.', title='', fields={}), Document(id='d2', text='A set.', title='', fields={})]
+    >>> as_documents([Document("d1", "A list."), Document("d1", "A set.")])
     Traceback (most recent call last):
     vocable.errors.ArgumentError: documents[1]: duplicate id 'd1'
     """
     checked, ids = list[Document](), set[str]()
-    for position, document in enumerate(_items(documents, name, "documents", "document")):
-        if not isinstance(document, Document):
-            raise ArgumentError(f"{name}[{position}] must be a Document, not {type(document).__name__}")
+    for position, item in enumerate(_items(documents, name, "documents", "document")):
         try:
-            checked.append(check_document(document))
+            if isinstance(item, Mapping):
+                document = DOCUMENT.record(dict(item))
+            elif isinstance(item, str) and texts:
+                document = check_document(Document(str(position), item))
+            elif isinstance(item, Document):
+                document = check_document(item)
+            else:
+                wanted = "a text, a Document or a dict" if texts else "a Document or a dict with an id"
+                raise ArgumentError(f"{name}[{position}] must be {wanted}, not {type(item).__name__}")
         except MalformedError as error:
             raise ArgumentError(f"{name}[{position}]: {error}") from error
         if document.id in ids:
             raise ArgumentError(f"{name}[{position}]: {DOCUMENT.duplicate(document)}")
         ids.add(document.id)
+        checked.append(document)
     return checked
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from vocable.core.arrays import Ids, numbers, place_state, read_whole, wrong_entries
+from vocable.core.arrays import Strings, place_state, read_whole, wrong_entries
 from vocable.core.fingerprint import INPUTS_KEY
 from vocable.core.storage import SETTINGS, StrPath, read_record, regular, replacing
 from vocable.data.slices import Span
@@ -102,7 +102,7 @@ Sources = StrPath | Sequence[StrPath]
 class StoredVectors(NamedTuple):
     """Vectors read from disk: n `ids`, `matrix` csr_array [n, v], their origin, and any `dense` vectors [n, d]."""
 
-    ids: Ids
+    ids: Strings
     matrix: csr_array
     meta: VectorsMeta
     dense: NDArray[np.float32] | None = None
@@ -163,8 +163,8 @@ def write_vectors(
         pa.ListArray.from_arrays(offsets, pa.array(entries), type=schema.field(name).type)
         for name, entries in (("indices", matrix.indices), ("values", matrix.data))
     )
-    names, metadata = Ids(ids), {"format": FORMAT, **asdict(meta)}
-    columns, arrays = [names.array.cast(pa.string()), indices, values], [matrix.indices, matrix.data]
+    names, metadata = ids if isinstance(ids, Strings) else Strings(ids), {"format": FORMAT, **asdict(meta)}
+    columns, arrays = [pa.array(names, pa.string()), indices, values], [matrix.indices, matrix.data]
     if dense is not None:
         if len(dense) != len(ids) or not np.isfinite(dense).all():
             raise VectorsError(f"{path}: dense vectors {list(dense.shape)} of {len(ids)} texts, or not all finite")
@@ -186,15 +186,19 @@ def write_vectors(
         )
 
 
-def _checksum(metadata: dict[str, object], ids: Ids, indptr: np.ndarray, *arrays: np.ndarray) -> int:
+def _checksum(metadata: dict[str, object], ids: Strings, indptr: np.ndarray, *arrays: np.ndarray) -> int:
     """Return the CRC-32 of the whole content, which also detects damaged footers and page headers."""
-    _, offsets, names = ids.array.buffers()
-    ends = np.frombuffer(offsets or b"", np.int64)[ids.array.offset :][: len(ids) + 1]
-    text = memoryview(names or b"")[ends[0] : ends[-1]] if len(ids) else b""
-    total = zlib.crc32(text, zlib.crc32(json.dumps(metadata, sort_keys=True).encode()))
-    for array in (np.diff(ends), np.diff(indptr).astype(np.int32), *arrays):
+    text, record = ids.content[ids.offsets[0] : ids.offsets[-1]], json.dumps(metadata, sort_keys=True)
+    total = zlib.crc32(text.data, zlib.crc32(record.encode()))
+    for array in (np.diff(ids.offsets), np.diff(indptr).astype(np.int32), *arrays):
         total = zlib.crc32(np.ascontiguousarray(array).data, total)
     return total
+
+
+def _numbers(array: pa.Array, kind: type[np.generic]) -> np.ndarray:
+    """Return the values of an Arrow array without nulls; unlike Arrow's `to_numpy`, this does not import pandas."""
+    buffer = array.buffers()[1]
+    return np.frombuffer(memoryview(buffer or b"").toreadonly(), kind)[array.offset :][: len(array)]
 
 
 def holds_vectors(source: Sources) -> bool:
@@ -256,9 +260,7 @@ def joined(parts: Sequence[StoredVectors]) -> StoredVectors:
     first = parts[0]
     if len(parts) == 1:
         return first
-    import pyarrow as pa
-
-    ids, matrices = Ids(pa.concat_arrays([part.ids.array for part in parts])), [part.matrix for part in parts]
+    ids, matrices = Strings.joined([part.ids for part in parts]), [part.matrix for part in parts]
     # A single copy of each array; SciPy's vstack makes several.
     lengths = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
     indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -300,7 +302,7 @@ class StoredRows:
                 del self._held[number], self._left[number]
         self.taken += len(ids)
         matrix = csr_array(stacked if len(numbers) == 1 else stacked[back])
-        return StoredVectors(Ids(ids), matrix, meta, np.concatenate(dense)[back] if dense else None)
+        return StoredVectors(Strings(ids), matrix, meta, np.concatenate(dense)[back] if dense else None)
 
     def missing(self, ids: Sequence[str]) -> str | None:
         """Return the first of `ids` without a vector in the shards read so far; None if all have vectors."""
@@ -400,11 +402,12 @@ def read_file(path: Path) -> StoredVectors:
     table, values = read_table(path, _schema(), METADATA_KEY, "vectors", further="dense")
     meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)
     names, indices, weights, *more = (column.combine_chunks() for column in table.columns)
-    ids = Ids(names.cast(pa.large_string()))
-    indptr = numbers(indices.offsets, np.int32)
-    if not np.array_equal(indptr, numbers(weights.offsets, np.int32)):
+    if not (ids := _strings(names.cast(pa.large_string()))).valid():
+        raise VectorsError(f"{path}: damaged: an id is not text in UTF-8")
+    indptr = _numbers(indices.offsets, np.int32)
+    if not np.array_equal(indptr, _numbers(weights.offsets, np.int32)):
         raise VectorsError(f"{path}: a row has different numbers of indices and values")
-    arrays = numbers(weights.values, np.float32), numbers(indices.values, np.int32), indptr
+    arrays = _numbers(weights.values, np.float32), _numbers(indices.values, np.int32), indptr
     if wrong := wrong_entries(arrays, meta.size):
         outside = f"a term index lies outside the vocabulary of {meta.size}"
         what = "", outside, "the term indices of a row are not in order", "a weight is not a positive number"
@@ -415,13 +418,20 @@ def read_file(path: Path) -> StoredVectors:
     return StoredVectors(ids, _matrix(*arrays, meta.size), meta, dense)
 
 
+def _strings(array: pa.LargeStringArray) -> Strings:
+    """Return the strings of an Arrow array without nulls."""
+    _, offsets, content = array.buffers()
+    ends = np.frombuffer(offsets or bytes(8), np.int64)[array.offset :][: len(array) + 1]
+    return Strings.of(ends, np.frombuffer(content or b"", np.uint8))
+
+
 def _dense_vectors(column: pa.Array, path: Path) -> NDArray[np.float32]:
     """Return a column of dense vectors as an array [n, d]."""
     import pyarrow as pa
 
     if not pa.types.is_fixed_size_list(column.type) or column.type.value_type != pa.float32():
         raise VectorsError(f"{path}: the column dense is {column.type}, not of vectors of one length")
-    dense = numbers(column.flatten(), np.float32).reshape(len(column), column.type.list_size)
+    dense = _numbers(column.flatten(), np.float32).reshape(len(column), column.type.list_size)
     if not np.isfinite(dense).all():
         raise VectorsError(f"{path}: a number of a dense vector is not finite")
     return dense

@@ -21,8 +21,8 @@ import numpy as np
 from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
-from vocable.collection.collection import Collection
-from vocable.collection.verbs import build, open_index
+from vocable.collection.collection import Collection, open_index
+from vocable.collection.index import index as index_of
 from vocable.core.fingerprint import settings_of
 from vocable.core.progress import progress, track
 from vocable.core.steps import record_so_far
@@ -194,9 +194,7 @@ def mine(
         collection = opened
         if collection is None:
             positives = filter(IdSet().add, (example.positive for example in read_examples(source)))
-            numbered = (Document(str(number), text) for number, text in enumerate(positives))
-            documents = numbered if corpus is None else read_corpus(corpus)
-            collection = build(model, documents, f"exact:{work / 'index'}", name="", source=corpus or source)
+            collection = index_of(model, positives if corpus is None else corpus, work / "index")
         pairs = track(read_examples(source), "positives")
         answers = {answer(example.query, example.positive) for example in pairs}
         return Miner(model, collection, rule, answers, scored=with_scores)

@@ -26,7 +26,7 @@ from sentence_transformers import SparseEncoder
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from vocable.collection.collection import Collection
-from vocable.collection.verbs import build
+from vocable.collection.index import index as index_of
 from vocable.data import Document, Example, read_corpus
 from vocable.data.docstore import IdSet
 from vocable.encoding.models import model_digest
@@ -144,8 +144,7 @@ class MiningPlan(NamedTuple):
             texts = self.pairs["positive"]
         else:
             texts = (document.full for document in read_corpus(self.corpus))
-        documents = (Document(str(number), text) for number, text in enumerate(filter(IdSet().add, texts)))
-        collection = build(model, documents, f"exact:{work / 'index'}", name="", source=self.corpus or "positives")
+        collection = index_of(model, filter(IdSet().add, texts), work / "index")
         answers = {answer(*pair) for pair in zip(self.pairs["query"], self.pairs["positive"], strict=True)}
         rule = NegativeRule(self.steps.n, 1, max(self.steps.n, self.depth))
         return _DrawingMiner(model, collection, rule, answers, (self.seed, step))

@@ -23,7 +23,7 @@ import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 from numpy.typing import NDArray
 
-from vocable.core.arrays import HEADER, load_arrays, save_arrays
+from vocable.core.arrays import holds_arrays, load_arrays, save_arrays
 from vocable.core.fingerprint import DERIVED, fingerprint
 from vocable.core.progress import track
 from vocable.core.storage import finish, finished, resumable
@@ -71,8 +71,8 @@ class PreparedExamples:
 
 
 def is_prepared(source: str | Path) -> bool:
-    """Return whether a source is a folder of prepared examples."""
-    return (Path(source) / HEADER).is_file()
+    """Return whether a source is a file of prepared examples."""
+    return holds_arrays(source)
 
 
 def open_passes(source: str | HardNegatives, cache: Path) -> Callable[[int], PreparedExamples]:

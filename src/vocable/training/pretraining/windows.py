@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from vocable.core.arrays import HEADER, load_arrays, save_arrays
+from vocable.core.arrays import load_arrays, save_arrays
 from vocable.core.processes import worker_pool
 from vocable.data import Example
 from vocable.encoding.terms import TOKENIZED_TEXTS, Splitter, normal_form, splitter
@@ -28,6 +28,7 @@ from vocable.errors import ArgumentError, DataError, LostProcessError, ModelErro
 from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
 
 WINDOWS = "token windows"
+WINDOWS_FILE = "windows"  # in the folder of a corpus, beside what is made of its windows
 SHORTEST = 16  # tokens; a shorter tail of a longer text is dropped
 HERE = 20  # batches that are cut before workers start: a few seconds, about the time that a worker needs to start
 MOST_WORKERS = 16  # each has about 0.5 GB
@@ -223,7 +224,7 @@ class Windows:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.classes: Ids | None = None  # classes of the windows, if they were classified; -1 for an unused window
-        self._arrays, header = load_arrays(folder, WINDOWS, verify=False)
+        self._arrays, header = load_arrays(folder / WINDOWS_FILE, WINDOWS, verify=False)
         self.counts = WordCounts(**header["counts"]) if "counts" in header else None
 
     def __len__(self) -> int:
@@ -296,12 +297,12 @@ def write_windows(
     With a finder, windows without a term of the output vocabulary are passed over. If the folder has windows already,
     they are used and the texts are not read. Raises `DataError` if no text gives a window.
     """
-    if (folder / HEADER).exists():
+    if (folder / WINDOWS_FILE).exists():
         tokenizer("", truncation=True, max_length=length)  # it keeps and saves this setting, as after cutting
         return Windows(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     lengths, words, without = [0], 0, 0
-    with TemporaryFile(dir=folder.parent) as tokens_file, TemporaryFile(dir=folder.parent) as words_file:
+    with TemporaryFile(dir=folder) as tokens_file, TemporaryFile(dir=folder) as words_file:
         for ids, terms in cut(texts, Cutter(tokenizer, length, finder)):
             if terms is not None:
                 begun = int((terms >= 0).sum())
@@ -319,7 +320,7 @@ def write_windows(
         if finder is not None:
             arrays["words"] = np.memmap(words_file, dtype=np.int32, mode="r")
             header["counts"] = WordCounts(words, finder.cut, without)._asdict()
-        save_arrays(folder, WINDOWS, arrays, header)
+        save_arrays(folder / WINDOWS_FILE, WINDOWS, arrays, header)
     return Windows(folder)
 
 
