@@ -100,9 +100,9 @@ def test_a_loaded_index_gives_the_same_answers(tmp_path: Path) -> None:
 
 def test_a_damaged_index_is_refused(tmp_path: Path) -> None:
     BM25Index(TEXTS).save(tmp_path / "bm25")
-    file = tmp_path / "bm25" / "terms_bytes.npy"
-    file.write_bytes(file.read_bytes()[:-3])
-    with pytest.raises(VectorsError, match=r"terms_bytes\.npy"):
+    content = (tmp_path / "bm25").read_bytes()
+    (tmp_path / "bm25").write_bytes(content[:-70])
+    with pytest.raises(VectorsError, match="bm25: damaged: terms_bytes: it is truncated"):
         BM25Index.load(tmp_path / "bm25")
 
 

@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from tests.torch_models.test_dense import with_dense
 from vocable.collection.answers import search
-from vocable.collection.collection import Collection
-from vocable.collection.verbs import index, open_index
+from vocable.collection.collection import Collection, open_index
+from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
@@ -75,25 +75,32 @@ def test_wide_vectors_are_exact_too() -> None:
     assert found.scores[0, 0] == pytest.approx((vectors[0] ** 2).sum(), rel=0.01)
 
 
-def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
-    DenseIndex(*rounded(np.eye(3))).save(tmp_path / "dense")
-    assert DenseIndex.load(tmp_path / "dense").search(np.eye(3), 1).rows.ravel().tolist() == [0, 1, 2]
+def test_stored_vectors_are_checked() -> None:
+    numbers, units = rounded(np.eye(3))
+    index = DenseIndex.stored({"numbers": numbers, "units": units}, "place")
+    assert index.search(np.eye(3), 1).rows.ravel().tolist() == [0, 1, 2]
     with pytest.raises(VectorsError):
-        DenseIndex.load(tmp_path / "dense").search(np.eye(4), 1)
-    file = tmp_path / "dense" / "numbers.npy"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(VectorsError):
-        DenseIndex.load(tmp_path / "dense")
+        index.search(np.eye(4), 1)
+    for wrong in (
+        {"numbers": numbers.astype(np.int16)},
+        {"numbers": numbers[0]},
+        {"units": units[:2]},
+        {"units": units.astype(np.float64)},
+        {"units": np.array([1, np.nan, 1], np.float32)},
+        {"units": np.array([1, np.inf, 1], np.float32)},
+        {"units": np.array([1, -1, 1], np.float32)},
+    ):
+        with pytest.raises(VectorsError):
+            DenseIndex.stored({"numbers": numbers, "units": units} | wrong, "place")
+    for name in ("numbers", "units"):
+        with pytest.raises(VectorsError):
+            DenseIndex.stored({name: units}, "place")
 
 
-@pytest.mark.parametrize("engine", ["", "exact:"])
 def test_a_model_with_a_dense_side_fills_three_spaces(
-    backbones: dict[str, Path], corpus: Path, documents: list[Document], tmp_path: Path, engine: str
+    backbones: dict[str, Path], corpus: Path, documents: list[Document], tmp_path: Path
 ) -> None:
-    model = with_dense(backbones["bert"], tmp_path / "model", 16)
-    place = f"{engine}{tmp_path / 'index'}"
+    model, place = with_dense(backbones["bert"], tmp_path / "model", 16), tmp_path / "index"
     options = {"dtype": "float32", "device": "cpu"}
     with index(model, corpus, place, bm25=True, **options):  # type: ignore[arg-type]
         pass
@@ -112,10 +119,10 @@ def test_a_model_with_a_dense_side_fills_three_spaces(
         assert len(collection.search(queries, 5, hybrid=True).hits(0)) == 5
         stored = collection.store.vectors([documents[0].id], "dense")
         np.testing.assert_allclose(stored[0], vectors[0], atol=0.01)
-    with index(model, corpus, f"{engine}{tmp_path / 'other'}", no_dense=True, **options) as other:  # type: ignore[arg-type]
+    with index(model, corpus, tmp_path / "other", no_dense=True, **options) as other:  # type: ignore[arg-type]
         assert other.spaces == ("sparse", "bm25")
     with pytest.raises(ArgumentError):
-        index(model, corpus, f"{engine}{tmp_path / 'third'}", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
+        index(model, corpus, tmp_path / "third", no_dense=True, dense=model, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{"hybrid": True}, {"weights": "dense=1"}, {"weights": "dense=1,bm25=1"}])
@@ -126,7 +133,7 @@ def test_a_search_encodes_its_queries_once(
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, Any],
 ) -> None:
-    model, place = with_dense(backbones["bert"], tmp_path / "model", 16), f"exact:{tmp_path / 'index'}"
+    model, place = with_dense(backbones["bert"], tmp_path / "model", 16), tmp_path / "index"
     index(model, corpus, place, bm25=True, dtype="float32", device="cpu")
     passes, encode = [], TextEncoder.encode_both
     monkeypatch.setattr(TextEncoder, "encode_both", lambda *given: passes.append(given[1]) or encode(*given))
@@ -148,7 +155,7 @@ def looked_up(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Colle
     options: Any = {"bm25": True, "dtype": "float32", "device": "cpu"}
     with index(str(tmp_path / "free"), corpus, tmp_path / "without", **options) as without:
         assert without.spaces == ("sparse", "bm25")
-    with index(place, corpus, f"exact:{tmp_path / 'index'}", **options):
+    with index(place, corpus, tmp_path / "index", **options):
         pass
     opened = open_index(tmp_path / "index", device="cpu", allow_changed_model=True)
     return opened.with_model(str(tmp_path / "free"))

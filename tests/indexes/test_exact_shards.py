@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +15,9 @@ from scipy.sparse import csr_array
 
 import vocable as vo
 from tests.indexes.test_exact_index import assert_same, brute_force, random_vectors, searches
-from vocable.core.arrays import Ids, save_arrays
+from vocable.core.arrays import Strings
 from vocable.core.storage import write_record
 from vocable.encoding.vectors import SHARDS, StoredVectors, VectorsMeta, write_vectors
-from vocable.engines import exact as engine
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_shards import Exact, ExactShards, load_exact, save_exact
@@ -31,11 +29,11 @@ def parts_of(documents: np.ndarray, ids: Sequence[str], rows: int) -> list[Store
     """Return documents in parts of so many rows."""
     meta = VectorsMeta("v", "model", "max", "document", 8, documents.shape[1])
     starts = range(0, max(1, len(documents)), rows)
-    return [StoredVectors(Ids(ids[i : i + rows]), csr_array(documents[i : i + rows]), meta) for i in starts]
+    return [StoredVectors(Strings(ids[i : i + rows]), csr_array(documents[i : i + rows]), meta) for i in starts]
 
 
-def saved(folder: Path, documents: np.ndarray, ids: Sequence[str], rows: int, postings: int, **options: float) -> Exact:
-    save_exact(parts_of(documents, ids, rows), folder / "index", postings=postings, **options)  # type: ignore[arg-type]
+def saved(folder: Path, documents: np.ndarray, ids: Sequence[str], rows: int, postings: int) -> Exact:
+    save_exact(parts_of(documents, ids, rows), folder / "index", postings=postings)
     return load_exact(folder / "index")
 
 
@@ -45,7 +43,6 @@ def test_shards_answer_as_brute_force_and_as_one_index(
 ) -> None:
     queries, documents, k, ids, share = search
     ids = ids or [f"d{row}" for row in range(len(documents))]
-    allowed = np.array(data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids))), dtype=bool)
     whole = ExactIndex(csr_array(documents), ids)
     with TemporaryDirectory() as folder:
         index = saved(Path(folder), documents, ids, rows, postings)
@@ -53,8 +50,8 @@ def test_shards_answer_as_brute_force_and_as_one_index(
         assert [*(index.ids or ())] == ids
         given_queries = csr_array(queries)
         assert_same(index.search(given_queries, k, minimum_match=share), brute_force(queries, documents, k, ids, share))
-        one, other = (each.search(given_queries, k, allowed=allowed, threads=1) for each in (index, whole))
-        assert_same(one, (other.rows, other.scores))
+        in_one, in_shards = (each.search(given_queries, k, threads=1) for each in (whole, index))
+        assert_same(in_shards, (in_one.rows, in_one.scores))
         matched = [each.matched(given_queries, minimum_match=share) for each in (index, whole)]
         np.testing.assert_array_equal(*matched)
         np.testing.assert_array_equal(index.document_frequency, whole.document_frequency)
@@ -63,16 +60,14 @@ def test_shards_answer_as_brute_force_and_as_one_index(
         np.testing.assert_array_equal(index.get().toarray(), documents)
 
 
-@pytest.mark.parametrize("bits", [None, 8, 16])
-def test_no_shard_has_more_postings_and_rounding_is_that_of_one_index(tmp_path: Path, bits: int | None) -> None:
+def test_no_shard_has_more_postings(tmp_path: Path) -> None:
     documents, queries = random_vectors(3000, 50, 0.2, seed=3), random_vectors(5, 50, 0.5, seed=4)
     ids = [f"d{17 * row % 3000}" for row in range(3000)]
-    options = {"weight_bits": bits, "heaviest": float(documents.max())} if bits else {}
-    index = saved(tmp_path, documents, ids, 400, 5000, **options)  # type: ignore[arg-type]
+    index = saved(tmp_path, documents, ids, 400, 5000)
     assert isinstance(index, ExactShards)
     assert max(int(shard.document_frequency.sum()) for shard in index.shards) <= 5000
     assert len(index.shards) == pytest.approx(np.count_nonzero(documents) / 5000, abs=1)
-    expected = ExactIndex(csr_array(documents), ids, weight_bits=bits).search(csr_array(queries), 700)
+    expected = ExactIndex(csr_array(documents), ids).search(csr_array(queries), 700)
     assert_same(index.search(csr_array(queries), 700), (expected.rows, expected.scores))
     assert_same(index.search(csr_array(queries[:1]), 700), (expected.rows[:1], expected.scores[:1]))
 
@@ -87,7 +82,7 @@ def test_shards_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
     documents = random_vectors(6, 5, 0.8, seed=6)
     saved(tmp_path, documents, [f"d{row}" for row in range(6)], 2, 4)
     folder = tmp_path / "index"
-    shutil.rmtree(folder / "shard-00002")
+    (folder / "shard-00002").unlink()
     with pytest.raises(VectorsError, match="shard-00002"):
         load_exact(folder)
     write_record(folder / SHARDS, [5])
@@ -103,53 +98,17 @@ def test_shards_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
         ExactShards([ExactIndex(csr_array(documents))])
 
 
-def test_openings_after_the_first_break_ties_by_id_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vocable.core.verified.SETTLED", 100_000_000)
-    documents = csr_array(np.ones((90, 3)))
+def test_ties_are_broken_by_id_over_the_shards(tmp_path: Path) -> None:
     ids = [f"d{17 * row % 90:02}" for row in range(90)]
-    saved(tmp_path, documents.toarray(), ids, 30, 60)
-    for _ in ("verified", "recorded", "known"):
-        time.sleep(0.15)
-        hits = load_exact(tmp_path / "index").search(csr_array(np.ones((1, 3))), 50).hits(0)
-        assert [identifier for identifier, _ in hits] == sorted(ids)[:50]
+    saved(tmp_path, np.ones((90, 3)), ids, 30, 60)
+    hits = load_exact(tmp_path / "index").search(csr_array(np.ones((1, 3))), 50).hits(0)
+    assert [identifier for identifier, _ in hits] == sorted(ids)[:50]
 
 
-def test_ranks_of_other_ids_are_refused(tmp_path: Path) -> None:
-    saved(tmp_path, random_vectors(6, 5, 0.8, seed=6), [f"d{row}" for row in range(6)], 2, 4)
-    for ranks in (np.array([1, 0, 2, 3, 4, 5], np.int32), np.arange(5, dtype=np.int32), np.arange(6.0)):
-        save_arrays(tmp_path / "index" / "ranks", "ranks", {"ranks": ranks}, {})
-        with pytest.raises(VectorsError, match="ranks"):
-            load_exact(tmp_path / "index")
-
-
-def test_a_mask_and_rows_of_other_documents_are_refused(tmp_path: Path) -> None:
+def test_rows_of_other_documents_are_refused(tmp_path: Path) -> None:
     index = saved(tmp_path, random_vectors(6, 5, 0.8, seed=7), [f"d{row}" for row in range(6)], 2, 4)
     with pytest.raises(ArgumentError):
-        index.search(csr_array((1, 5), dtype=np.float32), 2, allowed=np.ones(5, bool))
-    with pytest.raises(ArgumentError):
         index.get([6])
-
-
-@pytest.mark.parametrize("options", [None, "weight_bits=8"])
-def test_the_exact_engine_has_shards_where_there_are_many_postings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str | None
-) -> None:
-    texts = [f"document {number} of snow, rain and {'hail' if number % 3 else 'sun'}" for number in range(50)]
-    (tmp_path / "corpus.jsonl").write_text(
-        "".join(f'{{"_id": "{7 * number % 50}", "text": "{text}"}}\n' for number, text in enumerate(texts))
-    )
-    model, corpus = vo.load(), str(tmp_path / "corpus.jsonl")
-    one = vo.index(model, corpus, f"exact:{tmp_path / 'one'}", engine_options=options)
-    monkeypatch.setattr(
-        engine, "save_exact", lambda parts, folder, **more: save_exact(parts, folder, postings=900, **more)
-    )
-    many = vo.index(model, corpus, f"exact:{tmp_path / 'many'}", engine_options=options)
-    assert len([*(tmp_path / "many" / "postings").glob("shard-*")]) >= 3
-    opened = vo.open_index(f"exact:{tmp_path / 'many'}")
-    for query in ("hail and snow", "document 7"):
-        hits = [(hit.document.id, hit.score) for hit in vo.search(one, [query], k=20)[0].hits]
-        for index in (many, opened):
-            assert [(hit.document.id, hit.score) for hit in vo.search(index, [query], k=20)[0].hits] == hits
 
 
 @pytest.mark.parametrize("order", ["same", "reversed", "shuffled"])
@@ -166,18 +125,17 @@ def test_stored_vectors_are_indexed_one_shard_at_a_time_in_any_order(tmp_path: P
     )
     lines = "".join(f'{{"_id": "{ids[row]}", "text": "text {row}"}}\n' for row in rows.tolist())
     (tmp_path / "corpus.jsonl").write_text(lines)
-    index = vo.index(
-        str(tmp_path / "vectors"), str(tmp_path / "corpus.jsonl"), f"exact:{tmp_path / 'index'}", max_terms=4
-    )
+    index = vo.index(str(tmp_path / "vectors"), str(tmp_path / "corpus.jsonl"), str(tmp_path / "index"), max_terms=4)
     wanted = [ids[row] for row in rows[:: n // 50].tolist()]
     stored = index.store.vectors(wanted)
     expected = vo.prune(csr_array(documents[rows[:: n // 50]]), 4)
     np.testing.assert_array_equal(csr_array(stored).toarray(), expected.toarray())
-    for content, message in (
-        (lines[: lines.rindex("{")], f"{n - 1} documents"),
-        (lines + '{"_id": "x", "text": "y"}\n', "'x'"),
+    for content, message, is_written in (
+        (lines[: lines.rindex("{")], f"{n - 1} documents", True),  # noticed at the end
+        (lines + '{"_id": "x", "text": "y"}\n', "'x'", False),
     ):
         (tmp_path / "other.jsonl").write_text(content)
         with pytest.raises(VectorsError, match=message):
-            vo.index(str(tmp_path / "vectors"), str(tmp_path / "other.jsonl"), f"exact:{tmp_path / 'other'}")
-        shutil.rmtree(tmp_path / "other.partial")
+            vo.index(str(tmp_path / "vectors"), str(tmp_path / "other.jsonl"), str(tmp_path / "other"))
+        assert (tmp_path / "other").exists() == is_written
+        shutil.rmtree(tmp_path / "other", ignore_errors=True)

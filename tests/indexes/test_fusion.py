@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.encoding.vectors import Ids
+from vocable.core.arrays import Strings
 from vocable.errors import ArgumentError
 from vocable.indexes.fusion import fused, parse_weights, reciprocal_rank, weighted
 from vocable.indexes.ranking import Ranking
@@ -86,7 +86,7 @@ def test_weighted_by_its_definition(given_: list[Ranking], weights: list[float])
 
 def test_ties_are_in_the_order_of_the_ids() -> None:
     one = Ranking(np.array([[0, 1]]), np.array([[2.0, 1.0]]), IDS)
-    other = Ranking(np.array([[1, 0]]), np.array([[2.0, 1.0]]), Ids(IDS))  # the same ids, held otherwise
+    other = Ranking(np.array([[1, 0]]), np.array([[2.0, 1.0]]), Strings(IDS))  # the same ids, held otherwise
     assert reciprocal_rank([one, other]).hits(0)[0][0] == "b"
     assert weighted([one, other], [1, 1]).hits(0) == [("b", 1.0), ("d", 1.0)]
 

@@ -10,10 +10,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.indexes.test_exact_index import brute_force
-from vocable.engines.edge import EdgeStore
-from vocable.engines.exact import ExactStore
+from vocable.engines.folder import FolderStore
 from vocable.engines.protocols import engine_of, engines
-from vocable.engines.seismic import SeismicIndex
+from vocable.engines.seismic import SeismicIndex, SeismicStore
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.bm25 import BM25Index
 from vocable.indexes.exact_index import ExactIndex
@@ -48,7 +47,7 @@ MAKE: dict[str, Callable[[np.ndarray, list[str] | None], ExactIndex]] = {
 
 
 def test_every_engine_of_an_index_is_tested() -> None:
-    assert {name for name, engine in engines().items() if not engine.about.changes} == MAKE.keys() - {"bm25"}
+    assert {name for name, engine in engines().items() if not engine.about.changes} == MAKE.keys() - {"exact", "bm25"}
 
 
 @pytest.fixture(params=list(MAKE))
@@ -103,22 +102,27 @@ def test_some_documents_of_many_are_looked_up(make: Callable[..., ExactIndex]) -
     np.testing.assert_array_equal(index.get([3999, 0, 77]).toarray(), whole[[3999, 0, 77]])
 
 
-def test_the_postings_of_any_saved_index_are_read(make: Callable[..., ExactIndex], tmp_path: Path) -> None:
-    index = make(vectors(N, 7), ids(N))
+@pytest.mark.parametrize("kind", ["exact", "bm25"])
+def test_the_postings_of_any_saved_index_are_read(kind: str, tmp_path: Path) -> None:
+    index = MAKE[kind](vectors(N, 7), ids(N))
     index.save(tmp_path / "index")
     loaded = ExactIndex.load(tmp_path / "index")
     np.testing.assert_array_equal(loaded.get().toarray(), index.get().toarray())
 
 
-def test_a_folder_without_an_index_is_refused(tmp_path: Path) -> None:
+def test_a_folder_and_an_index_of_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError):
         ExactIndex.load(tmp_path)
+    MAKE["exact"](vectors(N, 7), ids(N)).save(tmp_path / "index")
+    with pytest.raises(VectorsError):
+        BM25Index.load(tmp_path / "index")
 
 
 def test_a_place_names_its_engine() -> None:
-    assert engine_of("exact:some/folder") == (ExactStore, "some/folder")
-    for path in ("some/folder", "C:/folder", "bm25:folder", "./exact:folder"):
-        assert engine_of(path) == (EdgeStore, path)
+    assert engine_of("seismic:some/folder") == (SeismicStore, "some/folder")
+    assert engine_of("folder:some/folder") == (FolderStore, "some/folder")
+    for path in ("some/folder", "C:/folder", "bm25:folder", "./seismic:folder", "exact:folder"):
+        assert engine_of(path) == (FolderStore, path)
     for place in ("nobody://host:1234/name", "nobody+http://host:1234/name", "bm25+https://host"):
         with pytest.raises(ArgumentError):
             engine_of(place)

@@ -14,13 +14,13 @@ from typing import Any, Self, Unpack
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.core.arrays import Ids
+from vocable.core.arrays import Strings
 from vocable.data.texts import Texts, as_texts
 from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import as_vectors
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
+from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.ranking import Ranking
 from vocable.indexes.word_counts import K1, B, count_texts, count_words, term_frequency_weights
 from vocable.language.languages import language_of
@@ -39,6 +39,7 @@ class BM25Index(ExactIndex):
     """
 
     kind = "bm25"
+    readable = ("bm25",)
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class BM25Index(ExactIndex):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to store: postings, document ids, and the vocabulary."""
-        return super().arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
+        return super().arrays() | Strings(self.vocabulary).arrays("terms")
 
     def header(self) -> dict[str, object]:
         """Return the properties that `arrays` does not contain, as JSON values."""
@@ -114,16 +115,13 @@ class BM25Index(ExactIndex):
         return stemmed(texts, self.settings["language"], progress)
 
     @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str, *, verified: bool = False
-    ) -> Self:
-        index, settings = super().from_arrays(arrays, header, place, verified=verified), header.get("settings")
+    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
+        index, settings = super().from_arrays(arrays, header, place), header.get("settings")
         if not isinstance(settings, dict) or type(settings.get("language")) is not str:
             raise VectorsError(f"{place}: the index is damaged: its settings name no language of its words")
         language_of(settings["language"])
         index.settings = settings
-        terms = strings_from_arrays("terms", arrays, place, verified=verified)
-        index.vocabulary = {term: position for position, term in enumerate(terms)}
+        index.vocabulary = {term: position for position, term in enumerate(Strings.stored("terms", arrays, place))}
         if index.shape[1] != len(index.vocabulary):
             raise VectorsError(f"{place}: the index is damaged: its vocabulary does not fit its postings")
         return index

@@ -9,19 +9,15 @@ Letters: n documents, d dimensions, q queries, k results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
 
-from vocable.core.arrays import load_arrays, save_arrays
 from vocable.core.storage import StrPath
-from vocable.core.verified import verifying
 from vocable.errors import VectorsError
 from vocable.indexes.ranking import Ranking, best
 
-DENSE_KIND = "dense vectors"  # kind of the index in a folder
 LARGEST_INT8 = 127
 FLOAT32_EXACT = 2**24  # smaller whole numbers are exact in float32
 BLOCK_SCORES, BLOCK_DOCUMENTS = 1 << 24, 1 << 14  # scores and documents that are held at once
@@ -89,19 +85,16 @@ class DenseIndex:
         rows = np.flatnonzero((scores >= least) & (scores > 0)).astype(np.int32)
         return best(rows[None], scores[rows][None], k, self.ids)
 
-    def save(self, folder: StrPath) -> None:
-        """Write the vectors to a folder, atomically."""
-        save_arrays(folder, DENSE_KIND, {"numbers": self.numbers, "units": self.units}, {})
-
     @classmethod
-    def load(cls, folder: StrPath, ids: Sequence[str] | None = None) -> Self:
-        """Open a folder, memory-mapped, and compare the checksums of new files; raise `VectorsError` for damage."""
-        with verifying(Path(folder)) as is_new:
-            arrays, _ = load_arrays(folder, DENSE_KIND, verify=is_new)
+    def stored(cls, arrays: Mapping[str, np.ndarray], place: StrPath, *, verified: bool = False) -> Self:
+        """Return the vectors in the stored arrays `numbers` and `units`; raise `VectorsError` for damage.
+
+        Contents that were `verified` before are not read again.
+        """
         numbers, units = (arrays.get(name, np.empty(0)) for name in ("numbers", "units"))
         types = numbers.dtype == np.int8 and units.dtype == np.float32
         if not types or numbers.ndim != 2 or units.shape != numbers.shape[:1]:
-            raise VectorsError(f"{folder}: the index is damaged: not vectors in 8 bits")
-        if not (np.isfinite(units).all() and (units >= 0).all()):
-            raise VectorsError(f"{folder}: the index is damaged: a unit is not a positive number")
-        return cls(numbers, units, ids)
+            raise VectorsError(f"{place}: the index is damaged: not vectors in 8 bits")
+        if not verified and not (np.isfinite(units).all() and (units >= 0).all()):
+            raise VectorsError(f"{place}: the index is damaged: a unit is not a positive number")
+        return cls(numbers, units)

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
+from threading import local
 from typing import TypeVar, cast
 
 import numba
 import numpy as np
 
-WINDOW_SIZE = 65_536  # documents: 256 KiB of scores, positions of 16 bits
+from vocable.indexes.exact_numpy import WINDOW_SIZE, Sparse
+
 # Documents whose scores are compared with the threshold at once; LLVM vectorizes this loop, but not a loop of 64.
 BLOCK = 128
 LOW = 0xFFFFFFFF  # mask of the half of a key that holds the document
 
 Function = TypeVar("Function", bound=Callable[..., object])
-Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
+_kept = local()
 
 
 def compiled(function: Function) -> Function:
@@ -35,18 +37,46 @@ def compiled(function: Function) -> Function:
 
 
 @compiled
-def windows_of(n: int) -> int:
-    """Return the number of windows, at least 1."""
+def _windows_of(n: int) -> int:
     return max(1, (n + WINDOW_SIZE - 1) // WINDOW_SIZE)
 
 
-def room_of(n: int) -> int:
-    """Return the number of documents in a window, rounded up to whole blocks."""
-    return -(-min(n, WINDOW_SIZE) // BLOCK) * BLOCK
+def search(
+    postings: Sparse,
+    n: int,
+    queries: Sparse,
+    needed: np.ndarray,
+    allowed: np.ndarray,
+    rows: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k] with their scores.
+
+    `rows` initially are -1, `scores` 0. Positions ascend within a list. Equal scores are ordered by document,
+    ascending. `needed` [q] is the number of query terms that a hit must have. `allowed` [n] is True for documents that
+    may be hits, or empty if all may. A score is the float32 sum over the query's terms in their order.
+    """
+    window = _window(-(-min(n, WINDOW_SIZE) // BLOCK) * BLOCK)
+    try:
+        _search(postings, n, queries, needed, allowed, window, rows, scores)
+    except BaseException:  # no memory for the hits: the next search must not see the scores of this search
+        window[:] = 0
+        raise
+
+
+def _window(room: int) -> np.ndarray:
+    """Return zeros for the scores of a window, float32 [room]; each thread keeps them, and a search resets them.
+
+    New memory would cost a sixth of a query over 100,000 documents: the system hands it out page by page.
+    """
+    window = np.asarray(getattr(_kept, "window", ()), np.float32)
+    if len(window) < room:
+        _kept.window = window = np.zeros(room, np.float32)
+    return window[:room]
 
 
 @compiled
-def search(
+def _search(
     postings: Sparse,
     n: int,
     queries: Sparse,
@@ -56,16 +86,10 @@ def search(
     rows: np.ndarray,
     scores: np.ndarray,
 ) -> None:
-    """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k] with their scores.
-
-    `rows` initially are -1, `scores` 0. Positions ascend within a list. Equal scores are ordered by document,
-    ascending. `needed` [q] is the number of query terms that a hit must have. `allowed` [n] is True for documents that
-    may be hits, or empty if all may. A score is the float32 sum over the query's terms in their order. `window` is a
-    buffer of `room_of(n)` scores, which are 0 before and after.
-    """
+    """Carry out `search`; `window` is a buffer of scores, which are 0 before and after."""
     starts, places, weights = postings
     query_starts, query_terms, query_weights = queries
-    windows, k = windows_of(n), rows.shape[1]
+    windows, k = _windows_of(n), rows.shape[1]
     blocks = window.view(np.int32).reshape(-1, BLOCK)
     matched = np.zeros(len(window) if needed.size and needed.max() > 1 else 0, np.int32)
     for q in range(len(query_starts) - 1):
@@ -122,7 +146,7 @@ def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray,
     """Fill `counts` [q] with the number of documents that have at least max(1, `needed` [q]) terms of a query."""
     starts, places, _ = postings
     query_starts, query_terms, _ = queries
-    windows, shared = windows_of(n), np.zeros(min(n, WINDOW_SIZE), np.int32)
+    windows, shared = _windows_of(n), np.zeros(min(n, WINDOW_SIZE), np.int32)
     for q in range(len(query_starts) - 1):
         terms, enough = query_terms[query_starts[q] : query_starts[q + 1]], max(1, needed[q])
         for number in range(windows):
@@ -138,7 +162,7 @@ def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray,
 def find_postings(postings: Sparse, n: int, chosen: np.ndarray, entries: np.ndarray) -> None:
     """Fill `entries` [m, v], initially -1, with the index of each posting of the `chosen` [m] documents."""
     starts, places, _ = postings
-    windows = windows_of(n)
+    windows = _windows_of(n)
     for m in range(len(chosen)):
         number, place = divmod(chosen[m], WINDOW_SIZE)
         for t in range(entries.shape[1]):
@@ -156,7 +180,7 @@ def score_candidates(postings: Sparse, n: int, queries: Sparse, candidates: np.n
     """
     starts, places, weights = postings
     query_starts, query_terms, query_weights = queries
-    windows = windows_of(n)
+    windows = _windows_of(n)
     for q in range(len(query_starts) - 1):
         for c in range(candidates.shape[1]):
             score = np.float32(0)
@@ -169,20 +193,6 @@ def score_candidates(postings: Sparse, n: int, queries: Sparse, candidates: np.n
                     if p < end and places[p] == place:
                         score += query_weights[j] * np.float32(weights[p])
             scores[q, c] = score
-
-
-@compiled
-def cut(columns: Sparse, n: int, starts: np.ndarray, places: np.ndarray) -> None:
-    """Make posting lists, `starts` [v w + 1] and `places`, from CSC columns with ascending documents."""
-    column_starts, documents, _ = columns
-    windows = windows_of(n)
-    for term in range(len(column_starts) - 1):
-        p, end = column_starts[term], column_starts[term + 1]
-        for number in range(windows):
-            while p < end and documents[p] < (number + 1) * WINDOW_SIZE:
-                places[p] = documents[p] - number * WINDOW_SIZE
-                p += 1
-            starts[term * windows + number + 1] = p
 
 
 @compiled
@@ -205,33 +215,6 @@ def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores
             scores[q, c] = score
         for j in range(query_starts[q], query_starts[q + 1]):
             dense[query_terms[j]] = 0
-
-
-@compiled
-def merge(
-    rows: np.ndarray, scores: np.ndarray, more_rows: np.ndarray, more_scores: np.ndarray, rank: np.ndarray
-) -> None:
-    """Merge `more_rows` and `more_scores` [q, k] into `rows` and `scores` [q, k], and keep the k best.
-
-    Both rankings are best first, and have no document in common; -1 is no document. Equal scores are in the order of
-    `rank` [n].
-    """
-    k = rows.shape[1]
-    for q in range(len(rows)):
-        old_rows, old_scores = rows[q].copy(), scores[q].copy()
-        i, j = 0, 0
-        for place in range(k):
-            old, new = old_rows[i], more_rows[q, j]
-            better = new >= 0
-            if better and old >= 0:
-                equal = more_scores[q, j] == old_scores[i]
-                better = rank[new] < rank[old] if equal else more_scores[q, j] > old_scores[i]
-            if better:
-                rows[q, place], scores[q, place] = new, more_scores[q, j]
-                j += 1
-            else:
-                rows[q, place], scores[q, place] = old, old_scores[i]
-                i += 1
 
 
 @compiled

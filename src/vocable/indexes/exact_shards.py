@@ -1,12 +1,11 @@
-"""Exact search of documents whose postings do not fit into memory at once.
+"""Exact search of stored vectors whose postings do not fit into memory at once.
 
-The documents are cut into shards, each an `ExactIndex` in a separate folder. A shard is made in memory, which takes 24
-bytes a posting, saved, and searched memory-mapped. A score depends on a single document, so that the best documents of
-all shards are the best of all documents, to the last bit and in the same order.
+The documents are cut into shards, each an `ExactIndex` in a file. A shard is made in memory, which takes 24 bytes a
+posting, saved, and searched memory-mapped. A score depends on a single document, so that the best documents of all
+shards are the best of all documents, to the last bit and in the same order.
 
 FOLDER/shards.json    numbers of documents by shard
-FOLDER/shard-00001/   index of the first documents, ...
-FOLDER/ranks/         the place of each document in the order of the ids
+FOLDER/shard-00001    index of the first documents, ...
 
 Shapes: n documents, m chosen documents, q queries, v output terms, k results.
 """
@@ -20,20 +19,16 @@ from pathlib import Path
 from typing import TypeAlias, Unpack
 
 import numpy as np
-import pyarrow as pa
 from scipy.sparse import csr_array, vstack
 
-from vocable.core.arrays import Ids, load_arrays, save_arrays
+from vocable.core.arrays import Strings
 from vocable.core.storage import read_record, write_record
-from vocable.core.verified import verifying
 from vocable.encoding.vectors import SHARDS, StoredVectors, joined, shard_folder
 from vocable.errors import ArgumentError, VectorsError
-from vocable.indexes import exact_kernels as kernels
-from vocable.indexes.exact_index import ExactIndex, order_of
-from vocable.indexes.ranking import Ranking
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.ranking import Ranking, best
 from vocable.options import Count, Matching, checked
 
-RANKS = "ranks"  # name of the folder, and kind of its array
 SHARD_POSTINGS = 1 << 27  # postings of a shard: 3.2 GB while it is made, 0.8 GB on disk
 MAKING_BYTES = 24  # bytes a posting while an index is made: the vectors, the vectors sorted by id, and by term
 
@@ -41,11 +36,10 @@ MAKING_BYTES = 24  # bytes a posting while an index is made: the vectors, the ve
 class ExactShards:
     """Documents in several exact indexes, searched as one; ties are broken by id."""
 
-    def __init__(self, shards: Sequence[ExactIndex], ranks: np.ndarray | None = None) -> None:
-        """Search the documents of `shards`, at least one shard; all shards have ids.
+    def __init__(self, shards: Sequence[ExactIndex]) -> None:
+        """Search the documents of `shards`, at least one shard; all shards have ids, each id once.
 
-        `ranks`, int32 [n], are the places of the documents in the order of their ids, if they are known. Raises
-        `VectorsError` if a shard has no ids, a document is in two shards, or their vocabularies differ.
+        Raises `VectorsError` if a shard has no ids, or their vocabularies differ.
         """
         first = shards[0]
         if other := next(
@@ -53,10 +47,9 @@ class ExactShards:
         ):
             raise VectorsError(f"shards of other vectors: {first!r} of {first.meta}, {other!r} of {other.meta}")
         self.shards, self.meta = shards, first.meta
-        self.ids = Ids(pa.concat_arrays([_ids_of(shard).array for shard in shards]))
+        self.ids = Strings.joined([_ids_of(shard) for shard in shards])
         self._firsts = np.cumsum([0, *map(len, shards)])
         self.shape: tuple[int, int] = int(self._firsts[-1]), first.shape[1]
-        self.ranks = _ranks(self.ids) if ranks is None else ranks
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -95,7 +88,6 @@ class ExactShards:
         queries: csr_array,
         k: Count = 10,
         *,
-        allowed: np.ndarray | None = None,
         threads: Count | None = None,
         **matching: Unpack[Matching],
     ) -> Ranking:
@@ -104,17 +96,16 @@ class ExactShards:
         Each shard answers all queries before the next shard is read. With several queries, its memory pages are then
         freed, so that no more than one shard is in memory.
         """
-        if allowed is not None and allowed.shape != (len(self),):
-            raise ArgumentError(f"allowed must have the shape ({len(self)},), not {allowed.shape}")
         rows = np.full((queries.shape[0], k), -1, dtype=np.int32)
         scores = np.zeros(rows.shape, dtype=np.float32)
         for shard, first in zip(self.shards, self._firsts[:-1].tolist(), strict=True):
-            mask = None if allowed is None else allowed[first : first + len(shard)]
-            hits = shard.search(queries, k, allowed=mask, threads=threads, **matching)
+            hits = shard.search(queries, k, threads=threads, **matching)
             more = np.where(hits.rows < 0, np.int32(-1), hits.rows + np.int32(first))
-            kernels.merge(rows, scores, more, hits.scores, self.ranks)
+            both = np.concatenate([rows, more], axis=1), np.concatenate([scores, hits.scores], axis=1)
+            ranking = best(*both, k, self.ids)
+            rows, scores = ranking.rows, ranking.scores
             if queries.shape[0] > 1:
-                shard.release()
+                shard.postings.release()
         return Ranking(rows, scores, self.ids)
 
     def matched(self, queries: csr_array, *, minimum_match: float = 0.0) -> np.ndarray:
@@ -125,66 +116,43 @@ class ExactShards:
 Exact: TypeAlias = ExactIndex | ExactShards
 
 
-def save_exact(
-    parts: Iterable[StoredVectors],
-    folder: Path,
-    *,
-    postings: int = SHARD_POSTINGS,
-    weight_bits: int | None = None,
-    heaviest: float | None = None,
-) -> None:
+def save_exact(parts: Iterable[StoredVectors], folder: Path, *, postings: int = SHARD_POSTINGS) -> None:
     """Write an index of the vectors of `parts`, at least one, which are read one at a time; `load_exact` opens it.
 
-    It is a single `ExactIndex` if the vectors have at most `postings` postings; otherwise it has shards of at most
-    `postings` postings each, and a longer vector makes up a whole shard. With `weight_bits`, `heaviest` is the largest
-    of all weights. The folder is not written atomically: it belongs to a larger work.
+    Its shards have at most `postings` postings each, and a longer vector makes up a whole shard. The folder is not
+    written atomically: it belongs to a larger work. Raises `VectorsError` if an id is repeated.
     """
     shutil.rmtree(folder, ignore_errors=True)  # left by a call that was killed
     folder.mkdir(parents=True)
-    ids = list[pa.LargeStringArray]()  # of each shard
+    counts, seen = list[int](), set[int]()  # hashes of ids
     for group in _groups(parts, postings):
-        index = ExactIndex(group.matrix, group.ids, group.meta, weight_bits=weight_bits, heaviest=heaviest)
+        hashes = set(map(hash, group.ids))
+        if seen & hashes:
+            raise VectorsError("a document id occurs more than once")
+        seen |= hashes
+        index = ExactIndex(group.matrix, group.ids, group.meta)
         del group  # free its memory before the next group is read
-        ids.append(_ids_of(index).array)
-        index.save(shard_folder(folder, len(ids)))
+        counts.append(len(index))
+        index.save(shard_folder(folder, len(counts)))
         del index
-    if len(ids) == 1:
-        alone = folder.with_name(f".{folder.name}.alone")
-        shard_folder(folder, 1).rename(alone)
-        folder.rmdir()
-        alone.rename(folder)
-    else:
-        save_arrays(folder / RANKS, RANKS, {"ranks": _ranks(Ids(pa.concat_arrays(ids)))}, {})
-        write_record(folder / SHARDS, [*map(len, ids)])
+    write_record(folder / SHARDS, counts)
 
 
 def load_exact(folder: Path) -> Exact:
     """Open an index that `save_exact` wrote, memory-mapped; raise `VectorsError` if it is missing or damaged."""
     if not (folder / SHARDS).is_file():
-        return ExactIndex.load(folder)
+        raise VectorsError(f"{folder}: there is no index here: {SHARDS} is missing")
     counts = read_record(folder / SHARDS, list[int])
     shards = list[ExactIndex]()
     for number in range(1, len(counts) + 1):
         shards.append(ExactIndex.load(shard_folder(folder, number)))
-        shards[-1].release()  # the first opening reads the whole shard, to compare its checksums
+        shards[-1].postings.release()  # opening reads the whole shard, to compare its checksums
     if [*map(len, shards)] != counts or not shards:
         raise VectorsError(f"{folder}: the index is damaged: its shards have other documents than {SHARDS} counts")
-    with verifying(folder / RANKS) as is_new:
-        ranks = load_arrays(folder / RANKS, RANKS, verify=is_new)[0].get("ranks", np.empty(0))
-        whole = ExactShards(shards, None if is_new else ranks)
-        if ranks.dtype != np.int32 or not np.array_equal(ranks, whole.ranks):
-            raise VectorsError(f"{folder / RANKS}: the index is damaged: these are not the ranks of its ids")
-    return whole
+    return shards[0] if len(shards) == 1 else ExactShards(shards)
 
 
-def _ranks(ids: Ids) -> np.ndarray:
-    """Return the place of each id in the order of all ids, int32 [n]; raise `VectorsError` if an id is repeated."""
-    order, ranks = order_of(ids, len(ids)), np.arange(len(ids), dtype=np.int32)
-    ranks[order] = np.arange(len(order), dtype=np.int32)
-    return ranks
-
-
-def _ids_of(shard: ExactIndex) -> Ids:
+def _ids_of(shard: ExactIndex) -> Strings:
     if shard.ids is None:
         raise VectorsError(f"{shard!r}: a shard needs the ids of its documents")
     return shard.ids

@@ -76,12 +76,21 @@ def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion:
     return replace(fused_with_parts(rankings, weights, fusion, k), parts=None)
 
 
-def fused_with_parts(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:
-    """Return the ranking of `fused` with its `parts`."""
+def fused_with_parts(
+    rankings: Mapping[str, Ranking],
+    weights: Mapping[str, float],
+    fusion: Fusion,
+    k: int,
+    factors: Mapping[str, np.ndarray] | None = None,
+) -> Ranking:
+    """Return the ranking of `fused` with its `parts`; any `factors` multiply the scaled scores of a ranking."""
     first = [rankings[name].first(fusion_depth(k)) for name in weights]
     if fusion not in ("weighted", "reciprocal-rank"):
         raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")
     parts = (_scaled if fusion == "weighted" else _reciprocal)(first, list(weights.values()))
+    for number, name in enumerate(weights):
+        if factors is not None and name in factors:  # [q, k] of the ranking
+            parts[number] = parts[number] * factors[name][:, : parts[number].shape[1]]
     by_name = {name: replace(hits, scores=part) for name, hits, part in zip(weights, first, parts, strict=True)}
     return replace(_fused(first, parts, k), parts=by_name)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -57,6 +57,21 @@ class Ranking:
         return [(str(row) if self.ids is None else self.ids[row], score) for row, score in pairs if row >= 0]
 
     __getitem__ = hits
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the ranking with the ids of its hits alone."""
+        rankings = [self, *(self.parts or {}).values()]
+        rows = np.unique(np.concatenate([ranking.rows.ravel() for ranking in rankings]))
+        rows = rows[rows >= 0]
+        ids = None if self.ids is None else [self.ids[row] for row in rows.tolist()]
+
+        def moved(ranking: Ranking) -> np.ndarray:
+            places = np.searchsorted(rows, ranking.rows).astype(np.int32)
+            return ranking.rows if ids is None else np.where(ranking.rows < 0, np.int32(-1), places)
+
+        kinds = self.parts and {name: replace(part, rows=moved(part), ids=ids) for name, part in self.parts.items()}
+        values = moved(self), self.scores, ids, self.offset, self.first_scores, kinds, self.missing
+        return Ranking, values
 
     def first(self, k: int) -> Ranking:
         """Return the ranking of the k best documents."""
@@ -201,23 +216,31 @@ def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None
     if k < 0:
         raise ArgumentError(f"k must not be negative, not {k}")
     none, scores = rows < 0, scores.astype(np.float32)
-    order = np.lexsort((_tie_order(rows, ids), np.where(none, np.inf, -scores)), axis=-1)[:, :k]
+    order = np.lexsort((_tie_order(rows, scores, ids), np.where(none, np.inf, -scores)), axis=-1)[:, :k]
     top_rows = np.full((len(rows), k), -1, dtype=np.int32)
     top_scores = np.zeros((len(rows), k), dtype=np.float32)
     width = order.shape[1]
-    top_rows[:, :width] = np.take_along_axis(rows, order, axis=1)
-    top_scores[:, :width] = np.take_along_axis(np.where(none, 0, scores), order, axis=1)
+    queries = np.arange(len(rows))[:, None]
+    top_rows[:, :width] = rows[queries, order]
+    top_scores[:, :width] = np.where(none, 0, scores)[queries, order]
     return Ranking(top_rows, top_scores, ids)
 
 
-def _tie_order(rows: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
-    """Return numbers [q, c] that have the order of the candidates' ids."""
+def _tie_order(rows: np.ndarray, scores: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
+    """Return numbers [q, c] that have the order of the ids of those candidates whose scores are equal."""
     if ids is None:
         return rows
-    distinct, position = np.unique(rows, return_inverse=True)
-    names = np.array(["" if row < 0 else ids[row] for row in distinct.tolist()], dtype=object)
+    ordered = np.sort(np.where(rows < 0, np.float32(-1), scores), axis=-1)
+    equal = ordered[:, 1:][(ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)]
+    if not len(equal):
+        return rows
+    tied = np.isin(scores, np.unique(equal)) & (rows >= 0)
+    distinct, position = np.unique(rows[tied], return_inverse=True)
+    names = np.array([ids[row] for row in distinct.tolist()], dtype=object)
     _, ranks = np.unique(names, return_inverse=True)
-    return ranks[position.reshape(rows.shape)]
+    order = np.zeros(rows.shape, dtype=np.int64)
+    order[tied] = ranks[position.reshape(-1)] if len(distinct) else 0
+    return order
 
 
 def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:
