@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from tests.indexes.test_exact_index import brute_force
-from vocable.engines.seismic import EFFORTS, SeismicIndex, SeismicStore
+from vocable.data import Document
+from vocable.engines.filters import parse_filter
+from vocable.engines.seismic import CLUSTERS_FILE, EFFORTS, SeismicIndex, SeismicStore
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.exact_index import ExactIndex
 
@@ -98,18 +101,76 @@ def test_filtered_searches_are_exact(index: SeismicIndex) -> None:
         np.testing.assert_array_equal(found.rows, ExactIndex.search(index, queries, 20, **options).rows)  # type: ignore[arg-type]
 
 
-def test_a_saved_index_keeps_its_promise(index: SeismicIndex, tmp_path: Path) -> None:
+HEADER = {"recall": 0.9, "efforts": [[5, 1.0, 0.8], [10, 0.8, 0.95]]}
+
+
+def test_a_stored_index_keeps_its_promise(index: SeismicIndex) -> None:
     index.recall, queries = 0.9, topics(50, 5)
-    index.save(tmp_path / "index")
-    loaded = SeismicIndex.load(tmp_path / "index")
+    header = {"recall": index.recall, "efforts": index.efforts}
+    loaded = SeismicIndex.stored(index.postings, index.clusters(), header, "place")
     assert (loaded.recall, loaded.efforts) == (0.9, index.efforts)
-    np.testing.assert_array_equal(loaded.search(queries, 20).rows, index.search(queries, 20).rows)
+    order = np.argsort(np.array(index.ids))  # the postings are in the order of the ids
+    np.testing.assert_array_equal(order[loaded.search(queries, 20).rows], index.search(queries, 20).rows)
+    np.testing.assert_array_equal(loaded.search(queries, 20).scores, index.search(queries, 20).scores)
 
 
 @pytest.mark.parametrize(("name", "value"), [("recall", "high"), ("efforts", [[10]]), ("efforts", None)])
 def test_an_index_without_a_promise_is_refused(index: SeismicIndex, name: str, value: object) -> None:
     with pytest.raises(VectorsError):
-        SeismicIndex.from_arrays(index.arrays(), index.header() | {name: value}, "here")
+        SeismicIndex.stored(index.postings, index.clusters(), HEADER | {name: value}, "place")
+
+
+def test_clusters_that_are_damaged_or_of_more_documents_are_refused(index: SeismicIndex) -> None:
+    with pytest.raises(VectorsError):
+        SeismicIndex.stored(index.postings, index.clusters()[:100], HEADER, "place")
+    few = SeismicIndex(topics(30, 1))
+    with pytest.raises(VectorsError):
+        SeismicIndex.stored(few.postings, index.clusters(), HEADER, "place")
+
+
+N, QUERIES = 600, topics(20, 7)
+IDS = [f"d{7 * row % N:03d}" for row in range(N)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store in a folder, filled in three parts."""
+    settings = {"engine_options": {"recall": 0.9}, "bm25": True, "language": "english", "whole": True}
+    store = SeismicStore.create(str(tmp_path / "store"), {"sparse": V}, settings)
+    for part in (slice(0, 100), slice(100, 350), slice(350, N)):
+        documents = [Document(name, f"word{name}", "", {"even": int(name[1:]) % 2 == 0}) for name in IDS[part]]
+        store.upsert(documents, {"sparse": topics(N, 1)[part]})
+    store.optimize()
+    store.close()
+    return tmp_path / "store"
+
+
+def test_a_folder_answers_as_the_index_of_its_documents(folder: Path) -> None:
+    index = SeismicIndex(topics(N, 1), IDS, recall=0.9)
+    store = SeismicStore.open(str(folder))
+    for queries in (QUERIES, QUERIES[:1]):
+        ranking, expected = store.search(queries, 10), index.search(queries, 10)
+        assert [ranking.hits(query) for query in range(len(ranking))] == [*map(expected.hits, range(len(expected)))]
+    even = np.array([int(name[1:]) % 2 == 0 for name in IDS])
+    filtered = ExactIndex.search(index, QUERIES, 10, allowed=even)
+    assert store.search(QUERIES, 10, filter=parse_filter("even=true")).hits(3) == filtered.hits(3)
+    assert [name for name, _ in store.search(store.query_vectors(["wordd007"]), 3, space="bm25").hits(0)] == ["d007"]
+    np.testing.assert_array_equal(store.vectors(IDS[:9]).toarray(), topics(N, 1)[:9].toarray())
+    assert len([*folder.glob("*.segment")]) == 1
+    store.close()
+
+
+def test_a_folder_whose_clusters_are_missing_or_of_other_documents_is_refused(folder: Path, tmp_path: Path) -> None:
+    other = SeismicStore.create(str(tmp_path / "other"), {"sparse": V}, {"whole": True})
+    other.upsert([Document("a", "x"), Document("b", "y")], {"sparse": topics(2, 3)})
+    other.optimize()
+    other.close()
+    shutil.copy(tmp_path / "other" / CLUSTERS_FILE, folder / CLUSTERS_FILE)
+    with pytest.raises(VectorsError, match=rf"{CLUSTERS_FILE}: belongs to other documents"):
+        SeismicStore.open(str(folder)).search(QUERIES, 10)
+    (folder / CLUSTERS_FILE).unlink()
+    with pytest.raises(VectorsError):
+        SeismicStore.open(str(folder)).search(QUERIES, 10)
 
 
 def test_the_option_of_the_engine_is_checked() -> None:

@@ -6,32 +6,28 @@ Letters: m documents, q queries, k results.
 from __future__ import annotations
 
 import json
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, Unpack
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.core.folders import settings_in
-from vocable.core.storage import ANOTHER_VERSION, partial_of, read_record, write_record
 from vocable.data import Document
 from vocable.encoding.vectors import as_vectors
 from vocable.engines.filters import Filter
-from vocable.engines.protocols import STORE, About, NoOptions, Space
+from vocable.engines.protocols import About, NoOptions, Space
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.indexes.ranking import Ranking, ranking_of
 from vocable.options import Matching, check_fields
 
 T = TypeVar("T")
 UNBOUNDED = 2**31 - 1  # columns of a space created with 0 columns: its words are numbered as they come
-STORE_FORMAT = 2  # of stored documents and their keys for filters, in folders and on servers
+STORE_FORMAT = 2  # of stored documents and their keys for filters on servers
 
 Vectors: TypeAlias = csr_array | np.ndarray  # sparse or dense, [m, columns]
 Row: TypeAlias = Any  # a sparse vector as (columns int32, weights float32), or a dense vector as an array
@@ -45,11 +41,9 @@ class Store(ABC):
     """
 
     about: ClassVar[About]
-    folder: Path | None = None
     place: str  # for messages, without a password
     spaces: dict[Space, int]  # number of columns of each space; 0: any number
     settings: dict[str, Any]  # JSON values that are stored with the documents
-    _changes = 0  # changes by this process since it opened the store
     opening: Any = NoOptions()  # options with which the store was opened, a record of `about.opening`
 
     @classmethod
@@ -146,15 +140,38 @@ class Store(ABC):
         The token is None during a change, and after a process was killed during a change: then a caller must not cache
         what it computes from the documents.
         """
-        return self._changes  # no other process can change an open folder
+        raise NotImplementedError
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Give the documents another version at the end of the block."""
-        try:
-            yield
-        finally:
-            self._changes += 1
+        """Give the documents another version at the end of the block; in a folder, all its changes are one commit."""
+        yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other writers out during the block, where the engine can."""
+        yield
+
+    @property
+    def encoded_share(self) -> float:
+        """The share of the documents that have vectors; an index that is being made counts their words first."""
+        return 1.0
+
+    def lack_vectors(self, rows: np.ndarray) -> np.ndarray:
+        """Return whether the documents in rows of a ranking, int32 [q, k], have no vectors yet, bool [q, k]."""
+        return np.zeros(rows.shape, bool)
+
+    def sync(self) -> bool:
+        """Make durable what a killed writer may have left otherwise; return whether the engine needs it."""
+        return False
+
+    def without_vectors(self) -> Iterator[Document]:
+        """Iterate over the documents that have no vectors yet."""
+        return iter(())
+
+    def pinned(self) -> Self:
+        """Return the store as it is now, without later changes, if the engine can; else the store itself."""
+        return self
 
     def replace_vectors(self, ids: Sequence[str], space: Space, vectors: Vectors) -> None:
         """Replace the vectors [m, columns] of documents in one space; raise `ArgumentError` for an unknown id."""
@@ -172,6 +189,10 @@ class Store(ABC):
     def count_terms(self, columns: np.ndarray, space: Space = "sparse") -> tuple[np.ndarray, int]:
         """Count the documents that have each term, int64 [t], and all documents; for engines on servers."""
         raise NotImplementedError
+
+    def count_here(self, terms: np.ndarray) -> np.ndarray | None:
+        """Count the documents that have each of t terms, int64 [t]; None if a server would have to be asked."""
+        return None
 
     def count(self, filter: Filter) -> int:
         """Count the documents that pass the filter; for engines that have filters and can change."""
@@ -211,14 +232,7 @@ class Store(ABC):
             raise ArgumentError(
                 f"vectors of {', '.join(vectors) or 'no space'}; the store has {', '.join(self.spaces)}"
             )
-        for document in documents:
-            try:
-                json.dumps(dict(document.fields), allow_nan=False).encode()
-                wrong = self._refuse(document) if document.id else "an empty id"
-            except (TypeError, ValueError) as error:
-                wrong = f"its fields are not JSON: {error}"
-            if wrong:
-                raise DataError(f"document {document.id!r}: {wrong}")
+        self._check_documents(documents)
         last = list({document.id: row for row, document in enumerate(documents)}.values())
         kept: dict[Space, Vectors] = {}
         for space, columns in self.spaces.items():
@@ -234,6 +248,17 @@ class Store(ABC):
                 self._check_lengths(matrix, documents)
             kept[space] = matrix if len(last) == len(documents) else matrix[last]
         return [documents[row] for row in last], kept
+
+    def _check_documents(self, documents: Sequence[Document]) -> None:
+        """Raise `DataError` for a document that the engine cannot store."""
+        for document in documents:
+            try:
+                json.dumps(dict(document.fields), allow_nan=False).encode()
+                wrong = self._refuse(document) if document.id else "an empty id"
+            except (TypeError, ValueError) as error:
+                wrong = f"its fields are not JSON: {error}"
+            if wrong:
+                raise DataError(f"document {document.id!r}: {wrong}")
 
     def _check_lengths(self, matrix: csr_array, documents: Sequence[Document]) -> None:
         lengths, most = np.diff(matrix.indptr), self.about.max_nonzeros
@@ -347,56 +372,6 @@ class RowStore(Store):
                 )
                 raise ArgumentError(f"query {int(lengths.argmax()) + 1}: {limit}")
         return queries
-
-
-class StoreRecord(NamedTuple):
-    """The file `store.json` in a store's folder; `files` has checksums that the engine keeps."""
-
-    engine: str
-    spaces: dict[Space, int]
-    settings: dict[str, object]
-    files: dict[str, int]
-    format: int
-
-
-class FolderStore(Store):
-    """A store in a local folder."""
-
-    folder: Path
-
-    def __init__(self, folder: Path, spaces: dict[Space, int], settings: dict[str, object]) -> None:
-        self.folder, self.place, self.spaces, self.settings = folder, str(folder), spaces, settings
-        self.files: dict[str, int] = {}
-
-    @classmethod
-    def read(cls, folder: Path) -> StoreRecord:
-        """Read the record of a folder; raise `VectorsError` if it is missing, damaged or by another engine."""
-        if not (folder / STORE).is_file():
-            unfinished = folder.name and partial_of(folder).exists()
-            hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
-            hint = ANOTHER_VERSION if "engine" in settings_in(folder) else hint
-            raise VectorsError(f"{folder}: there is no index here ({hint})")
-        record = read_record(folder / STORE, StoreRecord)
-        if record.format != STORE_FORMAT:
-            raise VectorsError(f"{folder}: stored in format {record.format}, not {STORE_FORMAT}: {ANOTHER_VERSION}")
-        if record.engine != cls.about.engine:
-            raise VectorsError(f"{folder} is of the {record.engine} engine: open it by its folder alone")
-        return record
-
-    def configure(self, settings: dict[str, object]) -> None:
-        write_record(
-            self.folder / STORE, StoreRecord(self.about.engine, self.spaces, settings, self.files, STORE_FORMAT)
-        )
-        self.settings = settings
-
-    def drop(self) -> None:
-        self.close()
-        shutil.rmtree(self.folder)
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the files on disk."""
-        return sum(path.stat().st_blocks * 512 for path in self.folder.rglob("*") if path.is_file())
 
 
 def _value(text: str) -> Any:

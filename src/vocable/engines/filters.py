@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -80,6 +80,7 @@ class Not:
 
 
 Filter: TypeAlias = Comparison | Every | Some | Not
+Matcher: TypeAlias = Callable[[Mapping[str, object]], bool]
 
 
 def parse_filter(text: str) -> Filter:
@@ -155,13 +156,24 @@ def matches(filter: Filter, fields: Mapping[str, object]) -> bool:
     >>> matches(parse_filter("tags=news and not year<2020"), {"tags": ["news", "sport"], "year": 2024})
     True
     """
-    if isinstance(filter, Every):
-        return all(matches(part, fields) for part in filter.parts)
-    if isinstance(filter, Some):
-        return any(matches(part, fields) for part in filter.parts)
+    return matcher(filter)(fields)
+
+
+def matcher(filter: Filter) -> Matcher:
+    """Return the function that tells whether a document with some fields passes the filter, for many documents."""
     if isinstance(filter, Not):
-        return not matches(filter.part, fields)
-    return any(_holds(filter, value) for value in values_of_field(fields, filter.field))
+        inner = matcher(filter.part)
+        return lambda fields: not inner(fields)
+    if not isinstance(filter, Comparison):
+        parts, combine = [matcher(part) for part in filter.parts], all if isinstance(filter, Every) else any
+        return lambda fields: combine(part(fields) for part in parts)
+    holds, path = _test(filter), filter.field.split(".")
+
+    def compare(fields: Mapping[str, object]) -> bool:
+        value = _value_at(fields, path)
+        return any(map(holds, value)) if isinstance(value, list) else holds(value)
+
+    return compare
 
 
 def values_of_field(fields: Mapping[str, object], name: str) -> list[object]:
@@ -172,10 +184,15 @@ def values_of_field(fields: Mapping[str, object], name: str) -> list[object]:
     >>> values_of_field({"from": {"city": "Rome"}, "tags": ["a", "b"]}, "from.city")
     ['Rome']
     """
-    value: Any = fields
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = _value_at(fields, name.split("."))
     return value if isinstance(value, list) else [value]
+
+
+def _value_at(fields: Mapping[str, object], path: Sequence[str]) -> Any:
+    value: Any = fields
+    for part in path:
+        value = value.get(part) if type(value) is dict or isinstance(value, Mapping) else None
+    return value
 
 
 def beginnings(value: object) -> list[str]:
@@ -200,18 +217,18 @@ def time_of(value: object) -> datetime | None:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _holds(comparison: Comparison, value: object) -> bool:
+def _test(comparison: Comparison) -> Callable[[object], bool]:
+    """Return the function that tells whether the comparison holds for a value."""
     bound = comparison.value
     if comparison.operator == "=":
-        # `True` does not match 1.
-        return isinstance(value, bool) == isinstance(bound, bool) and bool(value == bound)
+        is_bool = isinstance(bound, bool)  # `True` does not match 1
+        return lambda value: isinstance(value, bool) == is_bool and bool(value == bound)
     if comparison.operator == "^=":
-        return bound in beginnings(value)
-    order = ORDERS[comparison.operator]
+        return lambda value: bound in beginnings(value)
+    order, time = ORDERS[comparison.operator], time_of(bound)
     if isinstance(bound, str):
-        times = time_of(value), time_of(bound)
-        return None not in times and order(*times)
-    return isinstance(value, int | float) and not isinstance(value, bool) and order(value, bound)
+        return lambda value: time is not None and (of := time_of(value)) is not None and order(of, time)
+    return lambda value: isinstance(value, int | float) and not isinstance(value, bool) and order(value, bound)
 
 
 class _Parser:

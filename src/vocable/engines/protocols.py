@@ -5,9 +5,11 @@ An engine is a module of `vocable.engines` with a class `ENGINE`, a `Store` (`en
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from typing_extensions import Doc
 
 from vocable import engines as package
-from vocable.core.storage import path_name, read_record
+from vocable.core.folders import COMMIT
+from vocable.core.storage import path_name, regular
 from vocable.core.tables import masked
 from vocable.errors import ArgumentError
 from vocable.options import AnswerOptions
@@ -26,8 +29,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array  # slow to import, and no command needs it for its help
 
 ENGINE_PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
-STORE = "store.json"  # in the folder of a collection
-DEFAULT_ENGINE = "edge"  # engine of a plain folder
+DEFAULT_ENGINE = "folder"  # engine of a plain folder
 Space = str  # kind of vectors of a document: "sparse" and "bm25" are sparse [n, v]; "dense" is float32 [n, d]
 
 
@@ -54,12 +56,11 @@ class About:
     precision: str = "float32"  # type of the stored weights: a NumPy type, or "9 bits" of the significand
     max_nonzeros: int | None = None  # largest number of terms of a document
     max_terms: int | None = None  # largest number of terms of a query
-    changes: bool = True  # documents can be added, replaced and deleted after the collection is made
+    changes: bool = True  # documents can be added, replaced and deleted after the index is made
     durable: bool = False  # added documents survive a kill of the process that added them
     filters: bool = False  # a search can filter documents by their fields
     matching: tuple[str, ...] = ()  # options of `vocable.options.Matching` that the engine applies itself
-    in_folder: bool = False  # its address is a local folder, which is whole or absent
-    weighs_words: bool = False  # computes BM25 from the texts
+    in_folder: bool = False  # in this process or a local folder, not on a server
     spaces: tuple[Space, ...] = ("sparse",)
     part: int = 512  # documents encoded and written together: if the process is killed, at most one part is lost
     options: type[Any] = NoOptions  # dataclass of the engine's own options
@@ -90,7 +91,7 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
     """Return the engine class of a place, and the address for that engine.
 
     A place is a folder, ENGINE:FOLDER, ENGINE+http(s)://HOST/NAME, or ENGINE://HOST/NAME, whose address is the whole
-    place. A folder belongs to the engine that created it; a new folder belongs to the embedded store.
+    place. A folder belongs to the engine that created it.
 
     Raises:
         ArgumentError: the engine is unknown.
@@ -99,10 +100,11 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
     match = ENGINE_PLACE.match(text)
     if match is None or (match["server"] == ":" and engine_named(match["name"]) is None):
         name = DEFAULT_ENGINE
-        if (record := Path(text, STORE)).is_file():
-            name = read_record(record, dict[str, Any]).get("engine", DEFAULT_ENGINE)
+        # Its engine names what is wrong with the record.
+        with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            name = str(json.loads(regular(Path(text, COMMIT)).read_bytes())["engine"])
         if (engine := engine_named(name)) is None:
-            raise ArgumentError(f"{record}: unknown engine {name!r}: the engines are {', '.join(engines())}")
+            raise ArgumentError(f"{text}: unknown engine {name!r}: the engines are {', '.join(engines())}")
         return engine, text
     if match["name"] in ("http", "https"):
         raise ArgumentError(
@@ -119,4 +121,4 @@ def holds_index(place: str | os.PathLike[str]) -> bool:
     text = path_name(place, "a place")
     match = ENGINE_PLACE.match(text)
     named = match is not None and (match["server"] != ":" or engine_named(match["name"]) is not None)
-    return named or Path(text, STORE).is_file()
+    return named or Path(text, COMMIT).is_file()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,14 +22,20 @@ from typing import Any, NamedTuple, Self, Unpack
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.core.arrays import read_arrays, typed, write_arrays
 from vocable.core.storage import ANOTHER_VERSION
 from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import VectorsMeta, as_vectors
-from vocable.engines.exact import ExactStore
+from vocable.engines.base import Vectors
+from vocable.engines.filters import Filter
+from vocable.engines.folder import FolderStore
+from vocable.engines.protocols import Space
+from vocable.engines.snapshot import Snapshot
 from vocable.errors import ArgumentError, VectorsError, require_extra
-from vocable.indexes import exact_kernels as kernels
-from vocable.indexes.exact_index import ExactIndex, query_arrays, typed
+from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.exact_numpy import Sparse
+from vocable.indexes.postings import Postings, query_arrays
 from vocable.indexes.ranking import Ranking, best
 from vocable.options import Count, Matching, Share, checked
 
@@ -53,6 +59,7 @@ PARTS, PART_TERMS = 4, 10  # documents that a query is made of, and terms of eac
 TRIAL_DEPTH = 10  # k of the measured recall
 MAX_STORED_WEIGHT = float(np.finfo(np.float16).max)
 SMALL = 1 << 16  # largest number of columns of Seismic's small form
+KIND, CLUSTERS_FILE = "clusters", "seismic.clusters"  # kind and name of the file of the clusters
 SUFFIX = ".index.seismic"  # Seismic appends it to the name of a file
 
 
@@ -79,8 +86,6 @@ class SeismicIndex(ExactIndex):
 
     `recall` is the share of the best documents to find. `efforts` has the measured recall of each effort.
     """
-
-    kind = "seismic"
 
     def __init__(
         self,
@@ -133,7 +138,7 @@ class SeismicIndex(ExactIndex):
         """The lowest effort that reached `recall`; None if no effort did, so that searches are exact."""
         return next((effort for effort in self.efforts if effort.recall >= self.recall < 1), None)
 
-    def _candidates(self, queries: kernels.Sparse, k: int, effort: Effort, threads: int) -> np.ndarray:
+    def _candidates(self, queries: Sparse, k: int, effort: Effort, threads: int) -> np.ndarray:
         """Return the numbers of k documents that Seismic finds for each query, int32 [q, k], padded with -1."""
         (starts, terms, weights), text = queries, self._seismic.get_seismic_string()
         bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
@@ -157,7 +162,9 @@ class SeismicIndex(ExactIndex):
         arrays = query_arrays(queries, self.shape[1])
         numbers = self._candidates(arrays, k, effort, threads or 0)
         scores = np.zeros(numbers.shape, dtype=np.float32)
-        kernels.score_candidates(self._postings, len(self), arrays, numbers, scores)
+        from vocable.indexes import exact_kernels  # imports a compiler
+
+        exact_kernels.score_candidates(self.postings.lists, len(self), arrays, numbers, scores)
         ranking = best(numbers, scores, k, None)  # the numbers are in the order of the ids
         rows = np.where(ranking.rows < 0, np.int32(-1), self._order[ranking.rows]) if len(self._order) else ranking.rows
         return Ranking(rows, ranking.scores, self.ids)
@@ -201,22 +208,19 @@ class SeismicIndex(ExactIndex):
         queries.sort_indices()
         return queries.astype(np.float32), self._order[chosen] if len(self._order) else chosen
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of the exact index, and the bytes of Seismic's file."""
+    def clusters(self) -> np.ndarray:
+        """Return the bytes of Seismic's file."""
         with tempfile.TemporaryDirectory() as folder:
             with _silent():
                 self._clusters.save(os.fspath(Path(folder, "clusters")))
-            content = Path(folder, f"clusters{SUFFIX}").read_bytes()
-        return super().arrays() | {"clusters": np.frombuffer(content, dtype=np.uint8)}
-
-    def header(self) -> dict[str, object]:
-        return super().header() | {"recall": self.recall, "efforts": self.efforts}
+            return np.frombuffer(Path(folder, f"clusters{SUFFIX}").read_bytes(), dtype=np.uint8)
 
     @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str, *, verified: bool = False
-    ) -> Self:
-        index = super().from_arrays(arrays, header, place, verified=verified)
+    def stored(cls, postings: Postings, clusters: np.ndarray, header: Mapping[str, Any], place: str) -> Self:
+        """Return the index of posting lists and the result of `clusters`; `VectorsError` if they do not fit."""
+        index = cls.__new__(cls)
+        index.postings, index.shape, index.ids, index.meta = postings, postings.shape, None, None
+        index._order = np.empty(0, dtype=np.int32)
         try:
             index.recall = float(header["recall"])
             index.efforts = [Effort(int(row[0]), float(row[1]), float(row[2])) for row in header["efforts"]]
@@ -224,7 +228,7 @@ class SeismicIndex(ExactIndex):
             raise VectorsError(f"{place}: {ANOTHER_VERSION} ({error!r})") from error
         index._seismic = require_extra("seismic", "seismic")
         with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:
-            file.write(typed(arrays, "clusters", np.uint8, place).data)
+            file.write(clusters.data)
             file.flush()
             try:
                 with _silent():
@@ -232,9 +236,9 @@ class SeismicIndex(ExactIndex):
             except BaseException as error:  # a panic of the engine is not an Exception
                 if isinstance(error, KeyboardInterrupt):
                     raise
-                raise VectorsError(f"{Path(place, 'clusters.npy')}: damaged: {error}") from error
+                raise VectorsError(f"{place}: damaged: {error}") from error
         if index._clusters.len > len(index):
-            raise VectorsError(f"{Path(place, 'clusters.npy')}: belongs to other documents (the index is damaged)")
+            raise VectorsError(f"{place}: belongs to other documents (the index is damaged)")
         return index
 
     def _kind(self, name: str) -> Any:
@@ -262,11 +266,68 @@ def _silent() -> Iterator[None]:
         os.close(null)
 
 
-class SeismicStore(ExactStore):
-    """Documents in a Seismic index, with a BM25 index of their words."""
+class SeismicStore(FolderStore):
+    """Documents in one segment of a folder that is filled once, with Seismic's clusters of them."""
 
-    about = replace(ExactStore.about, engine="seismic", exact=False, spaces=("sparse", "bm25"), options=SeismicOptions)
-    index = SeismicIndex
+    about = replace(
+        FolderStore.about,
+        engine="seismic",
+        exact=False,
+        changes=False,
+        durable=False,
+        spaces=("sparse", "bm25"),
+        options=SeismicOptions,
+    )
+    largest = 1 << 62  # one segment, whose rows the clusters number
+    _index: tuple[Snapshot, SeismicIndex] | None = None
+
+    def optimize(self) -> None:
+        """Merge all segments, and build the clusters."""
+        with self.changing():
+            super().optimize()
+            assert self._draft is not None
+            if self._draft.parts:
+                segment = self._draft.parts[0].segment
+                assert segment.postings is not None
+                recall = self.settings.get("engine_options", {}).get("recall", SeismicOptions.recall)
+                index = SeismicIndex(segment.postings.get(), segment.ids, recall=recall)
+                header = {"recall": index.recall, "efforts": index.efforts, "documents": len(index)}
+                with self._directory.writing(CLUSTERS_FILE) as file:
+                    write_arrays(file, KIND, {"clusters": index.clusters()}, header)
+
+    def search(
+        self,
+        queries: Vectors,
+        k: int = 10,
+        *,
+        space: Space = "sparse",
+        filter: Filter | None = None,
+        **matching: Unpack[Matching],
+    ) -> Ranking:
+        snapshot = self.now()
+        if space != "sparse" or filter is not None or any(matching.values()) or not self.settings.get("whole"):
+            return super().search(queries, k, space=space, filter=filter, **matching)
+        ranking = self._seismic(snapshot).search(csr_array(queries), k)
+        return replace(ranking, ids=snapshot.ids)
+
+    def _seismic(self, snapshot: Snapshot) -> SeismicIndex:
+        """Return the index of a commit, loaded once."""
+        if self._index is None or self._index[0].parts != snapshot.parts:
+            place = str(self.folder / CLUSTERS_FILE)
+            try:
+                descriptor = self._directory.open(CLUSTERS_FILE)
+            except FileNotFoundError as error:
+                raise VectorsError(f"{self.place}: the index is damaged: {CLUSTERS_FILE} is missing") from error
+            try:
+                arrays, header = read_arrays(descriptor, KIND, place)
+            finally:
+                os.close(descriptor)
+            postings = snapshot.parts[0].segment.postings
+            if len(snapshot.parts) != 1 or postings is None or header.get("documents") != len(postings):
+                raise VectorsError(f"{place}: belongs to other documents (the index is damaged)")
+            clusters = typed(arrays, "clusters", np.uint8, place)
+            self._index = snapshot, SeismicIndex.stored(postings, clusters, header, place)
+        return self._index[1]
 
 
 ENGINE = SeismicStore
