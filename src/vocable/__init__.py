@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from vocable.cli.demo import demo as demo
     from vocable.collection.answers import search as search
     from vocable.collection.check import check_engine as check_engine
+    from vocable.collection.collection import open_index as open_index
+    from vocable.collection.index import index as index
+    from vocable.collection.recount import check as check
     from vocable.collection.standing import explain as explain
     from vocable.collection.verbs import add as add
     from vocable.collection.verbs import delete as delete
-    from vocable.collection.verbs import index as index
-    from vocable.collection.verbs import open_index as open_index
     from vocable.core.threads import tune_threads as tune_threads
     from vocable.data import read_corpus as read_corpus
     from vocable.data import read_examples as read_examples
@@ -81,8 +82,11 @@ _NAMES = {
     "cli.demo": "demo",
     "collection.answers": "search",
     "collection.check": "check_engine",
+    "collection.recount": "check",
     "collection.standing": "explain",
-    "collection.verbs": "add delete index open_index",
+    "collection.index": "index",
+    "collection.collection": "open_index",
+    "collection.verbs": "add delete",
     "core.threads": "tune_threads",
     "data": "read_corpus read_examples read_judgments read_queries read_texts",
     "encoding.encode": "encode",

@@ -1,6 +1,7 @@
 """Entry point of `vocable` and `python -m vocable`: an interrupt prints one line, even during the first imports."""
 
 import gc
+import os
 import signal
 import sys
 
@@ -9,6 +10,7 @@ def main() -> int:
     """Import and run the command line."""
     try:
         gc.set_threshold(50_000)  # imports make many objects and no garbage: collections took 5 % of a cold start
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes 4 %
         from vocable.cli import main as run
     except KeyboardInterrupt:
         print("vocable: interrupted", file=sys.stderr)

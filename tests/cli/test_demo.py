@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.torch_models.test_dense import with_dense
 from vocable.cli import demo
 from vocable.collection.answers import search
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.load import load
 from vocable.errors import ArgumentError

@@ -11,10 +11,12 @@ from scipy.stats import ttest_rel
 
 from tests.cli.command_line import done, refused
 from tests.cli.test_search import NARROW
-from vocable.collection.verbs import open_index
+from vocable.collection.collection import open_index
+from vocable.data import read_corpus
 from vocable.encoding.load import load
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
+from vocable.indexes.exact_index import ExactIndex
 
 
 def test_a_run_is_evaluated_as_its_model(
@@ -76,14 +78,16 @@ def test_select_models_under_a_budget(
     assert not any(one["recommended"] for one in values["settings"])
     smallest = min(one["cost"]["bytes_per_document"] for one in values["settings"])
     text = done(capsys, *command, "--max-bytes-per-document", f"{smallest + 0.5}")
-    assert f" {dataset} --max-terms 5 --dtype float32 -o exact:my-index\n" in text
+    assert f" {dataset} --max-terms 5 --dtype float32 -o my-index\n" in text
     assert text.endswith(f"already there, made with the same settings: {output}\n")
     assert max(len(line) for line in text.splitlines() if str(tmp_path.parent) not in line) <= NARROW
     [said] = [line.strip() for line in text.splitlines() if line.startswith("    vocable index")]
     words = shlex.split(said)
-    done(capsys, *words[1:-1], f"exact:{tmp_path / 'my-index'}")
-    index = open_index(tmp_path / "my-index").store.postings
-    assert index.nbytes / len(index) == pytest.approx(smallest)
+    done(capsys, *words[1:-1], tmp_path / "my-index")
+    with open_index(tmp_path / "my-index") as index:
+        ids = [document.id for document in read_corpus(dataset)]
+        postings = ExactIndex(index.vectors(ids), ids)
+    assert postings.nbytes / len(postings) == pytest.approx(smallest)
     assert "| model | nDCG@10 | 95% | p |" in done(capsys, *command, "--markdown")
 
 

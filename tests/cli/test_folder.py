@@ -12,7 +12,7 @@ import pytest
 from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.collection import making, writer
-from vocable.collection.verbs import open_index
+from vocable.collection.collection import open_index
 from vocable.encoding.text_encoder import TextEncoder
 
 
@@ -163,13 +163,13 @@ def test_all_unreadable_files_are_named_at_once(capsys: pytest.CaptureFixture[st
 def test_the_progress_of_a_folder_has_a_total(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, folder: Path
 ) -> None:
-    totals = list[int | None]()
+    totals = list[tuple[str, int | None]]()
 
     @contextmanager
-    def noted(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-        totals.append(total)
+    def noted(title: str, total: int | None = None, *, begun: int = 0) -> Iterator[Callable[..., None]]:
+        totals.append((title, total))
         yield lambda done, more="": None
 
     monkeypatch.setattr(writer, "progress", noted)
     done(capsys, "index", model, folder, "-o", folder.parent / "index")
-    assert totals == [6]
+    assert totals == [("words", 6), ("index", 6)]

@@ -70,7 +70,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
 def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None:
     takes = {verb: COMMANDS[verb].parameters for verb in VERBS}
     found = {verb: parameters["device"].help for verb, parameters in takes.items() if "device" in parameters}
-    stored = {"analyze-postings", "analyze-weights", "compare", "delete", "export", "prune", "recipes"}
+    stored = {"analyze-postings", "analyze-weights", "check", "compare", "delete", "export", "prune", "recipes"}
     stored |= {"train-vocabulary", "publish"}  # no model encodes
     trainer = {"demo", "train"}  # which choose the device themselves
     graphs = {"export-model"}  # which run on the processor
@@ -200,7 +200,7 @@ def test_arguments_in_the_wrong_order_are_told_apart(capsys: pytest.CaptureFixtu
     assert main(["index", str(texts), "vocable-mini", "-o", f"{tmp_path}/x"]) == 2
     assert error_line(capsys).startswith("vocable: MODEL must be a folder, a Hub id or vocable-mini, not the file ")
     index.mkdir()
-    (index / "settings.json").touch()
+    (index / "commit.json").touch()
     assert main(["search", "copy a file", str(index)]) == 2
     assert error_line(capsys) == f"vocable: the index {index} comes first, then the queries"
 

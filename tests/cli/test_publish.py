@@ -16,7 +16,7 @@ def test_publish_writes_a_site_and_says_how_to_open_it(
     capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path
 ) -> None:
     lookup, index, site = tmp_path / "lookup", tmp_path / "index", tmp_path / "site"
-    done(capsys, "index", model, corpus, "-o", f"exact:{tmp_path / 'encoded'}")
+    done(capsys, "index", model, corpus, "-o", tmp_path / "encoded")
     said = refused(capsys, "publish", tmp_path / "encoded", "-o", site)
     assert "vocable-mini-doc" in said
     assert not site.exists()

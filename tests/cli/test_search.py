@@ -15,10 +15,13 @@ import pytest
 import vocable
 from tests.cli.command_line import done, refused
 from vocable.cli import main
+from vocable.collection.collection import open_index
+from vocable.core.open_folder import OpenFolder
 from vocable.encoding.encode import encode
 from vocable.encoding.load import load
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import read_vectors
+from vocable.engines.folder import _write_commit, read_commit
 from vocable.explanation.explain import Explanation, explain_texts
 
 NARROW = 80  # columns
@@ -28,18 +31,23 @@ def test_a_loop_of_links_and_long_arguments_are_one_short_line(
     capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
 ) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    assert "loop is a link to loop" in refused(capsys, "search", tmp_path / "loop", "fox")
+    assert f"{tmp_path / 'loop'}: there is no index here" in refused(capsys, "search", tmp_path / "loop", "fox")
     assert len(refused(capsys, "search", f"{tmp_path}/{'x' * 100_000}", "fox")) < 4100
+
+
+def change_settings(index: Path, **changes: object) -> None:
+    """Write a commit with other settings; None removes a setting."""
+    directory = OpenFolder(index)
+    commit = read_commit(directory)
+    settings = {name: value for name, value in (commit.settings | changes).items() if changes.get(name, 0) is not None}
+    _write_commit(directory, commit._replace(settings=settings))
 
 
 def test_settings_of_an_index_that_are_a_list_are_damage(
     capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path
 ) -> None:
-    done(capsys, "index", model, corpus, "-o", f"exact:{tmp_path / 'index'}")
-    file = tmp_path / "index" / "store.json"
-    record = json.loads(file.read_text())
-    record["settings"]["limits"] = ["passages"]
-    file.write_text(json.dumps(record))
+    done(capsys, "index", model, corpus, "-o", tmp_path / "index")
+    change_settings(tmp_path / "index", limits=["passages"])
     assert "the index is damaged: its settings: limits" in refused(capsys, "search", tmp_path / "index", "fox")
 
 
@@ -47,18 +55,16 @@ def test_settings_of_an_index_that_are_a_list_are_damage(
 def test_an_index_of_another_version_is_to_be_made_again(
     capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path, damage: str
 ) -> None:
-    done(capsys, "index", model, corpus, "-o", f"exact:{tmp_path / 'index'}")
-    file = tmp_path / "index" / "store.json"
-    record = json.loads(file.read_text())
+    done(capsys, "index", model, corpus, "-o", tmp_path / "index")
+    file = tmp_path / "index" / "commit.json"
     if damage == "no setting":
-        del record["settings"]["inputs"]
+        change_settings(tmp_path / "index", inputs=None)
     elif damage == "new setting":
-        record["settings"]["old"] = True
+        change_settings(tmp_path / "index", old=True)
     elif damage == "format":
-        record["format"] = 0
-    file.write_text(json.dumps(record))
-    if damage == "no record":
-        file.rename(tmp_path / "index" / "record.json")
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
+    else:
+        file.rename(tmp_path / "index" / "store.json")  # the record of earlier versions
     assert "another version of vocable: index again" in refused(capsys, "search", tmp_path / "index", "fox")
 
 
@@ -124,25 +130,22 @@ def test_an_index_of_rounded_weights(
 ) -> None:
     found = {}
     for name, source in (("encoded", model), ("stored", vectors)):
-        place = f"exact:{tmp_path / name}"
+        place = tmp_path / name
         done(capsys, "index", source, dataset, "-o", place, "--engine-options", f"weight_bits={bits}")
-        assert np.load(tmp_path / name / "postings" / "weights.npy").itemsize == bits // 8
+        assert open_index(place).store.settings["engine_options"] == {"weight_bits": bits}
         assert "already there" in done(
             capsys, "index", source, dataset, "-o", place, "--engine-options", f"weight_bits={bits}"
         )
         assert "weight_bits" in refused(capsys, "index", source, dataset, "-o", place)
         found[name] = json.loads(done(capsys, "search", place, "posting lists", "--json"))["hits"]
-    done(capsys, "index", vectors, dataset, "-o", f"exact:{tmp_path / 'whole'}")
+    done(capsys, "index", vectors, dataset, "-o", tmp_path / "whole")
     whole = json.loads(done(capsys, "search", tmp_path / "whole", "posting lists", "--json"))["hits"]
     for hits in found.values():
         scores = {hit["id"]: hit["score"] for hit in whole}
         assert all(hit["score"] == pytest.approx(scores[hit["id"]], rel=0.05) for hit in hits if hit["id"] in scores)
     made = ["index", vectors, dataset, "-o"]
-    assert "no option 'weight_bits': the edge engine has none" in refused(
-        capsys, *made, tmp_path / "edge", "--engine-options", f"weight_bits={bits}"
-    )
-    for wrong, message in (("weight_bits=4", "must be 8 or 16, not 4"), ("bits=8", "the exact engine has weight_bits")):
-        line = refused(capsys, *made, f"exact:{tmp_path / 'no'}", "--engine-options", wrong)
+    for wrong, message in (("weight_bits=4", "must be 8 or 16, not 4"), ("bits=8", "folder engine has weight_bits")):
+        line = refused(capsys, *made, tmp_path / "no", "--engine-options", wrong)
         assert message in line
 
 
@@ -412,5 +415,5 @@ def test_export_model_writes_a_graph(
         capsys, "rescale", output, "--factor", "2", "-o", tmp_path / "x", "--pooling", "sum"
     )
     assert "an exported model only encodes" in refused(capsys, "rescale", output, "--factor", "2", "-o", tmp_path / "x")
-    assert "283 texts" in done(capsys, "index", output, corpus, "-o", f"exact:{tmp_path / 'index'}")
+    assert "283 texts" in done(capsys, "index", output, corpus, "-o", tmp_path / "index")
     assert done(capsys, "search", tmp_path / "index", "a fox", "--json")

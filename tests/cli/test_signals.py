@@ -19,7 +19,7 @@ def test_an_interrupt_says_whether_one_can_go_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("vocable.encoding.load.load_encoder", raising(KeyboardInterrupt()))
-    monkeypatch.setattr("vocable.collection.verbs.load_encoder", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("vocable.collection.index.load_encoder", raising(KeyboardInterrupt()))
     (tmp_path / "corpus.txt").touch()
     assert main(["index", "m", str(tmp_path / "corpus.txt"), "-o", str(tmp_path / "out")]) == 130
     assert error_line(capsys) == "vocable: interrupted; the same command resumes"

@@ -92,10 +92,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluation = ["--dataset", "beir:.", "-m", "nDCG@10", "--time-queries", 0]
     commands: list[list[object]] = [
         ["index", "vocable-mini", "corpus.jsonl", "-o", "index", "--bm25"],
-        ["index", "vocable-mini-doc", "corpus.jsonl", "-o", "exact:lookup"],
+        ["index", "vocable-mini-doc", "corpus.jsonl", "-o", "lookup"],
         ["add", "index", "more.jsonl"],
         ["search", "index", "fast animal", "--hybrid", "--explain", "--filter", "letters=3"],
-        ["search", "exact:lookup", "fast animal"],
+        ["search", "lookup", "fast animal"],
         ["delete", "index", "owl"],
         ["encode", "vocable-mini", "corpus.jsonl", "-o", "vectors"],
         ["explain", "vocable-mini", "fast car", "A quick automobile"],

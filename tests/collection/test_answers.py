@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,9 @@ from scipy.sparse import csr_array
 
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
+from vocable.collection.index import index
 from vocable.collection.search import LIKE_TERMS
 from vocable.collection.suggestion import suggestion as suggested
-from vocable.collection.verbs import index
 from vocable.encoding.pruning import prune
 from vocable.errors import ArgumentError
 from vocable.indexes.fusion import MIN_DEPTH
@@ -32,16 +34,15 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=["exact", "edge", "passages"])
+@pytest.fixture(scope="module", params=["folder", "memory", "passages"])
 def collection(
     request: pytest.FixtureRequest, backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Collection]:
-    place, options = str(tmp_path_factory.mktemp("made") / "index"), dict[str, Any]()
-    if request.param == "exact":
-        place = f"exact:{place}"
+    place, options = tmp_path_factory.mktemp("made") / "index", dict[str, Any]()
     if request.param == "passages":
         options = {"max_length": 12, "long_documents": "passages"}
-    made = index(str(backbones["bert"]), corpus, place, bm25=True, dtype="float32", device="cpu", **options)
+    output = None if request.param == "memory" else place
+    made = index(str(backbones["bert"]), corpus, output, bm25=True, dtype="float32", device="cpu", **options)
     yield made
     made.close()
 
@@ -235,15 +236,14 @@ def test_words_of_a_script_without_spaces_are_named_if_no_pair_of_letters_is_kno
         assert suggested(collection, query) is None
 
 
-@pytest.mark.parametrize("kind", ["", "exact:"])
+@pytest.mark.parametrize("kind", ["folder", "memory"])
 def test_suggestions_are_words_as_they_are_written(kind: str, backbones: dict[str, Path], tmp_path: Path) -> None:
     texts = ["Expansion and a dimension.", "The quantization of integers", "An explanation", "Compressed documents"]
     texts += ["compression " * 3, "Documentation is compressed", "the system integration"]
     rows = (json.dumps({"_id": str(number), "text": text}) for number, text in enumerate(texts))
     (tmp_path / "corpus.jsonl").write_text("\n".join(rows), "utf-8")
-    made = index(
-        str(backbones["bert"]), tmp_path / "corpus.jsonl", f"{kind}{tmp_path / 'index'}", bm25=True, device="cpu"
-    )
+    output = tmp_path / "index" if kind == "folder" else None
+    made = index(str(backbones["bert"]), tmp_path / "corpus.jsonl", output, bm25=True, device="cpu")
     for typed, suggestion in {
         "expantion dimention": "expansion dimension",
         "quantizaton": "quantization",  # its stem is four edits from that of the right word
@@ -263,7 +263,43 @@ def test_an_error_of_an_answer_is_not_the_end_of_all(collection: Collection, mon
     def fails(*_: object) -> None:
         raise IndexError("a fault")
 
-    found = search(collection, QUERIES)
+    answers = search(collection, QUERIES)
     monkeypatch.setattr(type(collection), "documents", fails)
     with pytest.raises(IndexError):
-        list(found)
+        list(answers)
+
+
+def test_an_answer_is_computed_once(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = search(collection, QUERIES, 3, explain=True, hybrid=True)
+    first = answers[0]
+    monkeypatch.setattr(type(collection), "documents", None)
+    assert answers[0] is first
+    assert answers[:1] == [first]
+
+
+@pytest.mark.parametrize("options", [{}, {"hybrid": True, "explain": True}, {"filter": "lang=en", "facets": "lang"}])
+def test_answers_outlive_their_index(
+    backbones: dict[str, Path], corpus: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    made = index(str(backbones["bert"]), corpus, tmp_path / "index", bm25=True, dtype="float32", device="cpu")
+    expected = search(made, QUERIES, 5, **options).to_json()
+    answers, pickled = search(made, QUERIES, 5, **options), pickle.dumps(search(made, QUERIES, 5, **options))
+    made.delete([hit["id"] for answer in expected for hit in answer["hits"]])  # type: ignore[attr-defined]
+    made.close()
+    shutil.rmtree(tmp_path / "index")
+    assert answers.to_json() == expected
+    copied = pickle.loads(pickled)
+    assert copied.to_json() == expected
+    assert str(copied) == str(answers)
+    assert copied.ranking.to_run(["1", "2"]) == answers.ranking.to_run(["1", "2"])
+    np.testing.assert_array_equal(copied.vectors.toarray(), answers.vectors.toarray())
+
+
+def test_answers_are_of_the_commit_that_was_searched(backbones: dict[str, Path], corpus: Path) -> None:
+    made = index(str(backbones["bert"]), corpus, bm25=True, dtype="float32", device="cpu")
+    expected = search(made, QUERIES, 5, explain=True, hybrid=True).to_json()
+    answers = search(made, QUERIES, 5, explain=True, hybrid=True)
+    best = answers.ranking.hits(0)[0][0]
+    made.delete([best])
+    assert answers.to_json() == expected
+    assert best not in dict(search(made, QUERIES, 5, hybrid=True).ranking.hits(0))

@@ -1,48 +1,40 @@
-"""The check of an engine: what it finds at engines that keep what they declare, and at ones that do not."""
+"""Checks: of engines that keep what they declare and of others, and of whole and damaged indexes."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
+import vocable as vo
 from tests.cli.command_line import done, refused
 from tests.engines.test_stores import DOCUMENTS, NAMES, lucene, vectors
 from vocable.collection.check import compare_with_exact
-from vocable.engines.exact import ExactStore
+from vocable.data import Document
+from vocable.engines.base import Store
+from vocable.engines.folder import FolderStore
+from vocable.engines.memory import MemoryStore
 from vocable.engines.opensearch import OpenSearch
-from vocable.engines.protocols import About, engine_of
+from vocable.engines.protocols import engine_of
 from vocable.engines.seismic import SeismicStore
-from vocable.indexes.exact_index import ExactIndex
 
 QUERIES = vectors(6, seed=3)[1:]
 
 
-def test_exact_search_is_as_declared(tmp_path: Path) -> None:
-    [found] = compare_with_exact(ExactStore, str(tmp_path / "sample"), "exact:x", DOCUMENTS, vectors(10), QUERIES, [4])
-    assert (found.score_error, found.rank_agreement, found.recall, found.lost_terms) == (
-        pytest.approx(0, abs=2e-6),
-        1,
-        1,
-        0,
-    )
-    assert (found.engine, found.documents, found.queries, found.as_declared) == ("exact", 10, 5, True)
-
-
-def test_the_embedded_store_is_as_declared(tmp_path: Path) -> None:
-    engine, address = engine_of(f"edge:{tmp_path / 'sample'}")
-    [found] = compare_with_exact(engine, address, "edge:x", DOCUMENTS, vectors(10), QUERIES, [4])
-    assert (found.exact, found.recall, found.lost_terms, found.wrong_filters, found.as_declared) == (
-        True,
-        1,
-        0,
-        0,
-        True,
-    )
+@pytest.mark.parametrize("engine", [FolderStore, MemoryStore])
+def test_exact_search_is_as_declared(tmp_path: Path, engine: type[Store]) -> None:
+    address = str(tmp_path / "sample") if engine is FolderStore else ""
+    [check] = compare_with_exact(engine, address, "x", DOCUMENTS, vectors(10), QUERIES, [4])
+    assert check.score_error == pytest.approx(0, abs=2e-6)
+    assert (check.exact, check.rank_agreement, check.recall) == (True, 1, 1)
+    assert (check.lost_terms, check.wrong_filters, check.as_declared) == (0, 0, True)
+    assert (check.engine, check.documents, check.queries) == (engine.about.engine, 10, 5)
     assert not (tmp_path / "sample").exists()
 
 
@@ -65,46 +57,75 @@ def test_scores_of_an_approximate_search_are_exact(tmp_path: Path) -> None:
     assert (found.exact, found.lost_terms, found.wrong_filters, found.as_declared) == (False, 0, 0, True)
 
 
-class Careless(ExactIndex):
+class CarelessStore(MemoryStore):
     """It loses half of each vector's weight, and its last terms."""
 
-    def __init__(self, vectors: csr_array, *more: Any) -> None:
-        lighter = vectors * np.float32(0.5)
+    about = replace(MemoryStore.about, engine="careless")
+
+    def upsert(self, documents: Sequence[Document], vectors: Mapping[str, Any]) -> None:
+        lighter = vectors["sparse"] * np.float32(0.5)
         lighter.data[-3:] = 0
-        super().__init__(lighter, *more)
+        lighter.eliminate_zeros()
+        super().upsert(documents, {"sparse": lighter})
 
 
-class CarelessStore(ExactStore):
-    about = About("careless", exact=True, changes=False)
-    index = Careless
+def test_a_store_that_loses_terms_is_not_as_declared() -> None:
+    [check] = compare_with_exact(CarelessStore, "", "careless:x", DOCUMENTS, vectors(10), QUERIES, [4])
+    assert check.score_error == pytest.approx(0.5, abs=0.05)
+    assert (check.lost_terms, check.as_declared) == (3, False)
+    assert ["as declared", "no"] in check.table().rows
 
 
-def test_a_store_that_loses_terms_is_not_as_declared(tmp_path: Path) -> None:
-    [found] = compare_with_exact(
-        CarelessStore, str(tmp_path / "sample"), "careless:x", DOCUMENTS, vectors(10), QUERIES, [4]
-    )
-    assert found.score_error == pytest.approx(0.5, abs=0.05)
-    assert (found.lost_terms, found.as_declared) == (3, False)
-    assert ["as declared", "no"] in found.table().rows
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    rows = [{"_id": name, "text": f"the {name} {row}"} for row, name in enumerate(NAMES)]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path / "corpus.jsonl"
 
 
 @pytest.mark.slow
 def test_the_command_check_engine_prints_its_figures(
-    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], tmp_path: Path, quiet_libraries: None
+    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path, quiet_libraries: None
 ) -> None:
-    corpus, queries = tmp_path / "corpus.jsonl", tmp_path / "queries.jsonl"
-    for path in (corpus, queries):
-        path.write_text(
-            "".join(json.dumps({"_id": name, "text": f"the {name} {row}"}) + "\n" for row, name in enumerate(NAMES))
-        )
-    options = ["--model", backbones["bert"], "--corpus", corpus, "--topics", queries, "--documents", 8, "--queries", 3]
-    found = json.loads(done(capsys, "check-engine", "exact:any", *options, "--json"))
-    assert (found["documents"], found["queries"], found["as_declared"]) == (8, 3, True)
-    assert "recall@10" in done(capsys, "check-engine", "exact:any", *options)
-    assert '"engine": "edge"' in done(capsys, "check-engine", tmp_path / "folder", *options, "--json")
-    assert not (tmp_path / "folder").exists()
-    for place in (tmp_path / "index", f"exact:{tmp_path / 'exact'}"):
-        done(capsys, "index", options[1], corpus, "-o", place, "--bm25")
-        counted = json.loads(done(capsys, "check-engine", place, "--json"))
-        assert (counted["documents"], counted["wrong"], counted["words"]) == (len(NAMES), 0, None)
+    options = ["--model", backbones["bert"], "--corpus", corpus, "--topics", corpus, "--documents", 8, "--queries", 3]
+    place = tmp_path / "folder"
+    figures = json.loads(done(capsys, "check-engine", place, *options, "--json"))
+    assert (figures["engine"], figures["documents"], figures["queries"]) == ("folder", 8, 3)
+    assert figures["as_declared"]
+    assert "recall@10" in done(capsys, "check-engine", place, *options)
+    assert not place.exists()
+    done(capsys, "index", backbones["bert"], corpus, "-o", place)
+    assert str(place) in refused(capsys, "check-engine", place, *options)
     assert "secret" not in refused(capsys, "check-engine", "postgresql://me:secret@localhost:1/x", *options)
+
+
+@pytest.mark.usefixtures("quiet_libraries")
+def test_the_command_check_counts_an_index_and_names_a_damaged_file(
+    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "index"
+    done(capsys, "index", backbones["bert"], corpus, "-o", place)
+    more = tmp_path / "more.jsonl"
+    more.write_text(json.dumps({"_id": "new", "text": "a new text"}) + "\n")
+    done(capsys, "add", place, more)
+    done(capsys, "delete", place, NAMES[0])
+    counts = json.loads(done(capsys, "check", place, "--json"))
+    assert (counts["documents"], counts["wrong"], counts["engine"]) == (len(NAMES), 0, "folder")
+    assert "wrong frequencies" in done(capsys, "check", place)
+    for path in [*place.glob("*.segment"), *place.glob("*.gone-*")]:
+        content, state, place_of_bit = path.read_bytes(), path.stat(), path.stat().st_size // 2
+        path.write_bytes(content[:place_of_bit] + bytes([content[place_of_bit] ^ 1]) + content[place_of_bit + 1 :])
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+        assert path.name in refused(capsys, "check", place)
+        path.write_bytes(content)
+    assert json.loads(done(capsys, "check", place, "--json"))["wrong"] == 0
+    assert str(tmp_path / "nothing") in refused(capsys, "check", tmp_path / "nothing")
+
+
+def test_wrong_frequencies_are_counted(backbones: dict[str, Path], corpus: Path, monkeypatch: Any) -> None:
+    collection = vo.index(str(backbones["bert"]), corpus, dtype="float32", device="cpu")
+    assert vo.check(collection).wrong == 0
+    frequencies = collection.store.document_frequencies()
+    frequencies[np.flatnonzero(frequencies)[:2]] += 1
+    monkeypatch.setattr(type(collection.store), "document_frequencies", lambda store: frequencies)
+    assert vo.check(collection).wrong == 2

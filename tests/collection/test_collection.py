@@ -1,4 +1,4 @@
-"""A searchable folder: what is in it, what it finds, and what is refused."""
+"""An index in a folder: what is in it, what it finds, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,35 +16,29 @@ import pytest
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
-from vocable.collection import making
 from vocable.collection.answers import search
-from vocable.collection.collection import Collection
-from vocable.collection.verbs import build as build_collection
-from vocable.collection.verbs import index, open_index
+from vocable.collection.collection import Collection, open_index
+from vocable.collection.index import index
 from vocable.data import Document, Query
 from vocable.encoding import stream
 from vocable.encoding.load import load
-from vocable.encoding.models import encoding_model
 from vocable.encoding.terms import terms
 from vocable.encoding.text_encoder import TextEncoder
-from vocable.engines import exact, protocols
+from vocable.engines import protocols
+from vocable.engines.folder import FolderStore
 from vocable.errors import ArgumentError, VectorsError
 from vocable.indexes.bm25 import BM25Index
-from vocable.indexes.fusion import weighted
+from vocable.indexes.fusion import aligned, weighted
 from vocable.indexes.ranking import read_trec
 from vocable.options import DType
 
 QUERIES = ["the old fox reads", "posting lists"]
 
 
-class Killed(BaseException):
-    """An exception that no handler catches, as a signal would be."""
-
-
 @pytest.fixture(autouse=True, scope="module")  # for `folder`, too: batches of other sizes may be rounded otherwise
 def _small_parts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(exact.ExactStore, "about", replace(exact.ExactStore.about, part=16))
+        patched.setattr(FolderStore, "about", replace(FolderStore.about, part=16))
         yield
 
 
@@ -61,30 +55,19 @@ def model(backbones: dict[str, Path]) -> SparseEncoder:
 
 
 @pytest.fixture(scope="module")
-def folder(
-    model: SparseEncoder,
-    backbones: dict[str, Path],
-    documents: list[Document],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
+def folder(model: SparseEncoder, documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("collection") / "index"
-    build(model, documents, path, name=str(backbones["bert"]))
+    build(model, documents, path).close()
     return path
 
 
-def build(model: SparseEncoder, documents: Iterable[Document], folder: Path, name: str = "toy") -> Collection:
-    options: dict[str, Any] = {"source": "list", "bm25": True, "dtype": "float32"}
-    return build_collection(model, documents, f"exact:{folder}", name=name, **options)
+def build(model: SparseEncoder, documents: Iterable[Document], folder: Path, **options: Any) -> Collection:
+    return index(model, documents, folder, **{"bm25": True, "dtype": "float32", **options})
 
 
 @pytest.fixture
 def opened(folder: Path) -> Collection:
     return open_index(folder)
-
-
-def store_of(collection: Collection) -> exact.ExactStore:
-    assert isinstance(collection.store, exact.ExactStore)
-    return collection.store
 
 
 def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
@@ -95,8 +78,8 @@ def test_documents_of_a_collection_come_back_as_they_went_in(
     opened: Collection, folder: Path, documents: list[Document], backbones: dict[str, Path]
 ) -> None:
     assert opened.documents([d.id for d in documents]) == documents
-    assert list(opened.store.ids()) == [document.id for document in documents]
-    assert (opened.models.name, opened.settings.source) == (str(backbones["bert"]), "list")
+    assert sorted(opened.store.ids()) == sorted(document.id for document in documents)
+    assert (opened.models.name, opened.settings.source) == (str(backbones["bert"]), "")
     assert sorted(path.name for path in folder.parent.iterdir()) == ["index"]
 
 
@@ -104,24 +87,26 @@ def test_search_is_the_product(opened: Collection, model: SparseEncoder, documen
     vectors = opened.models.queries(model).encode(QUERIES)
     ranking = opened.search(QUERIES, 5, vectors=vectors)
     scores = vectors.toarray() @ dense(model, [document.full for document in documents], "document").T
-    np.testing.assert_allclose(ranking.scores, -np.sort(-scores, axis=1)[:, :5], rtol=1e-4)
-    np.testing.assert_allclose(np.take_along_axis(scores, ranking.rows, axis=1), ranking.scores, rtol=1e-4)
+    names = [document.id for document in documents]
+    for number, row in enumerate(scores):
+        hits = ranking.hits(number)
+        np.testing.assert_allclose([score for _, score in hits], -np.sort(-row)[:5], rtol=1e-4)
+        np.testing.assert_allclose([row[names.index(name)] for name, _ in hits], [one for _, one in hits], rtol=1e-4)
 
 
 def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
     vectors = opened.models.queries(model).encode(QUERIES)
     sparse = opened.search(QUERIES, 100, vectors=vectors)
     lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
-    expected = weighted([sparse, lexical.search(QUERIES, 100)], [1, 1], depth=4)
-    found = opened.search(QUERIES, 4, vectors=vectors, hybrid=True)
-    np.testing.assert_array_equal(found.rows, expected.rows)
-    np.testing.assert_allclose(found.scores, expected.scores)
+    expected = weighted(aligned([sparse, lexical.search(QUERIES, 100)]), [1, 1], depth=4)
+    ranking = opened.search(QUERIES, 4, vectors=vectors, hybrid=True)
+    for number in range(len(QUERIES)):
+        assert dict(ranking.hits(number)) == pytest.approx(dict(expected.hits(number)), rel=1e-5)
 
 
 def test_hybrid_search_needs_the_lexical_index(model: SparseEncoder, documents: list[Document], tmp_path: Path) -> None:
-    options: Any = {"name": "toy", "dtype": "float32", "bm25": False}
-    opened = build_collection(model, documents, f"exact:{tmp_path / 'index'}", **options)
-    assert store_of(opened).words is None
+    opened = build(model, documents, tmp_path / "index", bm25=False)
+    assert opened.spaces == ("sparse",)
     with pytest.raises(ArgumentError):
         opened.search(QUERIES, hybrid=True)
 
@@ -130,8 +115,8 @@ def test_stored_vectors_are_those_of_the_documents(
     opened: Collection, model: SparseEncoder, documents: list[Document]
 ) -> None:
     weights = dense(model, [document.full for document in documents], "document")
-    for row in range(len(documents)):
-        np.testing.assert_allclose(store_of(opened).postings.get([row]).toarray()[0], weights[row], atol=1e-4)
+    stored = opened.vectors([document.id for document in documents]).toarray()
+    np.testing.assert_allclose(stored, weights, atol=1e-4)
 
 
 def test_an_answer_explains_its_scores(folder: Path, documents: list[Document]) -> None:
@@ -156,8 +141,7 @@ def test_a_notebook_shows_hits_with_their_terms_marked_and_runs_nothing(
 ) -> None:
     hostile = "<script>alert(1)</script> the old fox"
     texts = [Document("<b>1</b>", hostile, "<i>", {"at": "<img onerror=x>"}), Document("2", "reads " * 300)]
-    opened = build_collection(model, texts, f"exact:{tmp_path / 'index'}", name="toy")
-    opened.models.loaded = encoding_model(model)
+    opened = index(model, texts, tmp_path / "index")
     [answer] = answers = search(opened, ["<u>the old fox</u> reads"], 2, explain=True)
     html = answers._repr_html_()
     assert html == answer._repr_html_()
@@ -184,10 +168,12 @@ def test_answers_are_written_as_a_run(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("engine", ["", "exact:"])
+@pytest.mark.parametrize("engine", ["", "seismic:"])
 def test_stored_vectors_make_the_same_index(
     model: SparseEncoder, documents: list[Document], tmp_path: Path, shards: int, engine: str
 ) -> None:
+    if engine:
+        pytest.importorskip("seismic")
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text, "title": d.title}) + "\n" for d in documents))
     encoded = index(model, corpus, f"{engine}{tmp_path / 'encoded'}", bm25=True, dtype="float32", max_terms=7)
@@ -209,10 +195,12 @@ def test_stored_vectors_make_the_same_index(
             index(folders[:1], corpus, f"{engine}{tmp_path / 'some'}")
 
 
-@pytest.mark.parametrize(("engine", "dtype"), [("", "float32"), ("", "bfloat16"), ("exact:", "float32")])
+@pytest.mark.parametrize(("engine", "dtype"), [("", "float32"), ("", "bfloat16"), ("seismic:", "float32")])
 def test_queries_are_encoded_in_the_type_of_the_documents(
     backbones: dict[str, Path], documents: list[Document], tmp_path: Path, engine: str, dtype: DType
 ) -> None:
+    if engine:
+        pytest.importorskip("seismic")
     corpus, place = tmp_path / "corpus.jsonl", f"{engine}{tmp_path / 'index'}"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
     index(str(backbones["bert"]), corpus, place, dtype=dtype, device="cpu").close()
@@ -223,51 +211,26 @@ def test_queries_are_encoded_in_the_type_of_the_documents(
 
 def test_another_vocabulary_is_refused(opened: Collection, backbones: dict[str, Path]) -> None:
     other = load(backbones["roberta"], device="cpu")
-    assert len(terms(other)) != store_of(opened).postings.shape[1]
+    assert len(terms(other)) != opened.store.spaces["sparse"]
     with pytest.raises(VectorsError):
         opened.models.queries(other)
 
 
 def test_a_whole_collection_is_left_as_it_is(
-    model: SparseEncoder, documents: list[Document], tmp_path: Path, folder: Path
+    model: SparseEncoder, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = build(model, documents, tmp_path / "index")
-    leftover = tmp_path / "index.partial"
-    leftover.mkdir()  # a call that was killed after the renaming
-    again = build(model, [], tmp_path / "index")
-    assert again.making_counts() == first.making_counts()._replace(seconds=0.0)  # nothing was encoded
-    assert not leftover.exists()
-    with pytest.raises(ArgumentError, match=r"\(meta.model, model\)"):
-        build(model, documents, tmp_path / "index", name="another")
-
-
-@pytest.mark.parametrize("step", [(exact, "save_exact"), (exact, "BM25Index"), (making, "finish")])
-def test_a_build_goes_on_after_any_step(
-    model: SparseEncoder,
-    documents: list[Document],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step: tuple[Any, str],
-    folder: Path,
-) -> None:
-    def killed(*_: object, **options: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(*step, killed)
-        with pytest.raises(Killed):
-            build(model, documents, tmp_path / "index")
-    with pytest.raises(VectorsError):
-        open_index(tmp_path / "index")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TextEncoder, "encode_both", killed)  # what is encoded is not encoded again
-        build(model, documents, tmp_path / "index")
-    found, expected = store_of(open_index(tmp_path / "index")), store_of(open_index(folder))
-    for name, array in expected.postings.arrays().items():
-        np.testing.assert_array_equal(found.postings.arrays()[name], array)
-    assert found.texts.equals(expected.texts)
-    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+    states = {path: path.stat().st_mtime_ns for path in (tmp_path / "index").iterdir() if path.name != "lock"}
+    monkeypatch.setattr(TextEncoder, "encode_both", None)  # nothing is encoded again
+    again = build(model, documents, tmp_path / "index")
+    assert (first.was_there, again.was_there) == (False, True)
+    assert again.making_counts() == first.making_counts()._replace(seconds=0.0)
+    assert {path: path.stat().st_mtime_ns for path in states} == states
+    with pytest.raises(ArgumentError, match=r"\(limits.max_terms\)"):
+        build(model, documents, tmp_path / "index", max_terms=7)
+    with pytest.raises(ArgumentError):
+        build(model, documents[1:], tmp_path / "index")
+    assert len(open_index(tmp_path / "index")) == len(documents)
 
 
 def test_an_empty_corpus_is_refused(model: SparseEncoder, tmp_path: Path) -> None:
@@ -276,20 +239,23 @@ def test_an_empty_corpus_is_refused(model: SparseEncoder, tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def segment_of(folder: Path) -> Path:
+    """The file of the only segment of a collection."""
+    [path] = folder.glob("*.segment")
+    return path
+
+
 def test_a_damaged_collection_is_refused(folder: Path, tmp_path: Path) -> None:
-    damages = {
-        "store.json": "damaged",
-        "texts.arrow": "the index is damaged",
-        "postings/weights.npy": "damaged",
-        "bm25/index.json": "damaged",
-    }
-    for number, (name, message) in enumerate(damages.items()):
-        copy = tmp_path / str(number)
-        shutil.copytree(folder, copy)
-        content = (copy / name).read_bytes()
-        (copy / name).write_bytes(content[: len(content) // 2])
-        with pytest.raises(VectorsError, match=message):
-            open_index(copy)
+    for number, name in enumerate(("commit.json", segment_of(folder).name)):
+        place = tmp_path / str(number)
+        shutil.copytree(folder, place)
+        content = (place / name).read_bytes()
+        (place / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(VectorsError, match=re.escape(name)):
+            open_index(place)
+        (place / name).unlink()
+        with pytest.raises(VectorsError, match=str(number)):
+            open_index(place)
 
 
 def test_a_folder_without_a_collection_is_refused(tmp_path: Path) -> None:
@@ -297,35 +263,43 @@ def test_a_folder_without_a_collection_is_refused(tmp_path: Path) -> None:
         open_index(tmp_path / "nothing")
 
 
-def test_a_changed_bit_of_the_texts_is_noticed(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["segment", "commit"])
+def test_a_changed_bit_is_noticed(folder: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(folder, tmp_path / "index")
-    file = tmp_path / "index" / "texts.arrow"
+    file = segment_of(tmp_path / "index") if name == "segment" else tmp_path / "index" / "commit.json"
     whole = file.read_bytes()
-    for place in range(0, len(whole), 97):
+    used = np.flatnonzero(np.frombuffer(whole, np.uint8))  # zeros fill the space between arrays
+    for place in used[:: len(used) // 40].tolist():
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-        with pytest.raises(VectorsError, match=r"texts\.arrow"):
+        with pytest.raises(VectorsError, match=re.escape(file.name) if name == "segment" else None):
             open_index(tmp_path / "index")
+    file.write_bytes(whole)
+    assert len(open_index(tmp_path / "index")) == 40
 
 
 def test_parts_of_two_collections_do_not_make_one(
     model: SparseEncoder, documents: list[Document], folder: Path, tmp_path: Path
 ) -> None:
     build(model, [document._replace(id=f"other{document.id}") for document in documents], tmp_path / "other")
-    for name in ("postings", "bm25"):
-        shutil.copytree(folder, tmp_path / name)
-        shutil.rmtree(tmp_path / name / name)
-        shutil.copytree(tmp_path / "other" / name, tmp_path / name / name)
-        with pytest.raises(VectorsError):
-            open_index(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["store.json", "texts.arrow"])
-def test_a_pipe_is_not_waited_for(folder: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(folder, tmp_path / "index")
-    (tmp_path / "index" / name).unlink()
-    os.mkfifo(tmp_path / "index" / name)
-    with pytest.raises((VectorsError, OSError), match=r"not a regular file|there is no index here"):
+    segment = segment_of(tmp_path / "index")
+    shutil.copy(segment_of(tmp_path / "other"), segment)
+    with pytest.raises(VectorsError, match=re.escape(segment.name)):
         open_index(tmp_path / "index")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_a_file_that_is_none_is_not_waited_for(folder: Path, tmp_path: Path, kind: str) -> None:
+    for name in ("commit.json", segment_of(folder).name):
+        place = tmp_path / name.partition(".")[2]
+        shutil.copytree(folder, place)
+        (place / name).unlink()
+        if kind == "link":
+            (place / name).symlink_to(folder / name)
+        else:
+            (os.mkfifo if kind == "pipe" else os.mkdir)(place / name)
+        with pytest.raises((VectorsError, OSError)):
+            open_index(place)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -334,8 +308,8 @@ def test_a_changed_model_is_refused(
 ) -> None:
     shutil.copytree(backbones["bert"], tmp_path / "model")
     model = load(tmp_path / "model", device="cpu")
-    encoder, place = TextEncoder(model, dtype=dtype), f"exact:{tmp_path / 'index'}"
-    build_collection(model, documents, place, name=str(tmp_path / "model"), source="list", dtype=dtype)
+    encoder = TextEncoder(model, dtype=dtype)
+    index(model, documents, tmp_path / "index", dtype=dtype).close()
     stream.encode_stream(encoder, documents, tmp_path / "vectors", model=str(tmp_path / "model"))
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
@@ -349,25 +323,26 @@ def test_a_changed_model_is_refused(
             search(tmp_path / name, QUERIES, 3)
         assert len(search(tmp_path / name, QUERIES, 3, allow_changed_model=True)) == len(found)
         opened = open_index(tmp_path / name, allow_changed_model=True)
-        assert search(opened, QUERIES, 3).collection is opened
+        assert len(search(opened, QUERIES, 3)) == len(found)
 
 
 def test_an_engine_is_chosen_by_name(
     model: SparseEncoder, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Another(exact.ExactStore):
-        about = replace(exact.ExactStore.about, engine="another")
+    class Another(FolderStore):
+        about = replace(FolderStore.about, engine="another")
 
-    monkeypatch.setattr(protocols, "engine_named", {"another": Another, "exact": exact.ExactStore}.get)
+    monkeypatch.setattr(protocols, "engine_named", {"another": Another, "folder": FolderStore}.get)
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
     made = index(model, corpus, f"another:{tmp_path / 'made'}")
     stream.encode_stream(TextEncoder(model), documents, tmp_path / "vectors", model="toy")
-    for opened in (made, index(tmp_path / "vectors", corpus, f"another:{tmp_path / 'stored'}")):
+    stored = index(tmp_path / "vectors", corpus, f"another:{tmp_path / 'stored'}")
+    for opened in (made, stored, open_index(tmp_path / "made")):
         assert type(opened.store) is Another
-        assert store_of(opened).postings.meta is not None
-    with pytest.raises(ArgumentError):
-        index(model, corpus, f"exact:{tmp_path / 'made'}")
+        assert len(opened.search(QUERIES, 3, vectors=made.models.queries().encode(QUERIES))) == len(QUERIES)
+    with pytest.raises(VectorsError):
+        index(model, corpus, f"folder:{tmp_path / 'made'}")
     with pytest.raises(ArgumentError):
         index(model, corpus, "nobody+http://host/name")
 

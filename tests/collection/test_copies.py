@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
 from vocable.collection.copies import also_in, content_of, merged
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.data import Document
 from vocable.indexes.ranking import read_trec
 
@@ -22,7 +22,7 @@ QUERY = "a librarian or a compiler reads posting lists, jumped over the dog and 
 CONTENTS = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", " x\n", "y"])), max_size=12)
 
 
-@pytest.fixture(scope="module", params=["exact:", "", "passages"])
+@pytest.fixture(scope="module", params=["folder", "memory", "passages"])
 def opened(
     request: pytest.FixtureRequest, backbones: dict[str, Path], toy_texts: list[str], tmp_path_factory: Any
 ) -> Iterator[Collection]:
@@ -36,7 +36,7 @@ def opened(
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     passages = request.param == "passages"
     options = {"max_length": 6, "long_documents": "passages"} if passages else {}
-    place = f"{'' if passages else request.param}{folder / 'index'}"
+    place = None if request.param == "memory" else folder / "index"
     made = index(str(backbones["bert"]), folder / "corpus.jsonl", place, bm25=True, device="cpu", **options)
     yield made
     made.close()

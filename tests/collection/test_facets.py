@@ -11,7 +11,7 @@ import pytest
 
 from vocable.collection.answers import search
 from vocable.collection.facets import Facet, FacetCount, facet
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.data import Document
 from vocable.engines.filters import parse_filter
 from vocable.errors import ArgumentError
@@ -44,7 +44,7 @@ def test_a_line_names_the_most_frequent_values() -> None:
 
 
 def test_a_search_counts_fields_of_its_best_hits(backbones: dict[str, Path], documents: Any, corpus: Path) -> None:
-    with index(str(backbones["bert"]), corpus, f"exact:{corpus.parent / 'facets'}", bm25=True, device="cpu") as made:
+    with index(str(backbones["bert"]), corpus, corpus.parent / "facets", bm25=True, device="cpu") as made:
         [answer] = search(made, ["the old fox reads"], 3, facets="lang, lang/")
         assert len(answer.hits) == 3
         first, second = answer.facets

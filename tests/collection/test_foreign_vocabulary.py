@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from vocable.collection.answers import search
-from vocable.collection.collection import Collection
-from vocable.collection.verbs import add, index, open_index
+from vocable.collection.collection import Collection, open_index
+from vocable.collection.index import index
+from vocable.collection.verbs import add
 from vocable.data import Document
 from vocable.encoding.load import load
 from vocable.errors import VectorsError
@@ -85,7 +86,7 @@ def test_a_hybrid_leaves_out_vectors_of_texts_that_the_vocabulary_lacks(
     texts: list[str], spaces: tuple[str, ...], backbones: dict[str, Path], tmp_path: Path
 ) -> None:
     documents = [Document(str(number), text) for number, text in enumerate(texts)]
-    place, query = f"exact:{tmp_path / 'index'}", [texts[0][-5:]]
+    place, query = tmp_path / "index", [texts[0][-5:]]
     with index(str(backbones["bert"]), corpus(tmp_path / "corpus.jsonl", documents), place, bm25=True) as made:
         assert made.searcher.hybrid_spaces == spaces
         named = made.search(query, 3, weights=dict.fromkeys(spaces, 1.0))

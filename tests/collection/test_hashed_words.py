@@ -18,9 +18,11 @@ import pytest
 
 from tests.collection.test_making import SERVERS, served
 from vocable.collection import hashed_words, models
-from vocable.collection.check import check_engine
+from vocable.collection.collection import open_index
 from vocable.collection.hashed_words import NUMBERS, number_of
-from vocable.collection.verbs import add, build, delete, index, open_index
+from vocable.collection.index import index
+from vocable.collection.recount import check
+from vocable.collection.verbs import add, delete
 from vocable.data import Document
 from vocable.encoding.load import load_encoder
 from vocable.engines.protocols import engine_of
@@ -87,7 +89,7 @@ def precision(place: str) -> float:
 
 
 def make(place: str, documents: Sequence[Document]) -> None:
-    build(MODEL("vocable-mini"), documents, place, bm25=True, name="vocable-mini").close()
+    index(MODEL("vocable-mini"), documents, place, bm25=True).close()
 
 
 @pytest.mark.slow
@@ -123,7 +125,7 @@ def test_scores_are_right_after_every_change(named: Callable[[str], str], tmp_pa
     documents = {name: one for name, one in documents.items() if name not in gone}
     assert_scores(place, documents, mean, precision(place))
     now = sum(map(len, stemmed([one.full for one in documents.values()], "english")))
-    counted: Any = check_engine(place)
+    counted: Any = check(place)
     words = {word for some in stemmed([one.full for one in documents.values()], "english") for word in some}
     assert (counted.documents, counted.words, counted.wrong) == (len(documents), len(words), 0)
     assert (counted.weighed_length, counted.mean_length) == pytest.approx((mean, now / len(documents)))
@@ -139,7 +141,7 @@ def test_a_recount_finds_what_another_program_has_deleted() -> None:
         make(place("deleted"), texts(20))
         with psycopg().connect(place("deleted").partition("&table")[0], autocommit=True) as connection:
             connection.execute("DELETE FROM deleted WHERE id IN ('d3', 'd4')")
-        counted: Any = check_engine(place("deleted"))
+        counted: Any = check(place("deleted"))
         assert counted.documents == 18
         assert counted.wrong > 1
 
@@ -245,7 +247,7 @@ def test_writers_at_once_leave_the_true_counts(named: Callable[[str], str]) -> N
     with ThreadPoolExecutor(len(lots)) as pool:
         list(pool.map(write, lots))
     stored = [*texts(20, seed=9), *chain.from_iterable(lots)]
-    counted: Any = check_engine(place)
+    counted: Any = check(place)
     length = sum(map(len, stemmed([one.full for one in stored], "english"))) / len(stored)
     assert (counted.documents, counted.wrong) == (len(stored), 0)
     assert counted.mean_length == pytest.approx(length)

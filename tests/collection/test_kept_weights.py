@@ -1,4 +1,4 @@
-"""Weights of hybrid searches that an index keeps, in a folder, an exact index and a server."""
+"""Weights of hybrid searches that an index keeps, in a folder, in memory and on a server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tests.collection.test_making import served
 from tests.service.conftest import Client
 from tests.service.conftest import served as served_index
 from vocable.collection.answers import search
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
 from vocable.collection.standing import explain
-from vocable.collection.verbs import build, index, open_index
 from vocable.data import Document
 from vocable.encoding.load import load
 from vocable.errors import ArgumentError
@@ -30,7 +31,7 @@ def model(backbones: dict[str, Path]) -> SparseEncoder:
     return load(backbones["bert"], device="cpu")
 
 
-@pytest.mark.parametrize("engine", ["edge", "exact", "qdrant"])
+@pytest.mark.parametrize("engine", ["folder", "qdrant"])
 def test_hybrid_searches_use_the_kept_weights_until_others_are_given(
     engine: str,
     model: SparseEncoder,
@@ -41,17 +42,16 @@ def test_hybrid_searches_use_the_kept_weights_until_others_are_given(
 ) -> None:
     documents = [Document(f"d{number}", text) for number, text in enumerate(toy_texts[:30])]
     with ExitStack() as stack:
-        place = {"edge": str(tmp_path / "index"), "exact": f"exact:{tmp_path / 'index'}"}.get(engine)
-        if place is None:
+        place = str(tmp_path / "index")
+        if engine == "qdrant":
             place = stack.enter_context(served("qdrant", tmp_path, monkeypatch))("kept")
-        made: Any = {"source": "list", "bm25": True, "dtype": "float32", "name": str(backbones["bert"])}
-        build(model, documents, place, **made).close()
-        where = place.removeprefix("exact:")
-        with open_index(where) as collection:
+        made: Any = {"bm25": True, "dtype": "float32"}
+        index(model, documents, place, **made).close()
+        with open_index(place) as collection:
             equal, weighed = (collection.search(QUERIES, 30, weights=weights) for weights in ("sparse=1,bm25=1", KEPT))
             assert str(collection).endswith(f"{len(documents)} documents")
             collection.keep_weights(KEPT)
-        with open_index(where) as collection:
+        with open_index(place) as collection:
             hybrid = collection.search(QUERIES, 30, hybrid=True)
             for number in range(len(QUERIES)):
                 assert dict(hybrid.hits(number)) == pytest.approx(dict(weighed.hits(number)))
@@ -68,8 +68,8 @@ def test_hybrid_searches_use_the_kept_weights_until_others_are_given(
             with pytest.raises(ArgumentError):
                 collection.keep_weights({"dense": 1.0})
         if engine != "qdrant":  # a repeated command leaves the index and its weights
-            build(model, documents, place, **made).close()
-        with open_index(where) as collection:
+            index(model, documents, place, **made).close()
+        with open_index(place) as collection:
             assert collection.kept_weights == KEPT
             collection.keep_weights(None)
             again = collection.search(QUERIES, 30, hybrid=True)

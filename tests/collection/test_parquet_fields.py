@@ -13,8 +13,8 @@ from sentence_transformers import SparseEncoder
 import vocable as vo
 
 
-@pytest.mark.parametrize("scheme", ["", "exact:"])
-def test_filters_find_parquet_columns(toy_model: SparseEncoder, tmp_path: Path, scheme: str) -> None:
+@pytest.mark.parametrize("place", ["folder", "memory"])
+def test_filters_find_parquet_columns(toy_model: SparseEncoder, tmp_path: Path, place: str) -> None:
     days = [datetime.date(2024, 3, day) for day in (1, 2, 3)]
     columns = {
         "_id": ["a", "b", "c"],
@@ -24,7 +24,7 @@ def test_filters_find_parquet_columns(toy_model: SparseEncoder, tmp_path: Path, 
     moments = [datetime.datetime.combine(day, datetime.time(12)) for day in days]
     columns |= {"day": days, "moment": moments, "tags": [["x"], ["x", "y"], []], "year": [2024, 2025, 2026]}
     pq.write_table(pa.table(columns), tmp_path / "c.parquet")
-    index = vo.index(toy_model, tmp_path / "c.parquet", f"{scheme}{tmp_path / 'ix'}", dtype="float32")
+    index = vo.index(toy_model, tmp_path / "c.parquet", tmp_path / "ix" if place == "folder" else None, dtype="float32")
     found = {
         "lang=de": {"a", "c"},
         "year>2024": {"b", "c"},

@@ -17,8 +17,8 @@ from tests.cli.command_line import done, refused
 from vocable.collection import rerank as module
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
+from vocable.collection.index import index
 from vocable.collection.rerank import load_reranker, pair_scores, reranked
-from vocable.collection.verbs import index
 from vocable.data import Document
 from vocable.errors import ArgumentError, MissingExtraError, ModelError
 from vocable.indexes.ranking import ranking_of
@@ -26,12 +26,12 @@ from vocable.indexes.ranking import ranking_of
 QUERIES = ["the old fox reads", "posting lists at night"]
 
 
-@pytest.fixture(scope="module", params=["exact:", ""])
+@pytest.fixture(scope="module", params=["folder", "memory"])
 def opened(
     request: pytest.FixtureRequest, backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Collection]:
-    """An exact index and a store, both with BM25."""
-    place = f"{request.param}{tmp_path_factory.mktemp('rerank') / 'index'}"
+    """An index with BM25, in a folder and in memory."""
+    place = tmp_path_factory.mktemp("rerank") / "index" if request.param == "folder" else None
     made = index(str(backbones["bert"]), corpus, place, bm25=True, dtype="float32", device="cpu")
     yield made
     made.close()
@@ -185,7 +185,7 @@ def test_scores_that_are_not_finite(cross: str) -> None:
 def test_the_command_search_reranks(
     backbones: dict[str, Path], corpus: Path, cross: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = f"exact:{tmp_path / 'index'}"
+    place = tmp_path / "index"
     index(str(backbones["bert"]), corpus, place, dtype="float32", device="cpu")
     out = done(capsys, "search", place, QUERIES[0], "--rerank", cross, "--rerank-depth", "5", "-k", "3", "--json")
     [hits] = [json.loads(line)["hits"] for line in out.splitlines()]

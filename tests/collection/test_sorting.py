@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.collection.collection import Collection
+from vocable.collection.index import index
 from vocable.collection.sorting import sorted_by
-from vocable.collection.verbs import index
 from vocable.errors import ArgumentError
 from vocable.indexes.ranking import ranking_of
 
@@ -21,7 +21,7 @@ QUERY = ["the old fox reads"]
 MIXED: list[Any] = [3, -1.5, "2024-01-02", "2023-05-01T12:00:00", "Berlin", "aachen", None, {}, [9, 1], [], True]
 
 
-@pytest.fixture(scope="module", params=["exact:", ""])
+@pytest.fixture(scope="module", params=["folder", "memory"])
 def opened(
     request: pytest.FixtureRequest, backbones: dict[str, Path], toy_texts: list[str], tmp_path_factory: Any
 ) -> Iterator[Collection]:
@@ -32,7 +32,7 @@ def opened(
     ]
     rows[5].pop("value")
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    place = f"{request.param}{folder / 'index'}"
+    place = folder / "index" if request.param == "folder" else None
     made = index(str(backbones["bert"]), folder / "corpus.jsonl", place, dtype="float32", device="cpu")
     yield made
     made.close()

@@ -12,8 +12,8 @@ import pytest
 
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
+from vocable.collection.index import index
 from vocable.collection.standing import Standing, explain
-from vocable.collection.verbs import index
 from vocable.encoding.protocol import EncodedTexts
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Expansion, Explanation, expand_text, explain_texts
@@ -21,14 +21,13 @@ from vocable.explanation.explain import Expansion, Explanation, expand_text, exp
 QUERY = "the old fox reads"
 
 
-@pytest.fixture(scope="module", params=["exact", "passages"])
+@pytest.fixture(scope="module", params=["documents", "passages"])
 def collection(
     request: pytest.FixtureRequest, backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Collection]:
     place, options = str(tmp_path_factory.mktemp("made") / "index"), dict[str, Any]()
     if request.param == "passages":
         options = {"max_length": 12, "long_documents": "passages"}
-    place = place if options else f"exact:{place}"
     made = index(str(backbones["bert"]), corpus, place, bm25=True, dtype="float32", device="cpu", **options)
     yield made
     made.close()

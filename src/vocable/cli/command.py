@@ -162,7 +162,7 @@ def _print(outcome: Outcome, as_json: bool, markdown: bool, output: object) -> N
 
 def _state(output: object) -> tuple[int, int] | None:
     """Return a state that changes when an output is replaced or gets a shard; None if the output does not exist."""
-    path = Path(re.sub(r"^[a-z]+:(?!//)", "", str(output or "")))  # the folder in exact:FOLDER
+    path = Path(re.sub(r"^[a-z]+:(?!//)", "", str(output or "")))  # the folder in seismic:FOLDER
     if output is None or not path.exists():
         return None
     return path.stat().st_ino, sum(1 for _ in path.glob("shard-*")) if path.is_dir() else 0

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from vocable.cli.output import quoted
 from vocable.collection.answers import search
-from vocable.collection.collection import Collection
+from vocable.collection.collection import Collection, open_index
+from vocable.collection.index import index
 from vocable.collection.records import INDENT
-from vocable.collection.verbs import index, open_index
 from vocable.core.tables import line_width, shortened
 from vocable.data import Document, pydocs
 from vocable.encoding.dense_models import load_dense_beside

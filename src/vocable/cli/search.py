@@ -33,6 +33,8 @@ WACKY = {
 
 
 def _index(model: str, vectors: Sequence[str] = (), **given: Any) -> Outcome:
+    if "output" not in given:
+        raise ArgumentError("output is missing: name the folder of the index, such as -o my-index")
     indexed = vo.index([model, *vectors] if vectors else model, **given)
     way = " --hybrid" if len(indexed.spaces) > 1 else ""
     following = f'vocable search {quoted(given["output"])} "your question"{way}'
@@ -92,7 +94,7 @@ def _search(
         raise ArgumentError("--wacky marks the terms that --explain shows: give both")
     if run is not None and (queries is None or explain):
         raise ArgumentError("--run goes with --queries and without --explain")
-    if not Path(index).exists() and query and Path(query[-1], "settings.json").exists():
+    if not Path(index).exists() and query and Path(query[-1], "commit.json").exists():
         raise ArgumentError(f"the index {query[-1]} comes first, then the queries")
     records = _queries(query, queries, like)
     _load_when_used(*LEFT_OUT_OF_NUMPY)
@@ -227,6 +229,7 @@ SEARCH_COMMANDS = (
         options={"vectors": (Sequence[str], "Further shards of vocable encode.")},
     ),
     Command("add", "index corpus", "my-index more-documents.jsonl"),
+    Command("check", "index", "my-index", traits="markdown"),
     Command("delete", "index ids...", "my-index doc-17 doc-18", _delete),
     Command(
         "search",

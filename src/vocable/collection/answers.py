@@ -8,20 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Collection as Container
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Unpack, cast
 
 from scipy.sparse import csr_array
 
-from vocable.collection.collection import Collection
+from vocable.collection.collection import Collection, open_index
 from vocable.collection.copies import merged
 from vocable.collection.facets import facet
 from vocable.collection.passages import passage
 from vocable.collection.records import Answer, Hit
 from vocable.collection.search import SPARE_HITS, SearchPlan
 from vocable.collection.suggestion import suggestion, unknown_note
-from vocable.collection.verbs import open_index
 from vocable.core.tables import counted, line_width, shortened
 from vocable.data import Document, Query
 from vocable.data.texts import Texts, as_queries
@@ -36,12 +35,22 @@ from vocable.language.words import stemmed, word_spans
 from vocable.options import AnswerOptions, Count, checked, select
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A function that returns vectors."""
+
+    vectors: csr_array
+
+    def __call__(self) -> csr_array:
+        return self.vectors
+
+
 @dataclass(frozen=True, eq=False)
 class Answers(Sequence[Answer]):
     """The answers to q `queries` by a `plan`: candidates of hits, and the function that returns the vectors [q, v].
 
-    Looking at an answer reads its documents, merges copies and, if `explained`, explains their scores. In a search
-    `like` a document, the query has the document's id.
+    The first look at an answer reads its documents, merges copies and, if `explained`, explains their scores, all of
+    the commit that was searched. In a search `like` a document, the query has the document's id.
     """
 
     collection: Collection
@@ -51,6 +60,7 @@ class Answers(Sequence[Answer]):
     candidates: Ranking
     explained: bool = False
     wacky: Container[str] | None = None
+    _made: dict[int, Answer] = field(default_factory=dict, repr=False)  # each is computed once
 
     @property
     def ranking(self) -> Ranking:
@@ -71,6 +81,12 @@ class Answers(Sequence[Answer]):
     def __getitem__(self, number: Any) -> Any:  # an answer; for a slice, a list of answers
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
+        number = range(len(self))[number]
+        if number not in self._made:
+            self._made[number] = self._answer(number)
+        return self._made[number]
+
+    def _answer(self, number: int) -> Answer:
         query, plan, like = self.queries[number], self.plan, self.plan.like is not None
         ranked, documents_of = self.candidates.hits(number), self.collection.documents
         best = merged(ranked, SPARE_HITS if plan.facets else plan.offset + plan.k, documents_of)
@@ -112,6 +128,12 @@ class Answers(Sequence[Answer]):
         """Return the scores before a reranking by document."""
         scores = self.candidates.first_scores
         return {} if scores is None else dict(replace(self.candidates, scores=scores).hits(number))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the answers as data, without the index."""
+        answers = {number: self[number] for number in range(len(self))}
+        plan = replace(self.plan, filter=None)
+        return Answers, (None, self.queries, _Known(self.vectors), plan, self.candidates, self.explained, None, answers)
 
     def __repr__(self) -> str:
         return f"Answers({counted(len(self), 'query', 'queries')}, k={self.plan.k})"
@@ -186,6 +208,7 @@ def search(
     collection = index if isinstance(index, Collection) else open_index(index, engine_options=engine_options)
     if device not in (None, collection.models.device) or (allow_changed_model and not collection.models.allow_changed):
         collection = collection.with_model(device=device, allow_changed_model=allow_changed_model)
+    collection = collection.current()
     texts = [query.text for query in records] if like is None else collection.texts([like])
     plan = collection.searcher.plan(k, select(AnswerOptions, options), spare=True)
 

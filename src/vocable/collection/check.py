@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.recount import Recount, recount
-from vocable.collection.verbs import open_index
 from vocable.core.tables import NONE, Table, Tabular, masked
 from vocable.data import Document, read_corpus, read_queries
 from vocable.data.bad_lines import tolerant
@@ -27,7 +25,7 @@ from vocable.encoding.text_encoder import TextEncoder
 from vocable.engines.base import Store
 from vocable.engines.filters import matches, parse_filter
 from vocable.engines.protocols import engine_of
-from vocable.errors import ArgumentError, UnavailableError, VectorsError
+from vocable.errors import ArgumentError
 from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, CountOrZero, checked
@@ -113,15 +111,14 @@ def check_engine(
     k: Count = 10,
     device: str | None = None,
     skip_bad: CountOrZero = 0,
-) -> EngineCheck | Recount:
+) -> EngineCheck:
     """Compare an engine with exact search.
 
     A sample is written to a new place, searched, and removed: score error, rank agreement, recall, lost terms and
-    filters, next to the precision that the engine declares. For an existing index, all vectors are counted and compared
-    with the frequencies that searches use.
+    filters, next to the precision that the engine declares.
 
     Args:
-        place: a new place, such as milvus:check.db or qdrant+http://localhost:6333/check; or an index.
+        place: a new place, such as milvus:check.db or qdrant+http://localhost:6333/check.
         model: model that encodes the sample: a folder or a Hub id; in Python also a model from `vocable.load`.
         corpus: source of the documents.
         topics: source of the queries.
@@ -137,13 +134,6 @@ def check_engine(
         MissingExtraError: its driver is not installed.
     """
     engine, address = engine_of(place)
-    try:
-        with open_index(place) as collection:
-            return recount(collection)
-    except UnavailableError:
-        raise
-    except VectorsError:  # there is no index
-        pass
     loaded = load_encoder(model, None if is_model(model) else device)
     sample = [_with_fields(row, document) for row, document in enumerate(islice(read_corpus(corpus), documents))]
     texts = [query.text for query in islice(read_queries(topics), queries)]

@@ -8,9 +8,10 @@ Letters: m documents, q queries, v output vocabulary, d dimensions of dense vect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
+from os import PathLike, fspath
 from typing import Self, Unpack
 
 import numpy as np
@@ -25,13 +26,14 @@ from vocable.collection.settings import check_settings
 from vocable.collection.writer import CollectionWriter
 from vocable.core.tables import masked
 from vocable.data import Document
-from vocable.data.texts import Texts, as_texts
+from vocable.data.texts import Documents, Texts, as_texts
 from vocable.encoding.encode import EncodedCorpus
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.stream import StreamProgress
 from vocable.engines.base import Store
-from vocable.engines.protocols import Space
-from vocable.errors import ArgumentError, UnavailableError
+from vocable.engines.memory import MemoryStore
+from vocable.engines.protocols import Space, engine_of
+from vocable.errors import ArgumentError, UnavailableError, VectorsError
 from vocable.indexes.fusion import name_weights, parse_weights
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, Pruning, SearchOptions, checked
@@ -47,7 +49,7 @@ class Collection:
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
     ) -> None:
         """Open the collection that a store holds; `VectorsError` if the store has other settings."""
-        self.place, self.store = masked(place), store
+        self.place, self.store, self._opened_at = masked(place), store, place
         self.settings = check_settings(store.settings, self.place)  # the settings at the opening
         self.spaces = self.settings.spaces
         self.counts = DocumentCounts(self.place, store, self.settings)
@@ -93,10 +95,39 @@ class Collection:
         return {"output": self.place, **kept, **({"texts": len(self)} if self.built is None else self.built.to_json())}
 
     def close(self) -> None:
-        """Close the store and the file of statistics."""
-        if self.counts.statistics is not None:
-            self.counts.statistics.close()
+        """Close the store; answers that were given before stay readable."""
         self.store.close()
+
+    def current(self) -> Self:
+        """Return the collection as it is now, without later changes, where the engine can: a search takes one."""
+        store = self.store.pinned()
+        if store is self.store:
+            return self
+        view = copy(self)
+        view.store, view.counts = store, DocumentCounts(self.place, store, self.settings)
+        view.units = self.units.of(store)
+        view.searcher = CollectionSearch(self.place, store, self.spaces, self.models, view.units, view.counts)
+        return view
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write an index that is in memory to a new folder, whole or not at all.
+
+        Raises `ArgumentError` if the folder exists, or the index has a place already.
+        """
+        if not isinstance(self.store, MemoryStore):
+            raise ArgumentError(f"save is for an index in memory: this one is at {self.place}")
+        self.store.save(folder)
+
+    def __copy__(self) -> Self:
+        view = object.__new__(type(self))
+        vars(view).update(vars(self))
+        return view
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the place of an index; an index in memory cannot be pickled."""
+        if isinstance(self.store, MemoryStore):
+            raise ArgumentError("an index in memory cannot be pickled: save it, and open the folder")
+        return _reopened, (self._opened_at, self.models.name, self.models.device, self.models.allow_changed)
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -130,6 +161,8 @@ class Collection:
 
     def check_whole(self, verb: str) -> None:
         """Raise `ArgumentError` if a search may leave out a part, which would pass for a result of the whole."""
+        if not self.store.settings_now().get("whole"):
+            raise ArgumentError(f"{verb}: {self.place} is unfinished: repeat the command that began it")
         if getattr(self.store.opening, "partial", False):
             raise ArgumentError(f"{verb}: opened with partial=true, which may leave out documents: open it without")
 
@@ -151,8 +184,8 @@ class Collection:
         counts = done.texts, seconds, done.truncated, done.empty, length, 0, ""
         return EncodedCorpus(*counts, windows=done.windows, unknown=done.unknown)
 
-    def add(self, documents: Iterable[Document]) -> Changed:
-        """Add documents; a document with a known id replaces the old one, an unchanged one is skipped.
+    def add(self, documents: Documents) -> Changed:
+        """Add documents, or dicts of their fields; a known id replaces the old document, an unchanged one is skipped.
 
         Raises `ArgumentError`, before anything is written, for a document that no reader returns and for a repeated id.
         """
@@ -181,7 +214,8 @@ class Collection:
         """
         texts = as_texts(queries, "queries")
         encoded = None if vectors is None else EncodedTexts(vectors, dense)
-        return self.searcher.run(self.searcher.plan(k, options), texts, encoded)
+        searcher = self.current().searcher
+        return searcher.run(searcher.plan(k, options), texts, encoded)
 
     def like(self, ids: Sequence[str], **options: Unpack[Pruning]) -> csr_array:
         """Return the stored vectors [q, v] of documents as queries, pruned to their largest weights, or by `options`.
@@ -189,3 +223,38 @@ class Collection:
         Raises `ArgumentError` for an unknown id.
         """
         return self.searcher.like(ids, **options)
+
+
+def open_index(
+    source: str | PathLike[str],
+    *,
+    engine_options: str | Mapping[str, object] | None = None,
+    allow_changed_model: bool = False,
+    device: str | None = None,
+) -> Collection:
+    """Open a collection that `index` made.
+
+    `engine_options` are options of a search, as partial=true of a server that answers from a part of its shards
+    (docs/engines.md). `allow_changed_model` permits a model that has changed since; `device` is the model's,
+    as in `load`.
+
+    Raises:
+        ArgumentError: unknown engine.
+        VectorsError: there is no collection, or it is unfinished, damaged, or in use.
+    """
+    engine, address = engine_of(source)
+    if engine is MemoryStore:
+        raise ArgumentError(f"{fspath(source)}: an index in memory has no place: name a folder")
+    options = engine.parse_options(engine_options, opening=True)
+    store = engine.open(address)
+    store.opening = engine.about.opening(**options)
+    if not (store.settings.get("whole") or (engine.about.in_folder and len(store))):
+        store.close()
+        raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
+    return Collection(fspath(source), store, allow_changed_model=allow_changed_model, device=device)
+
+
+def _reopened(place: str, model: str, device: str | None, allow_changed_model: bool) -> Collection:
+    """Return the collection that was pickled."""
+    collection = open_index(place, allow_changed_model=allow_changed_model, device=device)
+    return collection if collection.models.name == model else collection.with_model(model)

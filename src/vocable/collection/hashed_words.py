@@ -4,7 +4,7 @@ Writers need no common table of words. Two words may have one number, and are th
 words some 5 pairs, of a million some 500 (n (n - 1) / 2 pairs of n words, over `NUMBERS`).
 
 A document's vector has tf / (tf + k1 (1 - b + b length / mean)) for each word, a query's vector the count of each word
-times its inverse document frequency, so that a score is a dot product, as in `vocable.collection.statistics`. The mean
+times its inverse document frequency, so that a score is a dot product. The mean
 length of the making stays in use: a weight changes by at most 0.75 of what the mean length does.
 
 The vector also has an entry for each binary digit of the document's length, in columns that no query has. The number of
@@ -25,7 +25,6 @@ from itertools import chain
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.statistics import DRIFT
 from vocable.core.progress import progress
 from vocable.data import Document
 from vocable.encoding.idf import idf
@@ -34,6 +33,7 @@ from vocable.indexes.word_counts import count_words, term_frequency_weights
 from vocable.language.words import stemmed
 
 logger = logging.getLogger(__name__)
+DRIFT = 0.1  # share that the mean length may differ from the length in use before a warning
 LENGTH_DIGITS = 32  # binary digits of a length in words
 NUMBERS = 1_000_000_000 - LENGTH_DIGITS  # numbers of words; PostgreSQL has at most 1e9 columns
 

@@ -1,39 +1,36 @@
-"""Create a collection: resume an interrupted build, open a finished one, or replace an existing one."""
+"""Fill the place of an index: begin or resume it, open a finished one, or replace one on a server."""
 
 from __future__ import annotations
 
 import logging
-import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from vocable.collection.collection import Collection
 from vocable.collection.settings import STATE, CollectionSettings
+from vocable.collection.writer import Parts
 from vocable.core.fingerprint import INPUTS_KEY
-from vocable.core.storage import ANOTHER, differing, finish, finished, resumable
+from vocable.core.folders import COMMIT
+from vocable.core.storage import ANOTHER, differing, is_there
 from vocable.core.tables import masked
-from vocable.data import Document
-from vocable.encoding.protocol import EncodedTexts, EncodingModel
+from vocable.encoding.protocol import EncodingModel
 from vocable.engines.base import Store
-from vocable.engines.protocols import STORE, Space
+from vocable.engines.protocols import Space
 from vocable.engines.server import patiently
-from vocable.errors import ArgumentError, DataError, UnavailableError, VectorsError, VocableError
+from vocable.errors import ArgumentError, UnavailableError, VectorsError, VocableError
 
 if TYPE_CHECKING:
     from vocable.encoding.dense_models import DenseModel
 
 logger = logging.getLogger(__name__)
 
-Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # documents, with vectors if stored
-
 
 @dataclass
 class Making:
-    """The build of a collection: engine, place, settings to compare when it is repeated, and loaded models.
+    """The making of an index: engine, place, settings to compare when it is repeated, and loaded models.
 
     `total` is the number of documents, if it is known.
     """
@@ -49,25 +46,8 @@ class Making:
 
     @patiently()
     def make(self, address: str, parts: Parts) -> Collection:
-        """Fill a store, in a work folder for an engine whose store is a folder."""
-        if not self.engine.about.in_folder:
-            return self._fill(address, self._begun(address), parts)
-        folder = Path(address)
-        try:
-            was_there = finished(folder, self._made_from)
-        except ArgumentError as error:
-            error.args = (f"{error}{self._update(address)}",)
-            raise
-        if not was_there:
-            with resumable(folder, self._made_from) as work:
-                inner = work / "store"
-                if not (inner / STORE).is_file():
-                    shutil.rmtree(inner, ignore_errors=True)
-                self._fill(str(inner), inner.exists(), parts).close()
-                finish(work, folder, inner)
-        collection = self._fill(address, True, parts)
-        collection.was_there = was_there
-        return collection
+        """Fill a store, a new one or one that the same call has begun."""
+        return self._fill(address, self._begun(address), parts)
 
     @patiently()
     def replace(self, address: str, parts: Parts) -> Collection:
@@ -101,33 +81,26 @@ class Making:
         store = (
             self.engine.open(address) if begun else self.engine.create(address, self._spaces(), asdict(self.settings))
         )
-        collection = Collection(fspath(self.output), store, device=self.device)
-        if self.model is not None:
-            collection.models.loaded = self.model
-        if self.dense_model is not None:
-            collection.models.dense = self.dense_model
-        collection.was_there = store.settings["whole"]
-        if not collection.was_there:
-            try:
-                collection.writer.fill(parts, self.total)
-            except BaseException as error:
-                if store.folder is None:  # a folder is closed when it is let go
-                    if isinstance(error, ArgumentError | DataError) and not begun and not self._written(store):
-                        store.drop()  # this call made it and wrote nothing: the input is wrong
-                    store.close()
-                elif isinstance(error, VocableError) and not store.settings["progress"]["parts"]:
-                    store.close()
-                    shutil.rmtree(store.folder)  # nothing to resume: `resumable` removes the rest
-                raise
+        try:
+            collection = Collection(fspath(self.output), store, device=self.device)
+            if self.model is not None:
+                collection.models.loaded = self.model
+            if self.dense_model is not None:
+                collection.models.dense = self.dense_model
+            with store.alone():
+                collection.was_there = bool(store.settings_now()["whole"])
+                if not collection.was_there:
+                    collection.writer.fill(parts, self.total)
+        except BaseException as error:
+            if isinstance(error, VocableError) and not begun and not _is_written(store):
+                store.drop()  # this call made it, and no vector is written: the input is wrong
+            store.close()
+            raise
         return collection
-
-    def _written(self, store: Store) -> bool:
-        """Return whether a part of the corpus is in a store, or perhaps was begun."""
-        return bool(store.settings["progress"]["parts"]) or len(store) > 0
 
     def _spaces(self) -> dict[Space, int]:
         spaces: dict[Space, int] = {"sparse": self.settings.meta.size}
-        if self.settings.bm25 and not self.engine.about.weighs_words:
+        if self.settings.bm25 and not self.engine.about.in_folder:
             spaces["bm25"] = 0  # words are numbered as they come
         if self.settings.dense is not None:
             of_model = None if self.dense_model is None else self.dense_model.get_embedding_dimension()
@@ -136,32 +109,47 @@ class Making:
 
     @property
     def _made_from(self) -> dict[str, object]:
-        """The settings to compare when the build is repeated."""
+        """The settings to compare when the call is repeated."""
         return {name: value for name, value in asdict(self.settings).items() if name not in STATE}
 
     def _begun(self, address: str) -> bool:
         """Return whether the same call has begun or made the store; `ArgumentError` if another call has."""
         if other := self._differing(address):
-            place = f"{self.engine.about.engine} {masked(address)}"
-            reason = f"was made with other settings ({', '.join(other)}): {ANOTHER}"
-            raise ArgumentError(f"{place} {reason}{self._update(address)}")
+            place = masked(fspath(self.output))
+            reason = f"was made with other settings ({', '.join(other)})"
+            if other == [INPUTS_KEY]:
+                reason = "was made from inputs that have changed since then"
+            raise ArgumentError(f"{place} {reason}: {ANOTHER}{self._update(other)}")
         return other is not None
 
-    def _update(self, address: str) -> str:
-        """Return the command that brings a collection up to date, for a message; "" if more than its corpus differs."""
-        if not self.engine.about.changes or self._differing(address) != [INPUTS_KEY]:
+    def _update(self, differing_names: list[str]) -> str:
+        """Return the command that brings an index up to date, for a message; "" if more than its corpus differs."""
+        if not self.engine.about.changes or differing_names != [INPUTS_KEY] or not self.settings.source:
             return ""
         place = masked(fspath(self.output))
         return f"; `vocable add {place} {self.settings.source} --replace` brings it up to date"
 
     def _differing(self, address: str) -> list[str] | None:
         """Return the names of a store's settings that differ from this call's; None if there is no store."""
+        if self.engine.about.in_folder and not Path(address, COMMIT).exists():
+            if address and is_there(Path(address)):
+                raise ArgumentError(f"{address} already exists and is something else: {ANOTHER}")
+            return None
         try:
             store = self.engine.open(address)
         except UnavailableError:
             raise
         except VectorsError:
+            if self.engine.about.in_folder:
+                raise
             return None
         store.close()
         made_from = self._made_from
         return sorted(differing({name: store.settings.get(name) for name in made_from}, made_from))
+
+
+def _is_written(store: Store) -> bool:
+    """Return whether a part of the corpus has vectors in a store, or perhaps has."""
+    if store.about.in_folder:
+        return len(store) > 0 and store.encoded_share > 0
+    return bool(store.settings["progress"]["parts"]) or len(store) > 0

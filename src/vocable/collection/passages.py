@@ -40,6 +40,9 @@ class Units(Protocol):
 
     whole: bool
 
+    def of(self, store: Store) -> Units:
+        """Return the units of another view of the store."""
+
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
 
@@ -69,6 +72,10 @@ class WholeDocuments:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def of(self, store: Store) -> Units:
+        """Return the documents of another view of the store."""
+        return WholeDocuments(store)
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id."""
@@ -146,16 +153,23 @@ class Passages:
     """Documents that are stored as passages."""
 
     whole = False
-    _count: tuple[object, int] | None = None  # number of documents, with their version
 
-    def __init__(self, store: Store, models: CollectionModels) -> None:
-        self._store, self._models = store, models
+    def __init__(self, store: Store, models: CollectionModels, counted: dict[object, int] | None = None) -> None:
+        """Take a store of passages; `counted` has the number of documents of the last version that was counted."""
+        self._store, self._models, self._counted = store, models, {} if counted is None else counted
+
+    def of(self, store: Store) -> Units:
+        """Return the documents of another view of the store."""
+        return Passages(store, self._models, self._counted)
 
     def __len__(self) -> int:
         version = self._store.version()
-        if version is None or self._count is None or self._count[0] != version:
-            self._count = version, self._store.count(IS_FIRST)
-        return self._count[1]
+        if version is None or (count := self._counted.get(version)) is None:
+            local = self._store.about.in_folder
+            count = sum(1 for _ in self.ids()) if local else self._store.count(IS_FIRST)
+            self._counted.clear()
+            self._counted[version] = count
+        return count
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """Return the documents with these ids, None for an unknown id and for a passage."""

@@ -149,13 +149,13 @@ class Answer(NamedTuple):
         return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits], **more}
 
     def __str__(self) -> str:
-        lines = [visible(self.note)] if self.note else []
+        lines = [visible(line) for line in (self.missing, self.note) if line]
         lines += [*map(str, self.hits)] or ["no hits"]
         lines += [facet.line(line_width()) for facet in self.facets]
         return "\n".join(lines + ([f"did you mean: {visible(self.suggestion)}"] if self.suggestion else []))
 
     def _repr_html_(self) -> str:
-        instead = f" ({self.note})" if self.note else ""
+        instead = "".join(f" ({line})" for line in (self.missing, self.note) if line)
         instead += f" (did you mean: {self.suggestion})" if self.suggestion else ""
         return notebook.answer(self.query.text + instead, (hit._repr_html_() for hit in self.hits))
 

@@ -5,6 +5,7 @@ Letters: v output vocabulary.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -12,10 +13,11 @@ from itertools import islice
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.collection import Collection
+from vocable.collection.collection import Collection, open_index
 from vocable.collection.hashed_words import NUMBERS
 from vocable.core.progress import progress
 from vocable.core.tables import NONE, Table, Tabular
+from vocable.engines.folder import FolderStore
 from vocable.engines.protocols import Space
 
 COUNTED = 1_000  # terms that a server counts at once
@@ -47,6 +49,25 @@ class Recount(Tabular):
         return Table(f"{self.engine} at {self.place}: an index, counted", ["", "value"], rows)
 
 
+def check(index: str | os.PathLike[str] | Collection) -> Recount:
+    """Check the files and the counts of an index.
+
+    All files are compared with their checksums, and all vectors with the frequencies that searches use.
+
+    Args:
+        index: place of the index; in Python also the result of `vocable.open_index`.
+
+    Raises:
+        VectorsError: there is no index, or it is damaged; the message names the file.
+    """
+    if not isinstance(index, Collection):
+        with open_index(index) as opened:
+            return check(opened)
+    if isinstance(index.store, FolderStore):
+        index.store.check()
+    return recount(index.current())
+
+
 def recount(collection: Collection) -> Recount:
     """Count the documents that have each term by reading all vectors, and compare."""
     store, on_server = collection.store, not collection.store.about.in_folder
@@ -72,7 +93,7 @@ def recount(collection: Collection) -> Recount:
 def _wrong(collection: Collection, space: Space, counted: Counter[int], documents: int) -> int:
     """Count the terms of a space that a search counts otherwise."""
     if collection.store.about.in_folder:
-        known, total = collection.counts.terms.frequencies, collection.counts.terms.documents
+        known, total = collection.store.document_frequencies(), len(collection.store)
         wanted = np.zeros_like(known)
         wanted[list(counted)] = list(counted.values())
         return int((known != wanted).sum()) + (total != documents)

@@ -145,6 +145,8 @@ class CollectionSearch:
             dense = self._units.vectors([plan.like], "dense") if "dense" in plan.weights else None
             return EncodedTexts(self.like([plan.like], **plan.pruning), cast(np.ndarray | None, dense))
         encoder = self._models.queries(**plan.query_encoding)
+        if encoder.query_idf:
+            encoder.term_idf = self._counts.idf  # of the commit that is searched
         with progress("search", total=len(texts)) as advance:
             vectors = encoder.encode_both(texts, advance)
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
@@ -172,10 +174,13 @@ class CollectionSearch:
         )
         if missing := next((ranking.missing for ranking in rankings.values() if ranking.missing), None):
             logger.warning("%s: %s: the hits are of the rest", self._place, missing)
+        elif (share := self._store.encoded_share) < 1 and (share == 0 or rankings.keys() != {"bm25"}):
+            missing = f"the index is being made: {share:.0%} of the documents have vectors so far"
         if plan.like is not None:
             rankings = {space: ranking.without([plan.like]).first(plan.depth) for space, ranking in rankings.items()}
         if len(plan.weights) > 1:
-            ranking = fused_with_parts(rankings, plan.weights, plan.fusion, plan.first)
+            factors = self._factors(rankings, plan.weights)
+            ranking = fused_with_parts(rankings, plan.weights, plan.fusion, plan.first, factors)
         else:
             [ranking] = rankings.values()
             ranking = replace(ranking, parts=None if "sparse" in rankings else rankings)
@@ -185,6 +190,15 @@ class CollectionSearch:
         if plan.sort:
             ranking = sorted_by(ranking, plan.sort, self._fields)
         return replace(ranking, missing=missing)
+
+    def _factors(
+        self, rankings: Mapping[Space, Ranking], weights: Mapping[Space, float]
+    ) -> dict[Space, np.ndarray] | None:
+        """Return factors [q, k] of words while an index is made: of a document without vectors, words count for all."""
+        if self._store.encoded_share == 1 or "bm25" not in weights:
+            return None
+        lack = self._store.lack_vectors(rankings["bm25"].rows)
+        return {"bm25": np.where(lack, sum(weights.values()) / weights["bm25"], 1.0)}
 
     def weighting(
         self, hybrid: bool, weights: str | Mapping[Space, float] | None, *, like: bool = False
@@ -199,6 +213,8 @@ class CollectionSearch:
             raise ArgumentError("a hybrid search needs words or dense vectors: index again without --no-bm25")
         if weights is None and hybrid and not like:
             weights = self._store.settings.get("weights")
+        if weights is None and "bm25" in self._spaces and not like and (share := self._store.encoded_share) < 1:
+            weights = dict.fromkeys(self.hybrid_spaces if share else ("bm25",), 1.0)  # the index is being made
         if weights is None:
             spaces = ("sparse",) if not hybrid else self._spaces if like else self.hybrid_spaces
             weights = dict.fromkeys(spaces, 1.0)

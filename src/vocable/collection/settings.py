@@ -20,7 +20,7 @@ SPAN_FIELD = "\tplace in the text"  # field of each stored passage: start, end, 
 
 
 # Settings that follow the documents; a build begins with all other settings.
-STATE = frozenset({"progress", "whole", "mean_length", "statistics", "fields", "weights"})
+STATE = frozenset({"progress", "stored", "whole", "mean_length", "fields", "weights"})
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class CollectionSettings:
     base_url: str | None = None  # web address of a corpus that is a folder
     all_pages: bool = False  # a folder's pages include lists that generators made
     progress: StreamProgress = field(default_factory=StreamProgress)  # progress of the build
+    stored: bool = False  # all documents are there, with their words; vectors may be missing
     whole: bool = False  # the build is complete
     mean_length: float | None = None  # length in words that BM25's weights on a server use
-    statistics: int | None = None  # identity of the file of statistics
     fields: list[str] | None = None  # names of the documents' fields; None if there are too many
     weights: dict[Space, float] | None = None  # weights of hybrid searches, chosen by queries; None for equal weights
 

@@ -15,8 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.collection.answers import score_parts
-from vocable.collection.collection import Collection
-from vocable.collection.verbs import open_index
+from vocable.collection.collection import Collection, open_index
 from vocable.core.tables import text_width, visible
 from vocable.data.texts import Text, as_text
 from vocable.encoding.models import Model

@@ -9,9 +9,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,23 +22,28 @@ from vocable.collection.models import CollectionModels
 from vocable.collection.passages import UnitChange, Units
 from vocable.collection.records import Changed
 from vocable.collection.settings import CollectionSettings
-from vocable.collection.statistics import DRIFT
 from vocable.core.progress import progress
 from vocable.core.storage import ANOTHER
 from vocable.core.tables import counted
 from vocable.data import Document
 from vocable.data.records import same_document
-from vocable.data.texts import check_documents
+from vocable.data.texts import Documents, as_documents
 from vocable.encoding.protocol import EncodedTexts
 from vocable.encoding.stream import StreamProgress, in_parts
 from vocable.engines.base import Store, Vectors
 from vocable.engines.filters import names_of
 from vocable.engines.protocols import Space
 from vocable.engines.server import patiently
-from vocable.errors import ArgumentError, NoSpaceError, UnavailableError, VectorsError, VocableError
+from vocable.errors import ArgumentError, UnavailableError, VectorsError, VocableError
 from vocable.language.coverage import Coverage, warn_of_language
+from vocable.options import LongDocuments
 
 logger = logging.getLogger(__name__)
+
+Parts: TypeAlias = Iterator[tuple[list[Document], EncodedTexts | None]]  # documents, with vectors if stored
+
+
+FIRST_PART = 64  # documents that get their vectors first, so that some are searched soon
 
 
 class CollectionWriter:
@@ -56,56 +62,105 @@ class CollectionWriter:
         self._models, self._units, self._counts = models, units, counts
 
     @patiently()
-    def fill(self, parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]], total: int | None = None) -> None:
+    def fill(self, parts: Parts, total: int | None = None) -> None:
         """Add the documents of a corpus to a new collection; an interrupted call resumes when repeated.
 
-        A part is documents and their vectors, None if they must be encoded. The store's settings hold the `progress`,
-        and `whole` at the end. `total` is the number of documents, if it is known.
+        A part is documents and their vectors, None if they must be encoded: then a local index first stores all
+        documents with their words. The store's settings hold the `progress`, and `whole` at the end. `total` is the
+        number of documents, if it is known.
         """
-        done, stream = StreamProgress(**self._store.settings["progress"]), iter(parts)
-        last = deque(islice(stream, done.parts), maxlen=1)
-        if done.parts and (not last or last[0][0][-1].id != done.last_id):
-            raise VectorsError(f"{self._place} was begun with other documents: {ANOTHER}")
+        settings = self._store.settings
+        done, stream = StreamProgress(**settings["progress"]), iter(parts)
         try:
-            with progress("index", total) as advance:
-                self._fill_on(stream, done, advance)
-            if not done.texts:
-                raise ArgumentError(f"{self._settings.source or 'the corpus'} has no documents")
-            self._counts.settle(0)
-            self._store.configure(self._store.settings | {"whole": True})
+            if not settings["stored"]:
+                self._fill_parts(self._after(stream, done), done, total)
+                if not done.texts:
+                    raise ArgumentError(f"{self._settings.source or 'the corpus'} has no documents")
+            self._encode_rest(done)
+            with self._store.changing():
+                self._counts.settle()
+                self._store.configure(self._store.settings | {"whole": True})
         except UnavailableError as error:
             error.args = (f"{error}; {counted(done.texts, 'document')} written: the same command resumes",)
             raise
         warn_of_language(self._settings.model, Coverage(*done.coverage), self._settings.bm25)
 
-    def _fill_on(
-        self,
-        parts: Iterable[tuple[Sequence[Document], EncodedTexts | None]],
-        done: StreamProgress,
-        advance: Callable[..., None],
-    ) -> None:
-        """Write further parts of a corpus, and count them in `done`."""
-        resumed = done.parts  # a killed call may have written this part
-        advance(done.texts)
-        for documents, encoded in parts:
-            started, ids = time.perf_counter(), [document.id for document in documents]
-            stored = self._units.documents(ids) if done.parts == resumed else []
-            done.add(self._put(documents, [one for one in stored if one is not None], encoded, advance))
-            done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(documents), documents[-1].id
-            done.seconds += time.perf_counter() - started
-            if encoded is None:
-                texts, tokenization = [document.full for document in documents], self._models.documents.tokenization
-                done.coverage = Coverage(*done.coverage).with_sample(texts, tokenization)
-            words = self._counts.hashed_words
-            lengths = {} if words is None else {"mean_length": words.mean}
-            self._store.configure(self._store.settings | lengths | {"progress": asdict(done)})
+    def _after(self, stream: Parts, done: StreamProgress) -> Parts:
+        """Return the parts after those that an interrupted call has written."""
+        last = deque(islice(stream, done.parts), maxlen=1)
+        if done.parts and (not last or last[0][0][-1].id != done.last_id):
+            raise VectorsError(f"{self._place} was begun with other documents: {ANOTHER}")
+        return stream
 
-    def add(self, documents: Iterable[Document]) -> Changed:
+    def _fill_parts(self, parts: Parts, done: StreamProgress, total: int | None) -> None:
+        """Write further parts of a corpus, and count them in `done`."""
+        resumed, local = done.parts, self._store.about.in_folder  # a killed call may have written the first part
+        part = next(parts, None)
+        with progress("words" if part and local and part[1] is None else "index", total, begun=done.texts) as advance:
+            while part is not None:
+                started, (documents, encoded) = time.perf_counter(), part
+                ids = [document.id for document in documents]
+                stored = [one for one in self._units.documents(ids) if one] if done.parts == resumed else []
+                if local and encoded is None:
+                    self._put_words(documents, stored)
+                    advance(len(documents))
+                else:
+                    done.add(self._put(documents, stored, encoded, advance))
+                done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(documents), documents[-1].id
+                done.seconds += time.perf_counter() - started
+                if encoded is None and not local:
+                    done.coverage = self._covered(done, documents)
+                self._keep(done)
+                part = next(parts, None)
+        self._store.configure(self._store.settings | {"stored": True})
+
+    def _put_words(self, documents: Sequence[Document], replaced: Sequence[Document]) -> None:
+        """Store documents with their words alone."""
+        changes = [*self._units.changes(documents, replaced)]
+        with self._store.changing():
+            for change in changes:
+                self._know_fields(change.added)
+                gone = {document.id for document in change.removed} - {document.id for document in change.added}
+                self._store.upsert(change.added, {})
+                self._store.delete(sorted(gone))
+
+    def _encode_rest(self, done: StreamProgress) -> None:
+        """Give all documents vectors that have none yet, a part at a time."""
+        if self._store.encoded_share == 1:
+            return
+        total, part = len(self._store), self._store.about.part
+        begun = round(self._store.encoded_share * total)
+        with progress("index", total, begun=begun) as advance:
+            for units in _growing_parts(self._store.without_vectors(), part, self._settings.limits.long_documents):
+                started, counts = time.perf_counter(), StreamProgress()
+                sparse, dense = self._encoded(units, counts, advance)
+                counts.empty += int((np.diff(sparse.indptr) == 0).sum())
+                counts.windows += 0 if self._units.whole else len(units)
+                done.add(counts)
+                done.coverage = self._covered(done, units)
+                done.seconds += time.perf_counter() - started
+                vectors = self._all_vectors(units, sparse, dense)
+                with self._store.changing():
+                    self._store.upsert(units, vectors)
+                    self._keep(done)
+
+    def _covered(self, done: StreamProgress, documents: Sequence[Document]) -> Coverage:
+        """Return the coverage of a sample of texts, these documents' included, by the model's vocabulary."""
+        texts = [document.full for document in documents]
+        return Coverage(*done.coverage).with_sample(texts, self._models.documents.tokenization)
+
+    def _keep(self, done: StreamProgress) -> None:
+        """Store the counts of a making, and the mean length of the words on a server."""
+        words = self._counts.hashed_words
+        lengths = {} if words is None else {"mean_length": words.mean}
+        self._store.configure(self._store.settings | lengths | {"progress": asdict(done)})
+
+    def add(self, documents: Documents) -> Changed:
         """Add documents; a document with a known id replaces the old one, an unchanged one is skipped.
 
         Raises `ArgumentError`, before anything is written, for a document that no reader returns and for a repeated id.
         """
-        return self.add_stream(check_documents(documents))
+        return self.add_stream(as_documents(documents))
 
     @patiently()
     def add_stream(self, documents: Iterable[Document]) -> Changed:
@@ -147,8 +202,10 @@ class CollectionWriter:
         try:
             while part := list(islice(names, self._store.about.part)):
                 gone = [document for document in self._units.documents(part) if document is not None]
-                for change in self._units.changes([], gone):
-                    self._write(change, csr_array((0, self._settings.meta.size), dtype=np.float32))
+                changes = [*self._units.changes([], gone)] if gone else []
+                with self._together() if changes else nullcontext():
+                    for change in changes:
+                        self._write(change, csr_array((0, self._settings.meta.size), dtype=np.float32))
                 deleted += len(gone)
             self._settle()
             return Changed(0, 0, 0, deleted, len(self._units))
@@ -164,12 +221,14 @@ class CollectionWriter:
         """Raise `ArgumentError` for a collection that cannot change."""
         if not self._store.about.changes:
             raise ArgumentError(f"{self._place} cannot change: index again to a plain folder, or to a server")
+        if not self._store.settings_now().get("whole", True):
+            raise ArgumentError(f"{self._place} is unfinished: repeat the command that began it, then change it")
 
     def _settle(self) -> None:
-        """Settle after a successful change; on a full disk this waits until the collection is opened again."""
-        with suppress(NoSpaceError):
-            self._counts.settle(DRIFT)
+        """Settle after a successful change, or a change that found all its documents."""
+        self._store.sync()
         if self._counts.hashed_words is not None:
+            self._counts.settle()
             self._counts.hashed_words.warn_of_drift()
         if self._store.version() is None:  # after a kill: all that this change repeats may be written already
             with self._store.changing():
@@ -186,7 +245,7 @@ class CollectionWriter:
 
         `replaced` are the documents of the collection with the same ids.
         """
-        counts, whole = StreamProgress(), self._units.whole
+        counts, whole, writes = StreamProgress(), self._units.whole, []
         for change in self._units.changes(documents, replaced):
             if encoded is None:
                 sparse, dense = self._encoded(change.added, counts, advance if whole else lambda done: None)
@@ -194,10 +253,17 @@ class CollectionWriter:
                 sparse, dense = encoded
             counts.empty += int((np.diff(sparse.indptr) == 0).sum())
             counts.windows += 0 if whole else len(change.added)
-            self._write(change, sparse, dense)
+            writes.append((change, sparse, dense))
+        with self._together():
+            for change, sparse, dense in writes:
+                self._write(change, sparse, dense)
         if encoded is not None or not whole:
             advance(len(documents))
         return counts
+
+    def _together(self) -> AbstractContextManager[None]:
+        """Return a context whose writes are one commit; on a server, each write is."""
+        return self._store.changing() if self._store.about.in_folder else nullcontext()
 
     def _encoded(
         self, documents: Sequence[Document], counts: StreamProgress, advance: Callable[[int], object]
@@ -219,19 +285,26 @@ class CollectionWriter:
         `dense` are the dense vectors [m, d] of the collection's model, from the pass that made the `sparse` vectors.
         """
         documents = change.added
-        self._know_fields(documents)
+        vectors = self._all_vectors(documents, sparse, dense)
+        gone = {document.id for document in change.removed} - {document.id for document in documents}
+        with self._counts.changing(documents) as weights:
+            self._know_fields(documents)
+            if documents:
+                self._store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
+            if gone:
+                self._store.delete(sorted(gone))
+
+    def _all_vectors(
+        self, documents: Sequence[Document], sparse: csr_array, dense: np.ndarray | None
+    ) -> dict[Space, Vectors]:
+        """Return the vectors of documents by space; the dense model computes its own unless they are given."""
         vectors: dict[Space, Vectors] = {"sparse": sparse}
         if self._settings.dense is not None and documents:
             if not self._models.dense_inside:
                 dense = self._models.dense_documents([document.full for document in documents])
             assert dense is not None
             vectors["dense"] = dense
-        gone = {document.id for document in change.removed} - {document.id for document in documents}
-        with self._counts.changing(documents, sparse, change.removed) as weights:
-            if documents:
-                self._store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
-            if gone:
-                self._store.delete(sorted(gone))
+        return vectors
 
     def _know_fields(self, documents: Sequence[Document]) -> None:
         """Record the names of the fields of documents before they are written."""
@@ -255,3 +328,11 @@ class CollectionWriter:
         for loss, count in lost.items():
             if count:
                 logger.warning("%s: %s %s", self._place, counted(count, "text"), loss)
+
+
+def _growing_parts(documents: Iterator[Document], most: int, long_documents: LongDocuments) -> Iterator[list[Document]]:
+    """Yield documents in parts as `in_parts` does, of rising size, up to `most` documents."""
+    size = FIRST_PART
+    while part := next(in_parts(documents, min(size, most), long_documents), None):
+        yield part
+        size *= 2

@@ -1,0 +1,297 @@
+"""The verb `index`: documents of any source, encoded and searchable, in memory, in a folder or on a server.
+
+Letters: m documents, v output vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from hashlib import blake2b
+from itertools import chain, islice
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+
+from vocable.collection.collection import Collection
+from vocable.collection.copies import content_of
+from vocable.collection.making import Making
+from vocable.collection.settings import CollectionSettings, Limits
+from vocable.collection.writer import Parts
+from vocable.core.fingerprint import fingerprint
+from vocable.core.progress import track
+from vocable.data import BadLines, Document, read_corpus
+from vocable.data.texts import Documents, as_documents
+from vocable.encoding.dense_models import dense_beside, dense_fingerprint, load_dense
+from vocable.encoding.hub import check_length
+from vocable.encoding.load import load_encoder
+from vocable.encoding.models import Model, is_model, model_name
+from vocable.encoding.protocol import EncodedTexts, EncodingModel
+from vocable.encoding.pruning import prune
+from vocable.encoding.stream import in_parts
+from vocable.encoding.text_encoder import TextEncoder, describe
+from vocable.encoding.vectors import (
+    Sources,
+    StoredRows,
+    StoredVectors,
+    VectorsMeta,
+    holds_vectors,
+    places_of,
+    read_shards,
+)
+from vocable.engines.base import Store
+from vocable.engines.memory import IN_MEMORY, MemoryStore
+from vocable.engines.protocols import engine_of
+from vocable.errors import ArgumentError, VectorsError
+from vocable.language.languages import ENGLISH, language_of
+from vocable.options import CountOrZero, Encoding, IndexOptions, checked, select
+
+MOST_HELD = 100_000  # sections of a folder in memory (some 300 MB), so that they are counted and read in one pass
+VECTORS_PART = 8_192  # documents with stored vectors in one commit of a folder
+WORDS_PART = 4_096  # documents whose words are counted in one commit of a folder
+
+
+@checked
+def index(
+    model: Model | Sources,
+    corpus: str | PathLike[str] | Documents,
+    output: str | PathLike[str] | None = None,
+    *,
+    dense: str | None = None,
+    no_dense: bool = False,
+    engine_options: str | dict[str, object] | None = None,
+    base_url: str | None = None,
+    all_pages: bool = False,
+    replace: bool = False,
+    skip_bad: CountOrZero = 0,
+    **options: Unpack[IndexOptions],
+) -> Collection:
+    """Encode documents and make them searchable.
+
+    In a folder, documents are found by their words after seconds, and by their vectors as these are computed. An
+    interrupted run resumes when repeated.
+
+    Args:
+        model: vocable-mini, a folder, a Hub id, or the document vectors of `vocable encode`; in Python also a model
+            from `vocable.load`, or several shards.
+        corpus: a file, a folder, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin); in Python also texts,
+            `Document`s or dicts with the fields id, text and title.
+        output: a folder, or an engine and its address, such as qdrant+http://host:6333/name (docs/search.md). In
+            Python, an index without an output is in memory.
+        dense: also encode with this model, for hybrid search: vocable-mini-dense, a dense graph of `vocable
+            export-model`, or a model of sentence-transformers. By default vocable-mini-dense with vocable-mini, and
+            the dense vectors that `model` itself gives in the same pass.
+        no_dense: leave out dense vectors.
+        engine_options: options of the engine, such as weight_bits=8 of a folder (docs/engines.md).
+        base_url: web address of a corpus that is a folder: documents get the field url, also in `vocable add`.
+        all_pages: also read pages of a folder that generators made of other pages, such as indexes; `vocable add` does
+            the same.
+        replace: on a server: build a new index while searches use the old, then swap them.
+        skip_bad: number of malformed lines to skip; one more is an error.
+        options: encoding of the documents, their words for BM25, and the weight of their titles
+            (`vocable.options.IndexOptions`), also for `add`.
+
+    Raises:
+        ArgumentError: an argument is out of range, there are no documents, or `output` is something else.
+        DataError: the corpus cannot be read.
+        ModelError: the model does not exist.
+        UnavailableError: a server stays busy or out of reach; the same call resumes.
+        VectorsError: stored vectors are damaged, or belong to another corpus.
+    """
+    # The documents, and the place where they go.
+    given = _Given.of(corpus, base_url, all_pages, BadLines(skip_bad))
+    engine, address = (MemoryStore, "") if output is None else engine_of(output)
+    if engine is MemoryStore and output is not None:
+        raise ArgumentError(f"{fspath(output)}: an index in memory has no place: leave out the output")
+    limits = Limits(**{n: v for n, v in select(Encoding, options).items() if n not in ("device", "runtime")})  # type: ignore[arg-type]
+    bm25 = options.get("bm25", "bm25" in engine.about.spaces)
+    _check(engine, address, options, limits, bm25=bm25, dense=dense, no_dense=no_dense, replace=replace)
+
+    # The vectors: stored, or to be encoded.
+    device, runtime = options.get("device"), options.get("runtime")
+    if not is_model(model) and holds_vectors(model):
+        size = VECTORS_PART if engine.about.in_folder else engine.about.part
+        encoded = _stored_corpus(model, given.documents, limits, given.source, size)
+    elif is_model(model) or isinstance(model, str | PathLike):
+        size = WORDS_PART if engine.about.in_folder else engine.about.part
+        encoded = _corpus_to_encode(model, given.documents, limits, size, device, runtime)
+    else:
+        raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    holds_dense = "dense" in engine.about.spaces and not no_dense
+    if dense is None and encoded.loaded is not None and holds_dense:
+        dense = dense_beside(encoded.model)
+    dimensions = encoded.dimensions if dense is None and holds_dense else None
+    dense_model = None if dense is None else load_dense(dense, device)
+
+    # The settings, by which a repeated call resumes or refuses.
+    language = options.get("language")
+    settings = CollectionSettings(
+        engine=engine.about.engine,
+        engine_options=engine.parse_options(engine_options),
+        model=encoded.model,
+        meta=encoded.meta,
+        vectors=encoded.vectors,
+        source=given.source,
+        base_url=base_url,
+        all_pages=all_pages,
+        inputs=given.inputs,
+        bm25=bm25,
+        title_weight=options.get("title_weight", 1),
+        language=ENGLISH if language is None else language_of(language).name,
+        dense=encoded.model if dimensions else dense,
+        dense_fingerprint=None if dense_model is None else dense_fingerprint(dense_model),
+        limits=limits,
+        fields=[],
+    )
+    place = IN_MEMORY if output is None else output
+    making = Making(engine, place, settings, encoded.loaded, dense_model, dimensions, device, given.total)
+    collection = making.replace(address, encoded.parts) if replace else making.make(address, encoded.parts)
+    collection.built = collection.making_counts()._replace(
+        bad_lines=given.bad.count,
+        first_bad=given.bad.first or "",
+        repeated=given.bad.repeated,
+        copies=given.copies.total() - len(given.copies),
+    )
+    return collection
+
+
+@dataclass
+class _Given:
+    """Documents to index, with the name of their `source` and the fingerprint of their content.
+
+    `total` is the number of documents, if it is known; `copies` counts contents by their hashes.
+    """
+
+    documents: Iterable[Document]
+    source: str
+    inputs: str
+    bad: BadLines
+    total: int | None = None
+    copies: Counter[int] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, corpus: object, base_url: str | None, all_pages: bool, bad: BadLines) -> _Given:
+        is_place = isinstance(corpus, str | PathLike)
+        source = fspath(corpus) if isinstance(corpus, str | PathLike) else ""
+        folder = source if is_place and Path(source).is_dir() else None
+        for option, is_given in (("all_pages", all_pages), ("base_url", base_url is not None)):
+            if is_given and folder is None:
+                raise ArgumentError(f"{option} is for the pages of a folder, which {source or 'a list'} is not")
+        if not is_place:
+            documents = as_documents(corpus, "corpus", texts=True)
+            return cls(documents, "", _digest(documents), bad, len(documents))
+        read = partial(read_corpus, source, folder=folder, all_pages=all_pages)
+        given = cls(read(bad=bad), source, fingerprint(source), bad)
+        if base_url is not None:
+            from vocable.data.folder import with_urls  # imports parsers, which a search does not need
+
+            given.documents = with_urls(given.documents, source, base_url)
+        if folder is not None:
+            held = list(track(islice(given.documents, MOST_HELD), "read"))
+            given.total = len(held) if len(held) < MOST_HELD else sum(1 for _ in read(bad=BadLines(bad.limit)))
+            given.documents = given._counted(chain(held, given.documents))
+        return given
+
+    def _counted(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Yield documents, and count the documents of each content."""
+        for document in documents:
+            self.copies[hash(content_of(document))] += 1
+            yield document
+
+
+def _digest(documents: Iterable[Document]) -> str:
+    """Return 16 hexadecimal digits that change with the content of documents."""
+    digest = blake2b(digest_size=8)
+    for document in documents:
+        digest.update(repr(tuple(document)).encode(errors="surrogatepass"))
+    return digest.hexdigest()
+
+
+def _check(
+    engine: type[Store],
+    address: str,
+    options: IndexOptions,
+    limits: Limits,
+    *,
+    bm25: bool,
+    dense: str | None,
+    no_dense: bool,
+    replace: bool,
+) -> None:
+    """Raise `ArgumentError` for options that do not go together, and for vectors that the engine does not hold."""
+    about = engine.about
+    if limits.long_documents == "passages" and not about.changes:
+        message = f"passages need a plain folder or a server, not the {about.engine} engine: name one, or use maxpool"
+        raise ArgumentError(f"long_documents: {message}")
+    for space, needed in (("bm25", bm25), ("dense", dense is not None)):
+        if needed and space not in about.spaces:
+            raise ArgumentError(f"{space}: the {about.engine} engine does not hold such vectors")
+    for option in ("title_weight", "language"):
+        if not bm25 and options.get(option) not in (None, 1):
+            raise ArgumentError(f"`{option}` goes with `bm25`")
+    if replace and about.in_folder:
+        instead = f"index to another folder and rename it, or `vocable add {address} CORPUS --replace`"
+        raise ArgumentError(f"replace is for servers: {instead}")
+    if dense is not None and no_dense:
+        raise ArgumentError("dense and no_dense exclude each other")
+
+
+class _Corpus(NamedTuple):
+    """Documents with their vectors, or to be encoded by a loaded model."""
+
+    model: str
+    meta: VectorsMeta
+    parts: Parts
+    dimensions: int | None  # size of the dense vectors of the same pass
+    loaded: EncodingModel | None = None
+    vectors: str = ""  # fingerprint of stored vectors
+
+
+def _stored_corpus(vectors: Sources, documents: Iterable[Document], limits: Limits, source: str, size: int) -> _Corpus:
+    """Return the corpus of stored vectors, in parts of at most `size` documents."""
+    for option in ("max_length", "long_documents"):
+        if getattr(limits, option) != getattr(Limits(), option):
+            raise ArgumentError(f"{option} is for encoding: these vectors are encoded already")
+    shards, places = read_shards(vectors), places_of(vectors)
+    stored = next(shards)
+    if stored.meta.role != "document":
+        raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus as documents")
+    parts = _with_vectors(documents, chain([stored], shards), limits, source, size)
+    return _Corpus(stored.meta.model, stored.meta, parts, stored.dimensions, vectors=fingerprint(*places))
+
+
+def _corpus_to_encode(
+    model: Model | str | PathLike[str],
+    documents: Iterable[Document],
+    limits: Limits,
+    size: int,
+    device: str | None,
+    runtime: Any,
+) -> _Corpus:
+    """Return the corpus that a model encodes, in parts of at most `size` documents."""
+    check_length(model, limits.max_length)
+    if is_model(model):  # `device` is for the dense model alone
+        loaded = load_encoder(model, runtime=runtime)
+    else:
+        loaded = load_encoder(fspath(model), device, runtime, limits.dtype)
+    window = {"long_documents": "maxpool" if limits.long_documents == "maxpool" else "truncate"}
+    meta = describe(TextEncoder(loaded, "document", **asdict(limits) | window), model_name(model))
+    parts = ((part, None) for part in in_parts(documents, size, limits.long_documents))
+    return _Corpus(model_name(model), meta, parts, loaded.dimensions, loaded)
+
+
+def _with_vectors(
+    documents: Iterable[Document], shards: Iterator[StoredVectors], limits: Limits, source: str, size: int
+) -> Parts:
+    """Iterate over documents in parts, with their stored vectors, which may be in another order."""
+    rows = StoredRows(shards)
+    for part in in_parts(documents, size, "truncate"):
+        names = [document.id for document in part]
+        if (vectors := rows.take(names)) is None:
+            raise VectorsError(f"{source}: the document {rows.missing(names)!r} has no vector")
+        pruned = prune(vectors.matrix, limits.max_terms, min_weight=limits.min_weight, mass=limits.mass)
+        yield part, EncodedTexts(pruned, vectors.dense)
+    if rows.rest():
+        raise VectorsError(f"{source} has {rows.taken} documents, but there are vectors of {rows.read}")
