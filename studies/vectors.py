@@ -223,8 +223,8 @@ class OnDataset:
                     rows = [row for row, name in enumerate(part.ids) if name in left]
                     left.difference_update(part.ids)
                     if len(rows) < len(part.ids):
-                        names = part.ids.array.take(np.array(rows, dtype=np.int64))
-                        part = part._replace(ids=type(part.ids)(names), matrix=part.matrix[rows])
+                        names = part.ids.take(np.array(rows, dtype=np.int64))
+                        part = part._replace(ids=names, matrix=part.matrix[rows])
                 matrix = prune(part.matrix, max_terms or None)
                 if only is not None:
                     matrix = restricted(self._encoders.model, only, matrix, [texts[name] for name in part.ids])

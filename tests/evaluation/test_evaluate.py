@@ -15,7 +15,7 @@ from sentence_transformers import SparseEncoder
 import vocable as vo
 from tests.data.test_topics import SGML
 from tests.evaluation.test_retrieval import dataset as dataset
-from vocable.collection.verbs import build
+from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query, ScoredDoc, read_judgments, read_queries, read_run
 from vocable.encoding.models import encoding_model
 from vocable.encoding.stream import encode_stream
@@ -151,7 +151,7 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
     queries = [Query(f"q{i}", text) for i, text in enumerate(toy_texts[3:9])]
     judgments = [Qrel(query.id, f"d{7 * i + j}", 1) for i, query in enumerate(queries) for j in range(3)]
     dataset, measures = Dataset("toy", documents, queries, judgments), ["nDCG@3", "R@20", "AP"]
-    build(toy_model, documents, f"exact:{tmp_path / 'my-index'}", name="toy", bm25=True, dtype="float32")
+    index(toy_model, documents, tmp_path / "my-index", bm25=True, dtype="float32")
     collection = vo.open_index(tmp_path / "my-index")
     collection.models.loaded = encoding_model(toy_model)
     retrieve(encode_dataset(toy_model, dataset, dtype="float32")).ranking.write_trec(

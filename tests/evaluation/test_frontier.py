@@ -100,19 +100,17 @@ def test_the_recommendation_has_the_numbers_and_the_commands() -> None:
         "Within 5,000 bytes a document and 20 ms at p95 the best is a with whole vectors "
         "(nDCG@10 0.5000, 1,000 bytes a document, 12 ms at p95); the best of all 4 settings:"
     )
-    assert whole.commands(WHOLE_A) == ["vocable index models/a beir:toy -o exact:my-index"]
+    assert whole.commands(WHOLE_A) == ["vocable index models/a beir:toy -o my-index"]
     small = selection(600)
     p = paired_t_test(WHOLE_A.evaluation.per_query["nDCG@10"], SMALL_A.evaluation.per_query["nDCG@10"])
     assert small.recommended() is SMALL_A
     assert small.sentence().endswith(f"; the best of all 4 settings has 0.5000, p = {p:.3f}:")
-    assert small.commands(SMALL_A) == [
-        "vocable index models/a beir:toy --max-terms 32 --min-weight 0.5 -o exact:my-index"
-    ]
+    assert small.commands(SMALL_A) == ["vocable index models/a beir:toy --max-terms 32 --min-weight 0.5 -o my-index"]
     none = selection(200, 1.0)
     assert none.recommended() is None
     assert "None of the 4 settings is within 200 bytes a document and 1 ms at p95; the closest is b" in none.sentence()
     assert none.commands(none.closest()) == [
-        "vocable index 'my b' beir:toy --max-terms 32 -o exact:my-index",
+        "vocable index 'my b' beir:toy --max-terms 32 -o my-index",
         "vocable search my-index 'your question' --max-terms 5 --mass 0.75 --minimum-match 0.25",
     ]
     assert none.commands(SMALL_B)[0] in str(none)
@@ -123,7 +121,7 @@ def test_the_recommendation_has_the_numbers_and_the_commands() -> None:
 
 def test_options_of_the_measurement_are_options_of_the_command() -> None:
     made = ModelSelection("beir:toy", NOTES, POINTS, 200, {"dtype": "float32", "max_length": 64})
-    assert made.commands(WHOLE_A)[0].endswith(" beir:toy --dtype float32 --max-length 64 -o exact:my-index")
+    assert made.commands(WHOLE_A)[0].endswith(" beir:toy --dtype float32 --max-length 64 -o my-index")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
-from vocable.collection.verbs import build
+from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query
 from vocable.encoding.models import encoding_model
 from vocable.errors import ArgumentError, DataError
@@ -28,7 +28,7 @@ Q, N = 13, 15
 
 @pytest.fixture
 def folder(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> Path:
-    build(toy_model, dataset.documents, f"exact:{tmp_path / 'my-index'}", name="toy", bm25=True, dtype="float32")
+    index(toy_model, dataset.documents, tmp_path / "my-index", bm25=True, dtype="float32")
     return tmp_path / "my-index"
 
 
@@ -136,7 +136,7 @@ def test_an_index_keeps_tuned_weights_if_they_gain_over_equal_weights(
     names = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"]
     documents = [Document(f"d{number}", f"{name} words of a text {number}") for number, name in enumerate(names)]
     queries = [Query(f"q{number}", name) for number, name in enumerate(names)]
-    build(toy_model, documents, f"exact:{tmp_path / 'index'}", name="toy", bm25=True, dtype="float32")
+    index(toy_model, documents, tmp_path / "index", bm25=True, dtype="float32")
     collection = opened(tmp_path / "index", toy_model)
     first = collection.search(names, 1, weights="sparse=1" if gain else "bm25=1")  # relevant to a query
     judgments = [Qrel(query.id, first.hits(number)[0][0], 1) for number, query in enumerate(queries)]

@@ -12,8 +12,6 @@ from sentence_transformers import CrossEncoder, SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_retrieval import dataset as dataset
-from vocable.collection.verbs import build
-from vocable.encoding.models import encoding_model
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.cost import timed_rows
 from vocable.evaluation.dataset import Dataset
@@ -42,9 +40,7 @@ def expected(cross: str, dataset: Dataset, toy_model: SparseEncoder) -> dict[str
 def test_evaluate_has_a_row_for_each_reranking(
     toy_model: SparseEncoder, dataset: Dataset, cross: str, tmp_path: Path
 ) -> None:
-    build(toy_model, dataset.documents, f"exact:{tmp_path / 'index'}", name="toy", bm25=True, dtype="float32")
-    index = vo.open_index(tmp_path / "index")
-    index.models.loaded = encoding_model(toy_model)
+    index = vo.index(toy_model, dataset.documents, tmp_path / "index", bm25=True, dtype="float32")
     found = retrieve(encode_dataset(toy_model, dataset, dtype="float32"))
     found.ranking.write_trec(tmp_path / "toy.run", found.query_ids)
     systems = {"model": toy_model, "run": tmp_path / "toy.run"}

@@ -10,11 +10,11 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # before the first import: n
 import pytest
 
 from vocable.collection.collection import Collection
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 
 
 @pytest.fixture(scope="session")
 def collection(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Collection:
     """A collection with BM25."""
     folder = tmp_path_factory.mktemp("exact") / "index"
-    return index(str(backbones["bert"]), corpus, f"exact:{folder}", bm25=True, dtype="float32", device="cpu")
+    return index(str(backbones["bert"]), corpus, folder, bm25=True, dtype="float32", device="cpu")

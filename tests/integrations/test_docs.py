@@ -36,7 +36,7 @@ def test_each_example_of_the_integrations_page_runs(
     pytest.importorskip(EXAMPLES[imported])
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     [block] = [block for block in blocks if f"vocable.integrations.{imported}" in block]
-    (tmp_path / "my-index").symlink_to(collection.place.removeprefix("exact:"), target_is_directory=True)
+    (tmp_path / "my-index").symlink_to(collection.place, target_is_directory=True)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(block, names)

@@ -16,7 +16,7 @@ import pytest
 
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.data import Document, Query
 from vocable.errors import ArgumentError, DataError, MissingExtraError, VectorsError
 from vocable.integrations.searcher import Searcher, content, metadata

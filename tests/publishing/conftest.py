@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.data import Document
 from vocable.encoding.hub import locate
 from vocable.encoding.load import load
@@ -118,7 +118,7 @@ def encodable(rows: list[Document], tmp_path_factory: pytest.TempPathFactory) ->
     """An index of the documents by the built-in model, with BM25 and without dense vectors, as a page has it."""
     folder = tmp_path_factory.mktemp("encodable")
     corpus = write_corpus(rows, folder / "corpus.jsonl")
-    index("vocable-mini", corpus, f"exact:{folder / 'index'}", bm25=True, no_dense=True, device="cpu").close()
+    index("vocable-mini", corpus, folder / "index", bm25=True, no_dense=True, device="cpu").close()
     return folder / "index"
 
 
@@ -189,7 +189,7 @@ def indexed(model: str, rows: list[Document], tmp_path_factory: pytest.TempPathF
     """An index of the documents, with BM25."""
     folder = tmp_path_factory.mktemp("indexed")
     corpus = write_corpus(rows, folder / "corpus.jsonl")
-    index(model, corpus, f"exact:{folder / 'index'}", bm25=True, dtype="float32", device="cpu").close()
+    index(model, corpus, folder / "index", bm25=True, dtype="float32", device="cpu").close()
     return folder / "index"
 
 
@@ -208,6 +208,6 @@ def byte_level_site(
     """The toy texts as a toy model with byte-level BPE reads them, published."""
     folder = tmp_path_factory.mktemp("byte-level")
     model = lookup_model(backbones["roberta"], toy_texts, folder / "model")
-    index(model, corpus, f"exact:{folder / 'index'}", dtype="float32", device="cpu").close()
+    index(model, corpus, folder / "index", dtype="float32", device="cpu").close()
     publish(folder / "index", folder / "site")
     return folder / "site"

@@ -15,7 +15,8 @@ from scipy.sparse import csr_array
 from tests.publishing.conftest import Fake, write_corpus
 from tests.publishing.reader import PublishedSite
 from tests.publishing.reading import read_file
-from vocable.collection.verbs import index, open_index
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
 from vocable.data import Document
 from vocable.encoding.hub import locate
 from vocable.encoding.idf import idf
@@ -95,7 +96,7 @@ def test_an_exported_model_is_looked_up_by_the_idf_of_its_tokens(runtime: Path, 
     shutil.copytree(locate("vocable-mini"), tmp_path / "mine")
     texts = ["A fox jumps over a lazy dog.", "Sparse vectors of a librarian", "Owls hoot at night, as a fox does."]
     corpus = write_corpus([Document(str(i), text) for i, text in enumerate(texts)], tmp_path / "corpus.jsonl")
-    index(str(tmp_path / "mine"), corpus, f"exact:{tmp_path / 'index'}", device="cpu", runtime="onnx").close()
+    index(str(tmp_path / "mine"), corpus, tmp_path / "index", device="cpu", runtime="onnx").close()
     with pytest.raises(ModelError):
         publish(tmp_path / "index", tmp_path / "site")
     publish(tmp_path / "index", tmp_path / "site", encoder=runtime)

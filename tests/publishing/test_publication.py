@@ -10,7 +10,8 @@ import pytest
 
 from tests.publishing.conftest import Node, lookup_model, write_corpus
 from tests.publishing.reader import PublishedSite
-from vocable.collection.verbs import index, open_index
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
 from vocable.data import Document
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.publishing.files import DATA, name_of
@@ -144,7 +145,7 @@ def test_an_error_leaves_the_site_as_it_was(indexed: Path, tmp_path: Path, monke
 
 
 def test_queries_that_need_an_encoder_are_refused(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
-    index(str(backbones["bert"]), corpus, f"exact:{tmp_path / 'index'}", device="cpu").close()
+    index(str(backbones["bert"]), corpus, tmp_path / "index", device="cpu").close()
     with pytest.raises(ModelError):
         publish(tmp_path / "index", tmp_path / "site")
     assert not (tmp_path / "site").exists()
@@ -155,7 +156,7 @@ def test_the_built_in_models_have_the_same_site(tmp_path: Path) -> None:
     corpus = write_corpus([Document(str(i), text) for i, text in enumerate(texts)], tmp_path / "corpus.jsonl")
     contents = []
     for model in ("vocable-mini", "vocable-mini-doc"):
-        index(model, corpus, f"exact:{tmp_path / model}", device="cpu").close()
+        index(model, corpus, tmp_path / model, device="cpu").close()
         publish(tmp_path / model, tmp_path / f"{model}-site")
         found = files_of(tmp_path / f"{model}-site")
         manifest = json.loads(found.pop(MANIFEST)[1])["collection"]

@@ -12,7 +12,8 @@ import pytest
 
 from tests.publishing.conftest import Node, write_corpus
 from tests.publishing.reader import PublishedSite
-from vocable.collection.verbs import index, open_index
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError
 from vocable.language.languages import language_of
@@ -135,7 +136,7 @@ def test_words_of_a_language_have_the_stems_of_snowball(
     texts = TEXTS[language]
     corpus = write_corpus([Document(str(row), text) for row, text in enumerate(texts)], tmp_path / "corpus.jsonl")
     options: dict[str, Any] = {"bm25": True, "device": "cpu"}
-    index(model, corpus, f"exact:{tmp_path / 'index'}", language=language, **options).close()
+    index(model, corpus, tmp_path / "index", language=language, **options).close()
     publish(tmp_path / "index", tmp_path / "site")
     published = PublishedSite(tmp_path / "site")
     assert published.manifest.language == language
@@ -172,7 +173,7 @@ def test_words_are_marked_as_they_are_written_without_bm25(indexed: Path, tmp_pa
 def test_a_language_with_words_of_icu_is_published_without_bm25_alone(model: str, tmp_path: Path) -> None:
     pytest.importorskip("icu4py")
     corpus = write_corpus([Document("1", "東京都の猫")], tmp_path / "corpus.jsonl")
-    index(model, corpus, f"exact:{tmp_path / 'index'}", bm25=True, language="japanese+icu", device="cpu").close()
+    index(model, corpus, tmp_path / "index", bm25=True, language="japanese+icu", device="cpu").close()
     with pytest.raises(ArgumentError, match=r"japanese\+icu"):
         publish(tmp_path / "index", tmp_path / "site")
     assert publish(tmp_path / "index", tmp_path / "site", bm25=False).words == 0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import copy_store
 from vocable.collection.collection import Collection
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.options import check
 from vocable.service import ServiceOptions
 from vocable.service.server import WorkerSettings, application
@@ -41,9 +41,9 @@ class Client:
 
 @pytest.fixture(scope="session")
 def exact(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index that cannot change, with BM25."""
+    """An index with BM25, whose documents stay as they are."""
     folder = tmp_path_factory.mktemp("exact") / "index"
-    index(str(backbones["bert"]), corpus, f"exact:{folder}", bm25=True, dtype="float32", device="cpu")
+    index(str(backbones["bert"]), corpus, folder, bm25=True, dtype="float32", device="cpu")
     return folder
 
 
@@ -56,7 +56,7 @@ def closed_store(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pyt
 
 @pytest.fixture
 def store(closed_store: Path, tmp_path: Path) -> Path:
-    """An index that can change, with BM25; closed."""
+    """The test's own index with BM25, closed."""
     return copy_store(closed_store, tmp_path / "store")
 
 
@@ -83,14 +83,14 @@ def served() -> Iterator[Callable[..., Client]]:
 
 @pytest.fixture(scope="module")
 def client(served: Callable[..., Client], exact: Path) -> Client:
-    """A service of the index that cannot change."""
+    """A service of the index whose documents stay as they are."""
     return served(exact)
 
 
 @pytest.fixture
 def collection(served: Callable[..., Client], exact: Path) -> Collection:
-    """The index that cannot change, as it is opened elsewhere."""
-    from vocable.collection.verbs import open_index
+    """The index whose documents stay as they are, as it is opened elsewhere."""
+    from vocable.collection.collection import open_index
 
     return open_index(exact, device="cpu")
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.service.conftest import Client
 from vocable.collection.answers import search
-from vocable.collection.collection import Collection
-from vocable.collection.verbs import index, open_index
+from vocable.collection.collection import Collection, open_index
+from vocable.collection.index import index
 from vocable.data import Document
 from vocable.encoding.encode import encode
 from vocable.service.schemas import SearchAnswer
@@ -136,7 +136,13 @@ def test_explanations_are_those_of_the_index(client: Client, collection: Collect
     assert client("POST", "/explain", json={"query": "a", "id": "no such"}).status_code == 404
 
 
-def test_an_index_that_cannot_change_says_so(client: Client, documents: list[Document]) -> None:
+def test_an_index_that_cannot_change_says_so(
+    served: Serve, backbones: dict[str, Path], corpus: Path, documents: list[Document], tmp_path: Path
+) -> None:
+    pytest.importorskip("seismic")
+    index(str(backbones["bert"]), corpus, f"seismic:{tmp_path / 'index'}", device="cpu").close()
+    client = served(tmp_path / "index")
+    assert client("GET", "/info").json()["can_change"] is False
     assert client("GET", "/documents", params={"id": ["d3", "no such"]}).json() == [documents[3]._asdict(), None]
     one = {"documents": [{"id": "new", "text": "a text"}]}
     for refused in (
@@ -199,16 +205,12 @@ def test_a_request_with_a_document_that_readers_refuse_changes_nothing(
     assert client("DELETE", "/documents", params={"id": "good"}).json()["documents"] == before
 
 
-@pytest.mark.parametrize("kind", ["exact", "store"])
-def test_filters_at_one_time_are_not_mixed_up(
-    served: Serve, backbones: dict[str, Path], tmp_path: Path, kind: str
-) -> None:
+def test_filters_at_one_time_are_not_mixed_up(served: Serve, backbones: dict[str, Path], tmp_path: Path) -> None:
     values: list[Any] = [1, True, 0, False, "1", 1.5]
     rows = [{"_id": f"{i}", "text": f"the old fox {i}", "flag": values[i % len(values)]} for i in range(24)]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    place = f"{'exact:' if kind == 'exact' else ''}{tmp_path / kind}"
-    index(str(backbones["bert"]), tmp_path / "corpus.jsonl", place, device="cpu").close()
-    client = served(tmp_path / kind)
+    index(str(backbones["bert"]), tmp_path / "corpus.jsonl", tmp_path / "index", device="cpu").close()
+    client = served(tmp_path / "index")
     texts = ["flag=1", "flag=true", "flag=0", "flag=false", "flag='1'", "flag=1.5"]
     body = {"query": "the old fox", "k": 24}
     answers = client.together([("POST", "/search", {"json": body | {"filter": text}}) for text in texts * 10])
@@ -254,7 +256,7 @@ def test_info_health_and_readiness_describe_the_service(served: Serve, exact: Pa
     assert info["model_type"] == {"embedding": {"pooling": "splade"}}
     assert info["title"] == exact.name
     assert served(exact, title="Our books")("GET", "/info").json()["title"] == "Our books"
-    assert (info["documents"], info["spaces"], info["can_change"]) == (40, ["sparse", "bm25"], False)
+    assert (info["documents"], info["spaces"], info["can_change"]) == (40, ["sparse", "bm25"], True)
     assert client("GET", "/health").json() == client("GET", "/ready").json() == {"status": "ok"}
     description = client("GET", "/openapi.json").json()
     assert set(description["paths"]) == {

@@ -12,8 +12,9 @@ import pytest
 
 from tests.service.conftest import Client
 from tests.torch_models.test_dense import with_dense
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
 from vocable.collection.standing import Standing, explain
-from vocable.collection.verbs import index, open_index
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.options import check
 from vocable.service import ServiceOptions
@@ -28,7 +29,7 @@ TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
 def place(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dense")
     model = with_dense(backbones["bert"], folder / "model", 16)
-    index(model, corpus, f"exact:{folder / 'index'}", bm25=True, dtype="float32", device="cpu")
+    index(model, corpus, folder / "index", bm25=True, dtype="float32", device="cpu")
     return folder / "index"
 
 

@@ -19,7 +19,9 @@ from tests.forks import Fork
 from tests.service.conftest import Client
 from vocable.collection import models
 from vocable.collection.answers import search
-from vocable.collection.verbs import add, delete, index, open_index
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
+from vocable.collection.verbs import add, delete
 from vocable.encoding.load import load_encoder
 from vocable.encoding.text_encoder import TextEncoder
 from vocable.errors import DataError
@@ -139,13 +141,13 @@ def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "load_encoder", MODEL)
 
 
-@pytest.fixture(scope="module", params=[*SERVERS, "edge", "edge, words", "edge, passages"])
+@pytest.fixture(scope="module", params=[*SERVERS, "folder", "folder, words", "folder, passages"])
 def places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Places of an engine by name, and the options of an index there."""
     engine, _, kind = request.param.partition(", ")
     options = {"words": {"bm25": True}, "passages": {"bm25": True, "long_documents": "passages"}}.get(kind, {})
     folder = tmp_path_factory.mktemp("engine")
-    if engine == "edge":
+    if engine == "folder":
         yield lambda name: str(folder / name), options
         return
     with pytest.MonkeyPatch.context() as monkeypatch, served(engine, folder, monkeypatch) as place:

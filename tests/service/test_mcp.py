@@ -20,7 +20,7 @@ import pytest
 from tests.cli.command_line import refused
 from tests.service.conftest import Client as HTTPClient
 from tests.service.process import Process, serving
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.errors import MissingExtraError
 from vocable.service.mcp import MAX_FIELD_TEXT, MAX_FIELDS, MAX_HIT_TEXT, TOOLS
 from vocable.service.service import Service
@@ -197,7 +197,7 @@ def test_a_client_that_leaves_in_the_middle_ends_nothing(process: Process) -> No
 def light(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index whose model starts at once, without PyTorch."""
     folder = tmp_path_factory.mktemp("light") / "index"
-    index("vocable-mini", corpus, f"exact:{folder}", bm25=True).close()
+    index("vocable-mini", corpus, folder, bm25=True).close()
     return folder
 
 
@@ -362,7 +362,7 @@ def test_names_of_fields_that_could_speak_to_an_agent_stay_out(backbones: dict[s
     ]
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"_id": "a", "text": "the old fox", **dict.fromkeys(names, 1)}))
-    index(str(backbones["bert"]), corpus, f"exact:{tmp_path / 'ix'}", device="cpu")
+    index(str(backbones["bert"]), corpus, tmp_path / "ix", device="cpu")
 
     async def described() -> str:
         async with over_http(process.url, token=None) as client:

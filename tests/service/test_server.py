@@ -24,7 +24,7 @@ from huggingface_hub import InferenceClient
 import vocable
 from tests.cli.command_line import done, refused
 from tests.service.process import Process, serving
-from vocable.collection.verbs import open_index
+from vocable.collection.collection import open_index
 from vocable.errors import ServiceError
 from vocable.service.client import Client
 from vocable.torch_models.cpu import native_bfloat16
@@ -219,27 +219,30 @@ def resident(process: int) -> float:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def test_a_store_has_one_worker(store: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None) -> None:
-    line = refused(capsys, "serve", store, "--workers", 2, "--port", 0)
-    assert line == (
-        "vocable: --workers: an index that changes is held by one process: "
-        "leave --workers at 1, or index to exact:FOLDER"
-    )
-
-
-def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
-    store: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    quiet_libraries: None,
+def test_an_index_that_is_served_is_searched_and_changed_by_other_processes(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None
 ) -> None:
-    with serving(store) as process:
-        monkeypatch.setattr("vocable.engines.edge_shard.PATIENCE", 0.1)
-        monkeypatch.setattr("vocable.collection.models.load_encoder", lambda *_, **__: pytest.fail("a model is loaded"))
-        for verb, *more in (["serve", "--port", 0], ["search", "the old fox"], ["delete", "d1"]):
-            line = refused(capsys, verb, store, *more)
-            assert f"{store} is in use by process {process.pid} since" in line
-            assert "http://HOST:PORT" in line
+    """The next answer of each worker has the change, which the worker did not make itself."""
+    more = tmp_path / "more.jsonl"
+    with serving(store, "--workers", 2, fresh=True) as process:
+        for number in range(3):
+            more.write_text(json.dumps({"_id": "zebra", "text": f"zebras and {number} giraffes"}))
+            assert "1 " in done(capsys, "add", store, more)
+            for _ in range(12):
+                [zebra] = httpx.get(f"{process.url}/documents?id=zebra", timeout=60).json()
+                assert zebra["text"] == f"zebras and {number} giraffes"
+                assert [hit["id"] for hit in hits_of_words(process, "zebras giraffes")] == ["zebra"]
+        assert '"zebra"' in done(capsys, "search", store, "zebras", "--weights", "bm25=1", "--json")
+        assert "1 deleted" in done(capsys, "delete", store, "zebra")
+        for _ in range(6):
+            assert not hits_of_words(process, "zebras")
+
+
+def hits_of_words(process: Process, query: str) -> list[dict[str, Any]]:
+    """Return the hits of a search by words alone."""
+    body = {"query": query, "weights": {"bm25": 1}}
+    hits: list[dict[str, Any]] = httpx.post(f"{process.url}/search", json=body, timeout=60).json()["hits"]
+    return hits
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer, SparseEncoder
 
-from vocable.collection.verbs import index, open_index
+from vocable.collection.collection import open_index
+from vocable.collection.index import index
 from vocable.data import Document, Qrel, Query, read_corpus
 from vocable.encoding import stream
 from vocable.encoding.encode import encode
@@ -162,20 +163,19 @@ def test_a_begun_part_keeps_both(place: str, tmp_path: Path, monkeypatch: pytest
     np.testing.assert_allclose(found, expected, atol=1e-5)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("engine", ["", "exact:"])
-def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp_path: Path, engine: str) -> None:
+def test_an_index_of_files_has_their_dense_vectors(place: str, corpus: Path, tmp_path: Path) -> None:
     options: Any = {"dtype": "float32", "device": "cpu"}
     encode(place, corpus, output=tmp_path / "vectors", **options)
-    made = f"{engine}{tmp_path / 'index'}"
+    made = tmp_path / "index"
     with index(tmp_path / "vectors", corpus, made, bm25=True) as collection:
         assert collection.spaces == ("sparse", "bm25", "dense")
     with (
         open_index(made, device="cpu") as collection,
-        index(place, corpus, f"{engine}{tmp_path / 'other'}", bm25=True, **options) as other,
+        index(place, corpus, tmp_path / "other", bm25=True, **options) as other,
     ):
         found, expected = (one.search(["the fox"], 5, hybrid=True) for one in (collection, other))
         assert found.hits(0) == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected.hits(0)]
-    with index(tmp_path / "vectors", corpus, f"{engine}{tmp_path / 'third'}", no_dense=True) as third:
+    with index(tmp_path / "vectors", corpus, tmp_path / "third", no_dense=True) as third:
         assert third.spaces == ("sparse", "bm25")
 
 

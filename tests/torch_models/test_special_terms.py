@@ -207,11 +207,10 @@ def test_a_corpus_in_another_language_is_one_warning(
     assert "2 texts mostly unknown to the vocabulary" in str(done)
     assert done.to_json()["unknown"] == 2
     assert len(messages(caplog)) == 2
-    for number, place in enumerate(["exact:", ""], start=3):
-        made = index(toy_model, corpus, f"{place}{tmp_path / f'index{number}'}")
-        assert made.built is not None
-        assert (made.built.empty, made.built.unknown) == (2, 2)
-        assert len(messages(caplog)) == number
+    made = index(toy_model, corpus, tmp_path / "index")
+    assert made.built is not None
+    assert (made.built.empty, made.built.unknown) == (2, 2)
+    assert len(messages(caplog)) == 3
 
 
 def test_a_query_in_another_language_is_one_warning(
@@ -219,7 +218,7 @@ def test_a_query_in_another_language_is_one_warning(
 ) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"_id": "1", "text": "the old fox"}\n', encoding="utf-8")
-    made = index(toy_model, corpus, f"exact:{tmp_path / 'index'}")
+    made = index(toy_model, corpus, tmp_path / "index")
     with caplog.at_level(logging.WARNING, logger="vocable"):
         answers = search(made, ["fox", "言 the fox", "言葉", "言 葉 fox"])
     assert [len(answer.hits) for answer in answers] == [1, 1, 0, 1]

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from vocable.core.progress import progress, track
 from vocable.core.tables import NONE, short
 from vocable.errors import ArgumentError, VectorsError
+from vocable.indexes.postings import compile_loops
 
 TIMED_ANSWERS = 200  # answers of each system; ten are slower than the 95th percentile
 TURN = 16  # consecutive queries for the same system
@@ -109,6 +110,7 @@ def answer_times(
     """
     if not queries:
         raise ArgumentError("no queries to time answers to")
+    compile_loops()  # else the searches change to them at some query
     repeated = [queries[row] for row in timed_rows(len(queries), answers)]
     rng = np.random.default_rng(seed)
     times = [(np.empty(len(repeated)), np.empty((len(system.searches), len(repeated)))) for system in systems]

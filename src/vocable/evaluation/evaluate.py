@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from typing_extensions import Unpack
 
-from vocable.collection.collection import Collection
+from vocable.collection.collection import Collection, open_index
 from vocable.collection.rerank import check_reranking, load_reranker
-from vocable.collection.verbs import open_index
 from vocable.core.figures import check_figure, save_figure
 from vocable.core.storage import check_file, replacing
 from vocable.core.tables import masked

@@ -162,7 +162,7 @@ class ModelSelection(Tabled):
         """Return the commands that use a setting: `index`, and `search` if queries are pruned."""
         setting = point.setting or Setting()
         index = ["vocable", "index", self.models[point.system].place, self.source, *_pruning_flags(setting, "document")]
-        index += [*_flags(self.options), "-o", "exact:my-index"]
+        index += [*_flags(self.options), "-o", "my-index"]
         pruned = [*_pruning_flags(setting, "query"), *_flags({"minimum_match": setting.minimum_match})]
         if setting.rerank:
             pruned += _flags({"rerank": self.reranker, "rerank_depth": setting.rerank})

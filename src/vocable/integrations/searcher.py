@@ -9,9 +9,8 @@ from typing import TypeAlias, Unpack
 from weakref import WeakKeyDictionary
 
 from vocable.collection.answers import search
-from vocable.collection.collection import Collection
+from vocable.collection.collection import Collection, open_index
 from vocable.collection.records import Hit
-from vocable.collection.verbs import open_index
 from vocable.indexes.ranking import Ranking
 from vocable.options import Count, SearchOptions, checked
 
@@ -28,6 +27,10 @@ class Searcher:
         self.k, self.options = k, options
         self._lock = LOCKS.setdefault(self.collection, Lock())
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the place of the index; an index in memory cannot be pickled."""
+        return _reopened, (self.collection, self.k, self.options)
+
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return f"Searcher({self.collection.place!r}, k={self.k}{options})"
@@ -42,6 +45,11 @@ class Searcher:
         """Return the ranking [q, k] of q queries, without reading documents."""
         with self._lock:
             return self.collection.search(queries, self.k, **self.options)
+
+
+def _reopened(collection: Collection, k: int, options: SearchOptions) -> Searcher:
+    """Return the searcher that was pickled."""
+    return Searcher(collection, k, **options)
 
 
 def content(hit: Hit) -> str:

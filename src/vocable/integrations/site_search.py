@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from vocable.collection.collection import Collection
-from vocable.collection.verbs import build, open_index
+from vocable.collection.collection import Collection, open_index
+from vocable.collection.index import index as make_index
 from vocable.core.links import refuse_link
 from vocable.data import Document
 from vocable.data.folder import folder_items, fragment
@@ -70,7 +70,7 @@ def _indexed(documents: Sequence[Document], cache: Path, model: str) -> Collecti
     except VectorsError:
         shutil.rmtree(cache, ignore_errors=True)
         cache.parent.mkdir(parents=True, exist_ok=True)
-        return build(model, documents, cache)
+        return make_index(model, documents, cache)
     index.add(documents)
     index.delete(sorted(set(index.store.ids()) - {document.id for document in documents}))
     return index

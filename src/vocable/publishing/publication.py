@@ -6,6 +6,7 @@ Letters: n documents, v terms.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from vocable.collection.collection import Collection
-from vocable.collection.verbs import open_index
+from vocable.collection.collection import Collection, open_index
 from vocable.core.links import refuse_link
 from vocable.core.progress import track
 from vocable.core.storage import (
@@ -79,6 +79,9 @@ def language_script(language: str) -> bytes:
     sets = {"STOP": spoken.stop, "COMMON": spoken.common}
     lines = [f"export const {n} = new Set({json.dumps(sorted(s), ensure_ascii=False)});" for n, s in sets.items()]
     return "\n".join([*lines, f"export const CODE = {json.dumps(spoken.code)};\n"]).encode()
+
+
+logger = logging.getLogger(__name__)
 
 
 class Published(NamedTuple):
@@ -146,7 +149,11 @@ def publish(
     try:
         runtime = None if encoder is None else read_runtime(Path(encoder))
         title = _title_of(target) if title is None else title
-        publication = _Publication(collection, title, bm25, characters, runtime)
+        current = collection.current()
+        if (share := current.store.encoded_share) < 1:
+            finds = "the site finds the others by their words: publish again when it is made"
+            logger.warning("%s: %.0f%% of the documents have vectors so far: %s", current.place, 100 * share, finds)
+        publication = _Publication(current, title, bm25, characters, runtime)
         if not is_there(target):
             with replacing_folder(target) as work:
                 published = publication.write(work)
@@ -340,7 +347,7 @@ def _encoder(collection: Collection, has_graph: bool) -> RoleEncoder:
 
 
 def _words(texts: Sequence[str], language: str, vocabulary: Sequence[str]) -> Terms:
-    """Return the stems of n texts in a language, with their BM25 weights as in `vocable.collection.statistics`.
+    """Return the stems of n texts in a language, with their BM25 weights without IDF.
 
     `Terms.stems` has the words of the texts, and words of the vocabulary whose stem is in the texts.
     """

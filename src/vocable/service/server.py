@@ -21,9 +21,8 @@ from typing import Annotated, Any, NamedTuple, Unpack
 
 from annotated_types import Ge, Le
 
-from vocable.collection.collection import Collection
+from vocable.collection.collection import Collection, open_index
 from vocable.collection.rerank import load_reranker
-from vocable.collection.verbs import open_index
 from vocable.core.progress import without_progress
 from vocable.core.tables import counted, shortened
 from vocable.encoding.term_scores import WACKY_SHARE, read_wacky_terms
@@ -96,12 +95,12 @@ def serve(
         model: the model of the index, if it has moved: a folder or a Hub id.
         host: address to listen on; 0.0.0.0 is all addresses of the machine.
         port: port to listen on; 0 for a free one.
-        workers: processes that answer; more than one only for an index that cannot change.
+        workers: processes that answer; each follows the changes of the index.
         token_file: file with the bearer token that requests must have; by default the token in VOCABLE_TOKEN.
         options: limits and settings (`vocable.service.ServiceOptions`).
 
     Raises:
-        ArgumentError: an argument is out of range, the port is taken, or an index that changes gets several workers.
+        ArgumentError: an argument is out of range, or the port is taken.
         VectorsError: there is no index, it is damaged or in use, or its model has changed.
         ModelError: the model cannot be loaded.
     """
@@ -123,10 +122,6 @@ def serve(
         app: Any = partial(application, replace(settings, metrics=folder))
         if workers == 1:
             app = application(settings, opened)
-        elif any(collection.store.about.changes for collection in opened.collections):
-            opened.close()
-            reason = "an index that changes is held by one process"
-            raise ArgumentError(f"workers: {reason}: leave `workers` at 1, or index to exact:FOLDER")
         else:
             _ = [collection.models.loaded for collection in opened.collections]  # reports an unloadable model once
         del opened

@@ -31,6 +31,7 @@ from vocable.engines.filters import Comparison, Filter, Not, parse_filter
 from vocable.errors import ArgumentError
 from vocable.explanation.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.indexes.fusion import MIN_DEPTH
+from vocable.indexes.postings import compile_loops
 from vocable.options import AnswerOptions, Pruning, RerankOptions, check, select
 from vocable.service import ServiceLimits
 from vocable.service.batching import Batcher, Work, as_exception
@@ -98,7 +99,8 @@ class Service:
         encoder = collection.models.queries()
         self.queries, self._query_idf = collection.models.queries(query_idf=0), encoder.query_idf
         self.documents = TextEncoder(self.queries.model, "document", dtype=collection.settings.limits.dtype)
-        text = ["the first search compiles code"]  # now, so that no request waits for it
+        compile_loops()  # now, so that no request waits for it
+        text = ["the first search loads the rest"]
         vectors, dense = encoder.encode_both(text)
         self.columns = vectors.shape[1]
         collection.search(text, 1, vectors=vectors, dense=dense, hybrid=len(collection.spaces) > 1)
@@ -338,37 +340,38 @@ class Service:
         options = json.loads(key)
         vectors = prune(self._weighed(rows, options.get("query_idf")), **select(Pruning, options))
         dense = self._dense(rows)
-        plan = self.collection.searcher.plan(k, options, spare=True)
-        candidates = self.collection.searcher.candidates(plan, texts, EncodedTexts(vectors, dense))
+        current = self.collection.current()
+        plan = current.searcher.plan(k, options, spare=True)
+        candidates = current.searcher.candidates(plan, texts, EncodedTexts(vectors, dense))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
-        return [*Answers(self.collection, queries, lambda: vectors, plan, candidates, explain, self.wacky)]
+        return [*Answers(current, queries, lambda: vectors, plan, candidates, explain, self.wacky)]
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
-        vectors, tokens = self._weighed(rows[:1]), text_terms(self.model, request.query)
+        collection, vectors = self.collection.current(), self._weighed(rows[:1])
+        tokens = text_terms(self.model, request.query)
         text, stored, document = request.document, self._matrix(rows[-1:]), None
         if request.id is not None:
-            [document] = self.collection.documents([request.id])
+            [document] = collection.documents([request.id])
             if document is None:
                 raise NotFoundError(f"there is no document {request.id!r}")
-            [shown] = self.collection.units.shown([document], lambda: vectors)
-            text, stored = shown.full, self.collection.vectors([shown.id])
+            [shown] = collection.units.shown([document], lambda: vectors)
+            text, stored = shown.full, collection.vectors([shown.id])
         names = self.collection.models.terms
         if text is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
         why = explain_vectors(vectors, stored, names, tokens, text_terms(self.model, text), self.wacky)
         if not request.hybrid or document is None:
             return why
-        ranking = self.collection.search(
-            [request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows), hybrid=True
-        )
+        ranking = collection.search([request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows), hybrid=True)
         is_hit = document.id in dict(ranking.hits(0))
-        parts = score_parts(self.collection, ranking, 0, document, request.query) if is_hit else None
+        parts = score_parts(collection, ranking, 0, document, request.query) if is_hit else None
         return dataclasses.replace(why, parts=parts)
 
     def _view(self, request: ViewRequest, row: Row | None) -> View:
-        vector = self.collection.like([request.like or ""]) if row is None else self._weighed([row])
+        current = self.collection.current()
+        vector = current.like([request.like or ""]) if row is None else self._weighed([row])
         dense = None if row is None else self._dense([row])
-        return view(self.collection, request, vector, self.wacky, self.rerank, dense)
+        return view(current, request, vector, self.wacky, self.rerank, dense)
 
     def _add(self, documents: Sequence[Document]) -> Changed:
         for stored in self.collection.documents([document.id for document in documents]):

@@ -222,7 +222,6 @@ def _rankings(
 ) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
     """Return each ranking by its name, and the costs of the rankings by the query's vectors."""
     depth = collection.searcher.reachable(fusion_depth(request.k))
-    index = getattr(collection.store, "postings", None)  # if it can count the postings
     rankings: dict[str, Ranking] = {}
     costs = {}
     for name, vector in vectors.items():
@@ -230,8 +229,8 @@ def _rankings(
             partial(collection.searcher.rank, vector, depth + (request.like is not None), filter=filter)
         )
         rankings[name] = ranking if request.like is None else ranking.without([request.like]).first(depth)
-        read = None if index is None else int(index.document_frequency[vector.indices].sum())
-        costs[name] = VectorCost(vector.nnz, 1000 * seconds, read)
+        read = collection.store.count_here(vector.indices)
+        costs[name] = VectorCost(vector.nnz, 1000 * seconds, None if read is None else int(read.sum()))
     others = [space for space in collection.models.query_spaces if space != "sparse"]
     if others and request.like is None:
         rankings |= collection.searcher.rankings([request.query], depth, others, dense=dense, filter=filter)
@@ -274,13 +273,13 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
     hits = collection.searcher.rank(vector, collection.searcher.reachable(MAX_POSTINGS)).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
-    index = getattr(collection.store, "postings", None)
+    counted = collection.store.count_here(column)
     heaviest = collection.documents([identifier for identifier, _ in hits[:SHOWN_DOCUMENTS]])
     return TermPostings(
         term,
-        documents=len(hits) if index is None else int(index.document_frequency[column[0]]),
+        documents=len(hits) if counted is None else int(counted[0]),
         of=len(collection),
-        more=index is None and len(hits) == MAX_POSTINGS,
+        more=counted is None and len(hits) == MAX_POSTINGS,
         weighed=len(hits),
         largest=largest,
         counts=np.histogram(weights, BINS, (0.0, largest or 1.0))[0].tolist(),
