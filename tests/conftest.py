@@ -14,7 +14,6 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # likewise: kernels run on the p
 
 import random
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -129,9 +128,8 @@ def quiet_libraries() -> Iterator[None]:
 
 
 def copy_store(source: Path, target: Path) -> Path:
-    """Copy an index that can change; its files are holes for the most part, which `shutil` would fill."""
-    subprocess.run(["cp", "-R", source, target], check=True)
-    return target
+    """Copy the folder of an index."""
+    return Path(shutil.copytree(source, target))
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ NAMES = [
     "analyze_postings",
     "analyze_weights",
     "calibrate",
+    "check",
     "check_engine",
     "compare",
     "delete",

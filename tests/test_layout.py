@@ -40,23 +40,21 @@ LEVELS = [*SEARCH, *TRAINING, *SERVING, *DOORS]
 SHARED = {
     "cli/test_program.py": ["cli.inputs"],
     "collection/test_answers.py": ["collection.suggestion"],
+    "collection/test_check.py": ["collection.recount"],
     "collection/test_collection.py": [
         *("collection.models", "collection.search", "collection.settings", "collection.verbs"),
     ],
-    "collection/test_hashed_words.py": ["collection.recount"],
-    "collection/test_writer.py": ["collection.counts", "collection.records", "collection.statistics"],
+    "collection/test_writer.py": ["collection.counts", "collection.records"],
     "data/pages/test_sections.py": ["data.pages.blocks"],
     "data/pages/test_webpage.py": ["data.pages.tags"],
     "encoding/test_shards.py": ["core.processes"],
     "encoding/test_text_encoder.py": ["encoding.encode", "encoding.lookup", "encoding.protocol"],
-    "engines/test_edge.py": ["engines.edge_shard"],
     "engines/test_lost_shards.py": ["engines.lucene_answers"],
     "engines/test_stores.py": [
         *("engines.base", "engines.elasticsearch", "engines.lucene"),
         *("engines.milvus", "engines.protocols", "engines.qdrant"),
     ],
     "evaluation/test_testsets.py": ["evaluation.clusters"],
-    "indexes/test_indexes.py": ["engines.exact"],
     "integrations/test_embedder.py": [
         *("integrations.fastembed", "integrations.langchain_milvus", "integrations.langchain_qdrant"),
     ],

@@ -24,7 +24,8 @@ from vocable.adapt.transfer import neighbours, transfer
 from vocable.analysis.logits import analyze_logits, logit_statistics, recoverability
 from vocable.collection.answers import search
 from vocable.collection.collection import Collection
-from vocable.collection.verbs import delete, index
+from vocable.collection.index import index
+from vocable.collection.verbs import delete
 from vocable.collection.writer import CollectionWriter
 from vocable.data import Document, Example, Query
 from vocable.data.texts import as_queries

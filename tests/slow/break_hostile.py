@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ from typing import Any
 
 from break_input import Row
 from break_places import replaced
-from break_toys import Toys
+from break_toys import Toys, changed_commit
 
 PAGE = "# Foxes\n\n" + "river mountain " * 300
 RULES = {
@@ -56,7 +55,7 @@ def hostile_cases(toys: Toys) -> Iterator[Row]:
     for name, text in {"lists": "a: " + "[" * 1_000_000, "maps": "{a: " * 50_000}.items():
         yield f"a recipe: deep {name}", _recipe(text), ("recipe.yaml",), None
     yield "an override: deep lists", _override("training.steps=" + "[" * 100_000), ("training.steps",), None
-    yield "a loop of links", _loop, ("loop is a link",), None
+    yield "a loop of links", _loop, ("loop: there is no index here",), None
     yield "a head that is a pipe", _piped(toys), ("sparse_linear.pt",), None
     yield "limits that are a list", _listed(toys), ("damaged", "limits"), None
 
@@ -105,11 +104,8 @@ def _piped(toys: Toys) -> Callable[[Path], Any]:
 
 def _listed(toys: Toys) -> Callable[[Path], Any]:
     def prepare(folder: Path) -> Any:
-        shutil.copytree(toys.folder / "store", folder / "store")
-        file = folder / "store" / "store.json"
-        record = json.loads(file.read_text())
-        record["settings"]["limits"] = ["passages"]
-        file.write_text(json.dumps(record))
+        shutil.copytree(toys.store, folder / "store")
+        changed_commit(folder / "store", lambda commit: commit["settings"].update(limits=["passages"]))
         return ["search", folder / "store", "river"], b""
 
     return prepare

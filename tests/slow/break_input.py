@@ -18,13 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from break_toys import changed_commit
 from safetensors.torch import load_file, save_file
 
 from vocable.cli import COMMANDS
 from vocable.cli.verbs import Parameter
 from vocable.cli.words import options_of
-from vocable.core.arrays import load_arrays, save_arrays
+from vocable.core.arrays import load_arrays, write_arrays
 from vocable.core.hints import Values
+from vocable.engines.segment import SEGMENT
 
 Prepared = tuple[list[object], bytes]
 Row = tuple[str, Callable[[Path], Prepared], tuple[str, ...], Callable[[Any], bool] | None]
@@ -512,19 +514,14 @@ def model_cases(toys: Any) -> Iterator[Row]:
     def crafted(change: Callable[[dict[str, np.ndarray], dict[str, Any]], object]) -> Callable[[Path], Prepared]:
         def prepare(folder: Path) -> Prepared:
             shutil.copytree(toys.folder / "index", folder / "index")
-            postings = folder / "index" / "postings"
-            mapped, header = load_arrays(postings, "exact")
+            [segment] = (folder / "index").glob("*.segment")
+            mapped, header = load_arrays(segment, SEGMENT)
             arrays = {name: np.array(array) for name, array in mapped.items()}
-            kind = {"kind": header.pop("kind", "exact")}["kind"]
-            header = {name: value for name, value in header.items() if name != "format"}
+            header = {name: value for name, value in header.items() if name not in ("kind", "format", "crc32")}
             change(arrays, header)
-            shutil.rmtree(postings)
-            save_arrays(postings, kind, arrays, header)
-            if "arrays" in header:  # said only after the arrays have been written: they are described by what they are
-                record = json.loads((postings / "index.json").read_text())
-                record["arrays"] |= header["arrays"]
-                del record["crc32"]
-                (postings / "index.json").write_text(json.dumps(record))
+            with segment.open("wb") as file:
+                checksum = write_arrays(file, SEGMENT, arrays, header)
+            changed_commit(folder / "index", lambda commit: commit["segments"][0].update(crc32=checksum))
             return ["search", folder / "index", "list of chapter 3", "--json"], b""
 
         return prepare
@@ -542,17 +539,20 @@ def model_cases(toys: Any) -> Iterator[Row]:
         "starts beyond the end": lambda arrays, header: arrays["starts"].__setitem__(-1, 10**9),
         "fewer terms": lambda arrays, header: header.update(shape=[header["shape"][0], header["shape"][1] - 1]),
         "more documents": lambda arrays, header: header.update(shape=[10**9, header["shape"][1]]),
-        "an order that repeats": lambda arrays, header: arrays.update(order=np.zeros(header["shape"][0], np.int32)),
-        "an order beyond the end": lambda arrays, header: arrays.update(
-            order=np.full(header["shape"][0], 10**6, np.int32)
-        ),
+        "ids that do not rise": lambda arrays, header: arrays["ids_bytes"].__setitem__(slice(0, 2), 255 - 128),
+        "an id twice": lambda arrays, header: arrays["ids_bytes"].__setitem__(slice(2, 4), arrays["ids_bytes"][:2]),
+        "fewer texts": lambda arrays, header: arrays.update(texts_offsets=arrays["texts_offsets"][:-1].copy()),
+        "a word of a document beyond the last": put("word_places", -1, 65_535),
+        "a negative length": put("word_lengths", 0, -1),
+        "fewer lengths": lambda arrays, header: arrays.update(word_lengths=arrays["word_lengths"][:-1].copy()),
+        "spaces that it lacks": lambda arrays, header: header.update(spaces=["sparse", "bm25", "dense"]),
+        "spaces of another type": lambda arrays, header: header.update(spaces=3),
         "ids that are no UTF-8": lambda arrays, header: arrays["ids_bytes"].fill(255),
         "ids of another length": lambda arrays, header: arrays["ids_offsets"].__setitem__(1, 10**9),
         "another type": lambda arrays, header: arrays.update(places=arrays["places"].astype(np.float64)),
-        "an array with a path": lambda arrays, header: header.update(arrays={"../texts": {}}),
     }
     for name, craft in crafts.items():
-        yield f"an index with {name}", crafted(craft), ("postings",), None
+        yield f"an index with {name}", crafted(craft), (".segment",), None
 
 
 def _cut(path: Path) -> None:

@@ -7,6 +7,7 @@ undisturbed run gives, byte for byte.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -23,50 +24,59 @@ from break_toys import Case, Toys, judge, leftovers, same, small_tuning, to
 from preloaded import Command, Hook, Ran, end, run, start
 
 from tests.kill_moments import kill_at_call
+from vocable.core.folders import COMMIT
+from vocable.engines.folder import FolderStore
 
 STEPS = ("fsync", "replace", "rename", "unlink", "remove", "rmdir", "mkdir")
 SIGNALS = (signal.SIGKILL,) * 8 + (signal.SIGTERM, signal.SIGHUP)
 Step = Callable[..., object]  # called with whether a step is over, its name and its arguments
 
 MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a function, and what is there by then
-    "while the third part is written": ("vectors", "vocable.encoding.stream", "write_vectors", 3, "part-00001.parquet"),
-    "while the first texts are written": (
-        "index",
-        "vocable.data.text_table",
-        "replacing",
-        1,
-        "store/parts/part-00000.parquet",
+    "while the third part is written": (
+        "vectors",
+        "vocable.encoding.stream",
+        "write_vectors",
+        3,
+        "o.partial/part-00001.parquet",
     ),
-    "before the index is made": (
+    "while the words are written": ("index", "vocable.engines.folder", "_write_commit", 4, "o/000001.segment"),
+    "before the second vectors": (
         "index",
-        "vocable.engines.exact",
-        "save_exact",
-        1,
-        "store/parts/part-00000.arrow",
+        "vocable.collection.writer",
+        "CollectionWriter._encoded",
+        2,
+        "o/lock",
     ),
-    "before the texts of its index": ("mine", "vocable.engines.exact", "write_texts", 1, "index.partial"),
+    "before the index is finished": (
+        "index",
+        "vocable.engines.segmented",
+        "SegmentedStore.optimize",
+        1,
+        "o/lock",
+    ),
+    "while its index is made": ("mine", "vocable.engines.folder", "_write_commit", 3, "o.partial/index/commit.json"),
     "in the middle of the second chunk": (
         "mine",
         "vocable.training.mine",
         "Miner._with_negatives",
         24,
-        "progress.json",
+        "o.partial/progress.json",
     ),
-    "before the second chunk": ("teacher-scores", "vocable.training.mine", "_scored", 2, "progress.json"),
+    "before the second chunk": ("teacher-scores", "vocable.training.mine", "_scored", 2, "o.partial/progress.json"),
     "between a model and its checkpoint": (
         "train",
         "transformers.trainer",
         "Trainer._save_rng_state",
         3,
-        "train/checkpoint-6/model.safetensors",
+        "o.partial/train/checkpoint-6/model.safetensors",
     ),
-    "before the scores are measured": ("tune", "vocable.tuning.tune", "measure_scale", 1, "plan.json"),
+    "before the scores are measured": ("tune", "vocable.tuning.tune", "measure_scale", 1, "o.partial/plan.json"),
     "between a tuned model and its checkpoint": (
         "tune",
         "transformers.trainer",
         "Trainer._save_rng_state",
         2,
-        "trained.partial/train/checkpoint-4/model.safetensors",
+        "o.partial/trained.partial/train/checkpoint-4/model.safetensors",
     ),
 }
 
@@ -77,7 +87,7 @@ def small_parts() -> None:
     vars(import_module("vocable.encoding.stream"))["PART_SIZE"] = 8
     vars(import_module("vocable.encoding.encode"))["PART_SIZE"] = 8
     vars(import_module("vocable.training.mine"))["CHUNK"] = 16
-    store = vars(import_module("vocable.engines.exact"))["ExactStore"]
+    store = vars(import_module("vocable.engines.folder"))["FolderStore"]
     store.about = replace(store.about, part=8)
 
 
@@ -95,8 +105,6 @@ def at_steps(step: Step) -> None:
 
     for name in STEPS:
         setattr(os, name, patched(name, getattr(os, name)))
-    arrays: Any = import_module("vocable.core.arrays")
-    arrays._exchange = patched("exchange", arrays._exchange)
 
 
 def count_steps(file: Path) -> Hook:
@@ -153,9 +161,9 @@ class Writers:
         self.toys, self._again, self._whole = toys, again, dict[str, Whole]()
         index = toys.folder / "index"
         self.before: dict[str, Path] = {  # commands that replace what is there
-            "values.json over another": index / "settings.json",
-            "an index over another": index / "bm25",
-            "a lexical index over another": index / "postings",
+            "values.json over another": index / "commit.json",
+            "an index over another": toys.words,
+            "a lexical index over another": toys.postings,
         }
         self.names = [*toys.writers, *self.before]
 
@@ -166,11 +174,10 @@ class Writers:
 
     def command(self, name: str, output: Path) -> Command:
         """The command that makes this output."""
-        index = self.toys.folder / "index"
         if name == "an index over another":
-            return partial(save_again, "ExactIndex", index / "postings", output)
+            return partial(save_again, "ExactIndex", self.toys.postings, output)
         if name == "a lexical index over another":
-            return partial(save_again, "BM25Index", index / "bm25", output)
+            return partial(save_again, "BM25Index", self.toys.words, output)
         return to(self.toys.writers[name.partition(" over ")[0]], output)
 
     def prepare(self, name: str, output: Path) -> Path:
@@ -191,10 +198,26 @@ class Writers:
             self._whole[name] = Whole(output, int(count.read_text()), done.seconds)
         return self._whole[name]
 
+    def unfinished(self, name: str, output: Path) -> bool:
+        """Return whether an output is an index that is being made, which is searched by what it has."""
+        commit = output / COMMIT
+        return name == "index" and commit.exists() and not json.loads(commit.read_text())["settings"]["whole"]
+
+    def _unfinished_fault(self, output: Path) -> str:
+        """Return the fault of an index that is being made: "" if it has some of the documents, whole."""
+        store, whole = FolderStore.open(str(output)), FolderStore.open(str(self.whole("index").result))
+        ids = [*store.ids()]
+        differ = store.documents(ids) != whole.documents(ids)
+        if not differ and store.encoded_share == 1:
+            differ = bool((store.vectors(ids) != whole.vectors(ids)).nnz)
+        return "other documents" if differ else ""
+
     def seen(self, name: str, output: Path) -> str:
-        """Return the fault of an output at any moment: "" if it is absent, or whole."""
+        """Return the fault of an output at any moment: "" if it is absent, whole, or an index that is being made."""
         if not output.exists():
             return "what was there is gone" if name in self.before else ""
+        if self.unfinished(name, output):
+            return self._unfinished_fault(output)
         wholes = [self.whole(name).result, *filter(None, [self.before.get(name)])]
         differs = [same(output, whole) for whole in wholes]
         return "" if "" in differs else f"half made in sight: {differs[0]}"
@@ -219,7 +242,7 @@ def _killed(writers: Writers, name: str, first: Callable[[Path, Command], Ran], 
         stopped = {*(-number for number in SIGNALS), *(128 + number for number in SIGNALS)}
         if ran.status not in {0, *stopped}:
             return judge(ran)
-        if there and (ran.status != -signal.SIGKILL or not (folder / "o.partial" / there).exists()):
+        if there and (ran.status != -signal.SIGKILL or not (folder / there).exists()):
             return "WRONG", f"not killed at that moment: status {ran.status}, no {there}"
         stray = leftovers(folder, output.name, f"{output.name}.partial").split()
         if others := [left for left in stray if not (left.lstrip(".").startswith("o.") and left.endswith(".part"))]:

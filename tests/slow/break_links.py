@@ -11,7 +11,8 @@ from break_places import replaced
 from break_toys import Case, Toys, judge
 from preloaded import run
 
-NEW = ("statistics.sqlite-wal", "statistics.sqlite-shm", "statistics.sqlite-journal", "notes")  # a store may lack them
+# Names that a writer of an index may use, and a file of somebody else: what is there is replaced, removed or left.
+NEW = ("000099.segment", "000001.gone-99", ".commit.json.00000000", "notes")
 WORK = (".lock", "settings.json", "progress.json", "part-00000.parquet", "part-00000.begun")
 
 
@@ -32,8 +33,8 @@ def link_cases(toys: Toys) -> Iterator[Case]:
             "add": ["add", store, more],
             "delete": ["delete", store, "d1"],
         }
-        says = "no index here" if file == "store.json" and missing else Path(file).name
-        return _judged(folder, commands[verb], says, target, content)
+        unused = file in NEW or (file == "lock" and verb == "search")
+        return _judged(folder, commands[verb], file, target, content, unused=unused)
 
     def working(file: str, folder: Path) -> tuple[str, str]:
         work, target = folder / "out.partial", folder / "elsewhere"
@@ -42,7 +43,7 @@ def link_cases(toys: Toys) -> Iterator[Case]:
         (work / file).symlink_to(target)
         return _judged(folder, ["encode", toys.model, toys.corpus, "-o", folder / "out"], file, target, b"precious")
 
-    paths = [path for path in sorted(toys.store.rglob("*")) if path.is_file() and path.name[0] != "."]
+    paths = [path for path in sorted(toys.store.rglob("*")) if path.is_file()]
     files = [str(path.relative_to(toys.store)) for path in paths]
     for file in [*files, *(name for name in NEW if name not in files)]:
         for verb in ("search", "add", "delete"):
@@ -53,9 +54,11 @@ def link_cases(toys: Toys) -> Iterator[Case]:
         yield Case("links", f"work folder/{file}: a link", partial(working, file))
 
 
-def _judged(folder: Path, command: list[object], says: str, target: Path, content: bytes | None) -> tuple[str, str]:
-    """Run a command that has to be refused and to leave the link's target."""
-    outcome = judge(run(folder, command), says=[says])
+def _judged(
+    folder: Path, command: list[object], says: str, target: Path, content: bytes | None, *, unused: bool = False
+) -> tuple[str, str]:
+    """Run a command that has to be refused, or to succeed if the link is `unused`, and to leave the link's target."""
+    outcome = judge(run(folder, command), says=[says], right=(lambda: True) if unused else None)
     if (target.read_bytes() if target.exists() else None) != content:
         return "WRONG", f"the target of the link has changed, {says}"
-    return outcome
+    return ("WRONG", f"refused: {outcome[1]}") if unused and outcome[0] == "refused" else outcome

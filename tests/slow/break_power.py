@@ -123,7 +123,7 @@ def power_cases(writers: Writers, cuts: int, rng: random.Random) -> Iterator[Cas
                 return "WRONG", f"the power did not go: status {ran.status}: {ran.err.strip()[-200:]}"
             shutil.rmtree(root)
             rebuilt.rename(root)
-            if share > 1 and not output.exists():
+            if share > 1 and (not output.exists() or writers.unfinished(name, output)):
                 return "WRONG", "it had ended, and its result is gone"
             if seen := writers.seen(name, output):
                 return "WRONG", seen

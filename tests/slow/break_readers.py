@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ import vocable as vo
 from vocable.core.arrays import load_arrays
 from vocable.core.storage import read_record, write_record
 from vocable.encoding.vectors import read_vectors, write_vectors
-from vocable.engines.exact import ExactStore
+from vocable.engines.folder import FolderStore
 
 QUERY = ["list of chapter 3"]
 FEWEST = 20  # replacements while another process reads
@@ -38,10 +38,10 @@ def _postings(index: Any) -> list[np.ndarray]:
 
 
 def _collection(place: Path) -> list[np.ndarray]:
-    opened = vo.open_index(place)
-    store = cast(ExactStore, opened.store)
+    opened = vo.open_index(place).current()  # a view, as the next search may be of the other index
+    segments = [part.segment for part in cast(FolderStore, opened.store).now().parts]
     ranking = opened.search(QUERY, 5)
-    return [*_postings(store.postings), *_postings(store.words), ranking.rows, ranking.scores]
+    return [*chain.from_iterable(segment.arrays().values() for segment in segments), ranking.rows, ranking.scores]
 
 
 def _vectors(place: Path) -> list[np.ndarray]:
@@ -111,24 +111,31 @@ def reader_cases(toys: Toys, seconds: float) -> Iterator[Case]:
         models = [toys.model, folder / "model"]
         commands: dict[Path, Command] = {models[1]: ["rescale", toys.model, "--factor", 2, "-o", models[1]]}
         for number, model in enumerate(models):
-            for verb, *options in (["encode"], ["index", "--bm25"]):
-                output = folder / f"{verb}{number}"
-                commands[output] = to([verb, model, toys.corpus, *options], output)
-        commands[folder / "bm25"] = lambda: vo.BM25Index(toys.texts[::-1]).save(folder / "bm25")
+            output = folder / f"encode{number}"
+            commands[output] = to(["encode", model, toys.corpus], output)
+
+        def save_indexes() -> None:
+            for number in range(2):
+                stored = read_vectors(folder / f"encode{number}")
+                vo.ExactIndex(stored.matrix, stored.ids, stored.meta).save(folder / f"postings{number}")
+                vo.BM25Index(toys.texts[:: 1 - 2 * number]).save(folder / f"words{number}")
+
+        commands[folder / "postings"] = save_indexes
+        collections = [toys.folder / "index", toys.store]  # of one model
         for command in commands.values():
             made = run(folder, command)
             if made.status:
                 raise RuntimeError(made.err)
-        indexes, vectors = ([folder / f"{name}{number}" for number in (0, 1)] for name in ("index", "encode"))
-        lexical = [indexes[0] / "bm25", folder / "bm25"]
+        names = ("encode", "postings", "words")
+        vectors, postings, words = ([folder / f"{name}{number}" for number in (0, 1)] for name in names)
         return {
-            "an index": [index / "postings" for index in indexes],
-            "an index, unverified": [index / "postings" for index in indexes],
-            "a lexical index": lexical,
+            "an index": postings,
+            "an index, unverified": postings,
+            "a lexical index": words,
             "a file of vectors": [folder / "part-00000.parquet" for folder in vectors],
-            "a record": [index / "settings.json" for index in indexes],
+            "a record": [folder / "settings.json" for folder in vectors],
             "a folder of vectors": vectors,
-            "a collection": indexes,
+            "a collection": collections,
             "a model": models,
         }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from break_input import Row
-from break_toys import Toys
+from break_toys import Toys, changed_commit
 from preloaded import run
 
 CHANGES: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -49,8 +49,7 @@ def _changed(
     if "vectors" in str(command(folder)):
         run(folder, ["encode", model, toys.corpus, "-o", folder / "vectors"])
     shutil.copytree(toys.store, folder / "store")
-    record = folder / "store" / "store.json"
-    record.write_text(record.read_text().replace(str(toys.model), str(model)))
+    changed_commit(folder / "store", lambda commit: commit["settings"].update(model=str(model)))
     if file.endswith(".json"):
         content = json.loads((model / file).read_text())
         (model / file).write_text(json.dumps(content | settings))

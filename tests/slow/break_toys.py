@@ -9,12 +9,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from preloaded import LIMIT, USED, Command, Ran, run
 from random_model import write_toy_model
 
+import vocable as vo
 from tests.tuning.small import make_small, write_corpus
+from vocable.core.folders import COMMIT
+from vocable.data import Document
+from vocable.encoding.vectors import read_vectors
+from vocable.engines.folder import OURS, _checksum
 from vocable.tuning.report import Judgment
 
 TUNED_TEXTS = 60  # documents of a tuning
@@ -57,8 +62,17 @@ def judge(ran: Ran, *, says: Sequence[str] = (), right: Callable[[], bool] | Non
 
 
 def to(command: list[object], output: Path) -> list[object]:
-    """The command with an output, of an index the folder of one that cannot change, whose files are always the same."""
-    return [*command, "-o", f"exact:{output}" if command[0] == "index" else output]
+    """Return the command with an output."""
+    return [*command, "-o", output]
+
+
+def changed_commit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the commit of an index as a person would who knows its checksum."""
+    file = folder / COMMIT
+    values = json.loads(file.read_text())
+    del values["crc32"]
+    change(values)
+    file.write_text(json.dumps(values | {"crc32": _checksum(values)}))
 
 
 def small_tuning() -> None:
@@ -109,8 +123,21 @@ class Toys:
         self.recipe.write_text(json.dumps(recipe))
         for name, arguments in self.stored.items():
             self._made(to(arguments, folder / name))
-        self.store = folder / "store"  # an index that can change
-        self._made(["index", self.model, self.corpus, "--bm25", "-o", self.store])
+        self.store = folder / "store"  # an index that has changed: two segments, and documents that are gone
+        self._made(partial(self._change_store, folder / "index"))
+        self.postings, self.words = folder / "postings", folder / "words"  # indexes that are files
+        self._made(self._save_indexes)
+
+    def _change_store(self, index: Path) -> None:
+        shutil.copytree(index, self.store)
+        with vo.open_index(self.store) as opened:
+            opened.delete(["d3", "d4"])
+            opened.add([Document("more", "A list of lists.")])
+
+    def _save_indexes(self) -> None:
+        vectors = read_vectors(self.folder / "vectors")
+        vo.ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(self.postings)
+        vo.BM25Index(self.texts).save(self.words)
 
     def _made(self, command: Command) -> None:
         """Run a command that has to succeed, in a fork: no thread may be started here."""
@@ -167,6 +194,8 @@ class Toys:
 
 def same(one: Path, other: Path) -> str:
     """Return the first difference of two results, "" if there is none; durations and locks do not count."""
+    if (one / COMMIT).exists() and (other / COMMIT).exists():
+        return next((name for name, value in _index(one).items() if value != _index(other)[name]), "")
     if one.is_file() or not one.exists():
         same_bytes = one.exists() and other.exists() and _content(one) == _content(other)
         return "" if same_bytes else one.name
@@ -177,6 +206,21 @@ def same(one: Path, other: Path) -> str:
         return f"files {set(names[0]) ^ set(names[1])}"
     files = [name for name in names[0] if (one / name).is_file()]
     return next((name for name in files if _content(one / name) != _content(other / name)), "")
+
+
+def _index(folder: Path) -> dict[str, object]:
+    """Return what an index has, whose files are numbered otherwise when its making was interrupted."""
+    commit = json.loads((folder / COMMIT).read_text())
+    records, settings = commit["segments"], cast(Any, _timeless(commit["settings"]))
+    for name in ("parts", "last_id"):
+        settings["progress"].pop(name)
+    return {
+        "settings": settings,
+        "segments": sorted((folder / record["name"]).read_bytes() for record in records),
+        "deletions": [(folder / record["gone"]).read_bytes() for record in records if record["gone"]],
+        # The next writer removes segments that no commit names: their removal may not outlast a loss of power.
+        "files": {path.name for path in folder.iterdir() if not OURS.fullmatch(path.name)} - {"lock"},
+    }
 
 
 def _content(path: Path) -> object:

@@ -14,7 +14,7 @@ import pytest
 from tests.publishing.conftest import HOSTILE, URLS, Handler, lookup_model, serving, write_corpus
 from tests.publishing.reader import PublishedSite
 from tests.slow.conftest import Open, violations
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.data import Document, pydocs
 from vocable.publishing.publication import publish
 
@@ -59,7 +59,7 @@ def big(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     items = pydocs.known_items()[::4][:600]
     corpus = write_corpus([Document(one.id, one.rest) for one in items], folder / "corpus.jsonl")
     model = lookup_model(backbones["bert"], [one.rest for one in items], folder / "model")
-    index(model, corpus, f"exact:{folder / 'index'}", dtype="float32", device="cpu").close()
+    index(model, corpus, folder / "index", dtype="float32", device="cpu").close()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("vocable.publishing.postings.FIRST_BLOCK", 64)  # lists in several blocks
         publish(folder / "index", folder / "site")

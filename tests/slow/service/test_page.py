@@ -14,7 +14,7 @@ import pytest
 from tests.service.process import serving
 from tests.slow.conftest import Open, violations
 from tests.torch_models.test_dense import with_dense
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is not here")
 
@@ -65,7 +65,7 @@ def place(backbones: dict[str, Path], documents: list[Any], tmp_path_factory: py
     rows.append({"_id": "markdown", "title": "**Zebra** `crossing`", "text": MARKDOWN, "lang": "md"})
     rows += [{"_id": f"u{i}", "text": f"giraffe {i}", "url": url, "kind": "web"} for i, url in enumerate(URLS)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    index(str(backbones["bert"]), folder / "corpus.jsonl", f"exact:{folder / 'index'}", bm25=True, device="cpu")
+    index(str(backbones["bert"]), folder / "corpus.jsonl", folder / "index", bm25=True, device="cpu")
     return folder / "index"
 
 
@@ -412,7 +412,7 @@ def test_three_parts_stand_beside_their_fusion(
     open_page: Open, backbones: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
     model = with_dense(backbones["bert"], tmp_path / "model", 16)
-    index(model, corpus, f"exact:{tmp_path / 'index'}", bm25=True, device="cpu")
+    index(model, corpus, tmp_path / "index", bm25=True, device="cpu")
     with serving(tmp_path / "index") as process:
         page = open_page(f"?q={QUERY}&beside=parts", at=process.url)
         sync_api.expect(page.locator(".column")).to_have_count(4)
