@@ -32,12 +32,14 @@ from machine import busy_share, machine
 from scipy.sparse import csr_array
 from search import mixtures, some
 
-from vocable.core.arrays import Ids
+from vocable.core.arrays import Strings
 from vocable.core.figures import MARKERS, add_legend, empty_panels, save_figure
 from vocable.core.tables import Table
 from vocable.encoding.vectors import StoredVectors, VectorsMeta, read_vectors, write_vectors
+from vocable.indexes.exact_index import ExactIndex
 from vocable.indexes.exact_shards import Exact, load_exact, save_exact
 from vocable.indexes.export import export
+from vocable.indexes.postings import compile_loops
 
 DEPTHS = (10, 100)
 PART = 32_768  # documents that are handed to an engine at once
@@ -45,18 +47,24 @@ Search = Callable[[csr_array, int], Any]  # a query vector [1, v] and k: rows of
 Engine = Callable[[csr_array, Path], Iterator[tuple[str, Search]]]  # builds, saves, and yields its settings
 
 
-def exact(documents: csr_array, folder: Path, bits: int | None = None) -> Iterator[tuple[str, Search]]:
-    index = exact_index(documents, folder / "index", bits)
-    yield f"{bits or 32} bits", lambda query, k: index.search(query, k, threads=1).rows[0]
+def exact(documents: csr_array, folder: Path) -> Iterator[tuple[str, Search]]:
+    index = exact_index(documents, folder / "index")
+    yield "32 bits", lambda query, k: index.search(query, k, threads=1).rows[0]
 
 
-def exact_index(documents: csr_array, folder: Path, bits: int | None = None) -> Exact:
+def exact_rounded(documents: csr_array, folder: Path) -> Iterator[tuple[str, Search]]:
+    """Exact search of weights in 8 bits; the index is made of all documents at once."""
+    ExactIndex(documents, weight_bits=8).save(folder / "index")
+    index = ExactIndex.load(folder / "index")
+    yield "8 bits", lambda query, k: index.search(query, k, threads=1).rows[0]
+
+
+def exact_index(documents: csr_array, folder: Path) -> Exact:
     """Save an exact index, in shards if there are many documents, and open it; ids are in the order of the rows."""
     meta = VectorsMeta("v", "none", "max", "document", 8, documents.shape[1])
     parts = ((start, documents[start : start + PART]) for start in range(0, documents.shape[0], PART))
-    names = ((Ids([f"{start + row:08}" for row in range(part.shape[0])]), part) for start, part in parts)
-    heaviest = float(documents.data.max()) if bits else None
-    save_exact((StoredVectors(ids, part, meta) for ids, part in names), folder, weight_bits=bits, heaviest=heaviest)
+    names = ((Strings([f"{start + row:08}" for row in range(part.shape[0])]), part) for start, part in parts)
+    save_exact((StoredVectors(ids, part, meta) for ids, part in names), folder)
     return load_exact(folder)
 
 
@@ -160,7 +168,7 @@ def kannolo(documents: csr_array, folder: Path) -> Iterator[tuple[str, Search]]:
 
 ENGINES: dict[str, Engine] = {
     "exact": exact,
-    "exact, 8 bits": partial(exact, bits=8),
+    "exact, 8 bits": exact_rounded,
     "sindi": sindi,
     "seismic, short lists": seismic_short,
     "seismic": seismic,
@@ -295,6 +303,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600, help="seconds for each engine")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
+    compile_loops()
     stored = read_vectors(given.vectors).matrix
     count, real = given.documents or stored.shape[0], stored.shape[0]
     given.output.mkdir(parents=True, exist_ok=True)

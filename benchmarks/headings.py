@@ -15,14 +15,11 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from machine import machine
 
 import vocable as vo
-from vocable.collection.verbs import build
 from vocable.core.tables import Table
 from vocable.data import Document, Qrel, Query, read_corpus
 from vocable.data.folder import PART
@@ -85,7 +82,7 @@ def main() -> None:
         for encoded in ("own heading", "headings of the path"):
             fields: dict[str, object] | None = {} if encoded == "own heading" else None
             kept = [document._replace(fields=document.fields if fields is None else fields) for document in documents]
-            with TemporaryDirectory() as place, build(given.model, kept, Path(place) / "index", bm25=True) as index:
+            with vo.index(given.model, kept, bm25=True) as index:
                 for kind, questions in kinds.items():
                     evaluated = vo.evaluate(index, dataset(kind, kept, questions), MEASURES, hybrid=True)
                     assert isinstance(evaluated, ComparedEvaluations)

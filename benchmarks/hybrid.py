@@ -92,7 +92,7 @@ def main() -> None:
         index = indexed(dataset, given.work / name, given.model, given.dense)
         show(index, dataset, weights=weights)
         index.close()
-    print(json.dumps(machine(torch.device("cpu"), "qdrant-edge-py")))
+    print(json.dumps(machine(torch.device("cpu"))))
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ def benchmark() -> int:
         documents = list(islice(vocable.read_corpus("pydocs:"), options.documents))
         rows = [json.dumps({"_id": entry.id, "title": entry.title, "text": entry.text}) for entry in documents]
         (folder / "corpus.jsonl").write_text("\n".join(rows))
-        vocable.index(options.model, folder / "corpus.jsonl", f"exact:{folder}/index", device="cpu")
+        vocable.index(options.model, folder / "corpus.jsonl", folder / "index", device="cpu")
         queries = list(dict.fromkeys(" ".join(entry.full.split()[:8]) for entry in documents))
         for side in sides(folder, options.model):
             with side.start() as served:

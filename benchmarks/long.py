@@ -30,7 +30,7 @@ import torch
 from machine import machine
 from scipy.sparse import csr_array, vstack
 
-from vocable.collection.verbs import index
+from vocable.collection.index import index
 from vocable.core.tables import Table, p_value
 from vocable.data import Document, Qrel, Query, read_examples
 from vocable.encoding.load import load
@@ -190,7 +190,7 @@ def main() -> None:
         dataset = of_words(dataset, *settings.words)
     lengths = [len(document.full.split()) for document in dataset.documents]
     title = f"{len(lengths):,} documents of {np.mean(lengths):.0f} words, {len(dataset.queries):,} queries"
-    print(json.dumps(machine(torch.device("cpu"), "qdrant-edge-py")), title, sep="\n", flush=True)
+    print(json.dumps(machine(torch.device("cpu"))), title, sep="\n", flush=True)
     if settings.limits:
         rows = list(limited(settings.model, dataset, settings.max_length))
         print(Table(title, ["terms", "windows", "doc terms", *MEASURES, "p"], rows).markdown())

@@ -30,14 +30,14 @@ MEASURE, K = "nDCG@10", 10
 
 
 def indexed(source: str, place: Path, model: str, **options: Any) -> Collection:
-    """The exact index of a collection in a folder, made unless it is there."""
+    """The index of a collection in a folder, made unless it is there."""
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         corpus = place.with_suffix(".jsonl")
         lines = ({"id": one.id, "title": one.title, "text": one.text} for one in read_corpus(source))
         corpus.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-        vo.index(model, corpus, f"exact:{place}", **options).close()
-    return vo.open_index(f"exact:{place}")
+        vo.index(model, corpus, place, **options).close()
+    return vo.open_index(place)
 
 
 def shared(expected: Ranking, actual: Ranking) -> float:

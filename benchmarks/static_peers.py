@@ -161,8 +161,8 @@ class Vocable(Peer):
         return self.name
 
     def index(self, site: Path, folder: Path, packages: Path) -> None:
-        place = f"exact:{site / 'index'}"
-        if not (site / "index").exists():
+        place = site / "index"
+        if not place.exists():
             vo.index(BY_LOOKUP, site / "records.jsonl", place, bm25=True).close()
         vo.publish(place, folder / "site")
 
