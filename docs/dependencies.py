@@ -13,12 +13,11 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "dependencies.md"
 REASONS = {
-    "numba": "exact search, statistics of stored vectors: compiled loops (`indexes.exact_kernels`)",
-    "pyarrow": "vectors (Parquet), stored documents, ids, sources in Parquet",
+    "numba": "large exact searches, statistics of stored vectors: compiled loops (`indexes.exact_kernels`)",
+    "pyarrow": "vectors (Parquet), sources in Parquet",
     "scipy": "sparse matrices everywhere; Student's t of `compare`",
     "numpy": "all numbers",
     "onnxruntime": "encoding by a graph",
-    "qdrant-edge-py": "an index in a folder, the default engine",
     "huggingface-hub": "models of the Hub",
     "tokenizers": "tokens",
     "pydantic": "records on disk and in HTTP, recipes",
