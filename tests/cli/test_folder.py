@@ -11,8 +11,9 @@ import pytest
 
 from tests.cli.command_line import done, refused
 from vocable.cli import main
-from vocable.collection import making, writer
+from vocable.collection import writer
 from vocable.collection.collection import open_index
+from vocable.collection.counts import DocumentCounts
 from vocable.encoding.text_encoder import TextEncoder
 
 
@@ -41,7 +42,9 @@ def test_a_folder_becomes_an_index_inside_it(
     monkeypatch.chdir(folder)
     command = ["index", model, ".", "-o", "index", "--bm25", "--base-url", "https://x.org"]
     with monkeypatch.context() as patched:
-        patched.setattr(making, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(
+            DocumentCounts, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )  # the last commit
         assert main(command) == 130
         patched.undo()
     with monkeypatch.context() as patched:

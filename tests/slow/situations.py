@@ -358,8 +358,8 @@ def _swapped_under_reader(folder: Path) -> None:
     _swap(folder)
     check(index, seed=1)
     check(view)
-    index.add([new("after")])  # a change of what was read last
-    check(index, "after", seed=1)
+    refused(VectorsError, str(folder / "index"), "replaced", by=lambda: index.add([new("after")]))
+    check(index, seed=1)
     check(open_words(folder / "old"))
 
 
