@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from scipy.sparse import csr_array
 
 from tests.engines.reference import SETTINGS, SPACES, LiveDocuments, fill, make_documents, make_queries, make_vectors
 from vocable.core.locks import holding
+from vocable.data import Document
 from vocable.engines import folder as module
 from vocable.engines.folder import COMMIT_FORMAT, FolderStore
 from vocable.engines.protocols import engine_of
@@ -521,3 +523,24 @@ def test_settings_and_documents_are_one_commit(folder: Path) -> None:
     assert dict(FolderStore.open(str(folder)).settings_now()) == {**SETTINGS, "fields": ["ü"]}
     assert module.read_commit(store._directory).settings == store.settings
     store.close()
+
+
+def test_every_check_compares_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vocable.core.verified.SETTLED", 0)
+    place = str(tmp_path / "index")
+    store = FolderStore.create(place, {"sparse": 3}, {})
+    store.upsert([Document("d1", "a text")], {"sparse": csr_array(np.ones((1, 3), np.float32))})
+    store.close()
+    for _ in range(2):
+        FolderStore.open(place).close()  # the second one finds the files verified
+    verified, read = [], module.read_arrays
+
+    def noting(*given: Any, verify: bool = True) -> Any:
+        verified.append(verify)
+        return read(*given, verify=verify)
+
+    monkeypatch.setattr(module, "read_arrays", noting)
+    with closing(FolderStore.open(place)) as opened:
+        assert verified == [False]
+        assert [opened.check() for _ in range(3)] == [1, 1, 1]
+    assert verified == [False, True, True, True]

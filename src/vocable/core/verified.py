@@ -34,11 +34,13 @@ def state_of(status: os.stat_result) -> list[int]:
 
 
 class Verified:
-    """The verified files of a folder with this identity, by name."""
+    """The verified files of a folder with this identity, by name; without an identity none is, and none is recorded."""
 
-    def __init__(self, identity: tuple[int, int]) -> None:
+    def __init__(self, identity: tuple[int, int] | None) -> None:
         self._file: Path | None = None
         self._states: States = {}
+        if identity is None:
+            return
         with suppress(OSError, RuntimeError):  # RuntimeError: no home folder
             self._file = cache_folder() / "verified" / f"{identity[0]:x}-{identity[1]:x}.json"
         self._states = self._read()

@@ -222,7 +222,7 @@ class FolderStore(SegmentedStore):
         """Compare all files with their checksums, and return the number of segments; `VectorsError` for damage."""
         directory = OpenFolder(self.folder)
         store = type(self)(directory, read_commit(directory))
-        store._verified = Verified((0, 0))
+        store._verified = Verified(None)  # all files are compared, however often
         store._read()
         return len(store._snapshot.parts)
 
@@ -296,7 +296,7 @@ class FolderStore(SegmentedStore):
         The name of the commit is forced to disk first unless it is `durable`: its writer may have been killed, and
         after a loss of power the commit before would need its files.
         """
-        named = {COMMIT, WRITER_LOCK, *self._extra_files()}
+        named = set[str]()
         for record in self._commit_read.segments:
             named |= {record.name, *([record.gone] if record.gone else [])}
         left = [name for name in self._directory.names() if OURS.fullmatch(name) and name not in named]
@@ -305,10 +305,6 @@ class FolderStore(SegmentedStore):
         for name in left:
             with suppress(OSError):  # Windows keeps files that are open: the next commit removes them
                 self._directory.remove(name)
-
-    def _extra_files(self) -> list[str]:
-        """Return the names of further files of an engine."""
-        return []
 
     def sync(self) -> bool:
         self._directory.sync()
