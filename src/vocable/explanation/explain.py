@@ -162,8 +162,8 @@ def explain_texts(
         return expand_text(model, query, role="query", wacky=wacky)
     document = as_text(document, "document")
     vectors = encode(model, [query], role="query"), encode(model, [document], role="document")
-    tokens = text_terms(model, query), text_terms(model, document)
-    return explain_vectors(*vectors, terms(model), *tokens, wacky)
+    query_terms, document_terms = text_terms(model, [query, document])
+    return explain_vectors(*vectors, terms(model), query_terms, document_terms, wacky)
 
 
 def expand_text(
@@ -173,15 +173,15 @@ def expand_text(
 
     `wacky` is as in `explain_texts`.
     """
-    text = as_text(text)
-    return expand_vector(encode(model, [text], role=role), terms(model), text_terms(model, text), k, wacky)
+    [tokens] = text_terms(model, texts := [as_text(text)])
+    return expand_vector(encode(model, texts, role=role), terms(model), tokens, k, wacky)
 
 
-def text_terms(model: Model, text: str) -> set[str]:
-    """Return the output terms that occur in a text, even beyond the model's maximum length."""
+def text_terms(model: Model, texts: Sequence[str]) -> list[set[str]]:
+    """Return the output terms that occur in each text, even beyond the model's maximum length."""
     encoder = encoding_model(model)
-    columns = input_terms(encoder, [text]).indices.tolist()
-    return {encoder.terms[column] for column in columns}
+    names, counts = encoder.terms, input_terms(encoder, texts)
+    return [{names[column] for column in columns.tolist()} for columns in np.split(counts.indices, counts.indptr[1:-1])]
 
 
 def explain_vectors(

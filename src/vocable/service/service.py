@@ -348,7 +348,6 @@ class Service:
 
     def _explained(self, request: ExplainRequest, rows: list[Row]) -> Explanation | Expansion:
         collection, vectors = self.collection.current(), self._weighed(rows[:1])
-        tokens = text_terms(self.model, request.query)
         text, stored, document = request.document, self._matrix(rows[-1:]), None
         if request.id is not None:
             [document] = collection.documents([request.id])
@@ -357,9 +356,10 @@ class Service:
             [shown] = collection.units.shown([document], lambda: vectors)
             text, stored = shown.full, collection.vectors([shown.id])
         names = self.collection.models.terms
+        tokens, document_tokens = text_terms(self.model, [request.query, text or ""])
         if text is None:
             return expand_vector(vectors, names, tokens, request.k, self.wacky)
-        why = explain_vectors(vectors, stored, names, tokens, text_terms(self.model, text), self.wacky)
+        why = explain_vectors(vectors, stored, names, tokens, document_tokens, self.wacky)
         if not request.hybrid or document is None:
             return why
         ranking = collection.search([request.query], MIN_DEPTH, vectors=vectors, dense=self._dense(rows), hybrid=True)

@@ -163,10 +163,11 @@ def view(
     places = {name: _places(ranked, stands_for) for name, ranked in hits.items()}
     ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
     [asked] = [request.query] if request.like is None else collection.texts([request.like])
-    tokens, names = text_terms(collection.models.loaded, asked), collection.models.terms
+    names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
+    texts = [asked, *(shown.full for _, shown, _ in stored_units)]
+    tokens, *terms_of = text_terms(collection.models.loaded, texts)
     documents = []
-    for document, shown, stored in _stored(collection, list(ids), kept):
-        document_terms = text_terms(collection.models.loaded, shown.full)
+    for (document, shown, stored), document_terms in zip(stored_units, terms_of, strict=True):
         explained = explain_vectors(kept, stored, names, tokens, document_terms, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
         terms_in = partial(term_places, collection.models.loaded)
