@@ -9,8 +9,8 @@ import copy
 import dataclasses
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ from vocable.indexes.fusion import MIN_DEPTH
 from vocable.indexes.postings import compile_loops
 from vocable.options import AnswerOptions, Pruning, RerankOptions, check, select
 from vocable.service import ServiceLimits
-from vocable.service.batching import Batcher, Work, as_exception
+from vocable.service.batching import Batcher, Work
 from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
 from vocable.service.view import TermPostings, View, term_postings, view
@@ -105,7 +105,9 @@ class Service:
         self.columns = vectors.shape[1]
         collection.search(text, 1, vectors=vectors, dense=dense, hybrid=len(collection.spaces) > 1)
         self._cached: OrderedDict[tuple[str, Prompt], Row] = OrderedDict()
-        self.batcher = Batcher(size=limits["batch_size"], limit=limits["max_queue"], seen=self._seen)
+        self.batcher = Batcher(
+            size=limits["batch_size"], limit=limits["max_queue"], timeout=limits["timeout"], seen=self._seen
+        )
 
     def close(self) -> None:
         """Finish the accepted work, and close the collection."""
@@ -161,10 +163,7 @@ class Service:
         if liked and (request.query is not None or request.vector is not None):
             raise ArgumentError("`like` stands in place of query and vector")
         if liked:
-            explain, wacky = request.explain, self.wacky
-            return await self._call(
-                lambda: search(self.collection, None, request.k, explain=explain, wacky=wacky, **options)[0]
-            )
+            return await self._call(self._liked, request.k, request.explain, options)
         needed = request.explain or request.rerank or fused.keys() != {"sparse"}
         if request.query is None and (request.vector is None or needed):
             message = "send a query or its vector; hybrid, explain and rerank need the query"
@@ -177,7 +176,9 @@ class Service:
         else:
             [row] = await self._embedded([query], Prompt("query"))
         key = json.dumps(options, sort_keys=True)  # searches with the same options go in one batch
-        answers: list[Answer] = await self._run(self._search, [(query, row)], request.k, request.explain, key)
+        if request.explain:  # an explanation takes longer than a search: each is answered when it is done
+            return (await self._call(self._search, [(query, row)], request.k, key, True))[0]
+        answers: list[Answer] = await self._run(self._search, [(query, row)], request.k, key)
         return answers[0]
 
     def _reranking(self, request: SearchRequest) -> RerankOptions:
@@ -257,15 +258,21 @@ class Service:
         return await self._call(self.collection.delete, ids)
 
     async def _run(self, work: Work, items: Sequence[Any], *shared: Any, wait: float = 0.0) -> list[Any]:
-        self._metrics.queue_depth.inc(len(items))
-        try:
+        with self._waiting(len(items)):
             return await self.batcher.run(work, items, *shared, wait=wait)
+
+    @contextmanager
+    def _waiting(self, count: int) -> Iterator[None]:
+        self._metrics.queue_depth.inc(count)
+        try:
+            yield
         finally:
-            self._metrics.queue_depth.dec(len(items))
+            self._metrics.queue_depth.dec(count)
 
     async def _call(self, function: Callable[..., T], *given: Any) -> T:
-        """Call a function in the thread of the batcher."""
-        [result] = await self._run(_outcomes, [partial(function, *given)])
+        """Call a function in the thread of the batcher, once: a change is never tried twice."""
+        with self._waiting(1):
+            result: T = await self.batcher.call(function, *given)
         return result
 
     def _seen(self, work: Work, count: int) -> None:
@@ -335,7 +342,11 @@ class Service:
         left.truncation = "left"
         return left
 
-    def _search(self, items: list[tuple[str, Row]], k: int, explain: bool, key: str) -> list[Answer]:
+    def _liked(self, k: int, explain: bool, options: AnswerOptions) -> Answer:
+        answer: Answer = search(self.collection, None, k, explain=explain, wacky=self.wacky, **options)[0]
+        return answer
+
+    def _search(self, items: list[tuple[str, Row]], k: int, key: str, explain: bool = False) -> list[Answer]:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
         vectors = prune(self._weighed(rows, options.get("query_idf")), **select(Pruning, options))
@@ -399,17 +410,6 @@ class Service:
         """Return the dense vectors [b, d] of the rows; None unless the collection stores dense vectors of its model."""
         vectors = [row.dense for row in rows if row.dense is not None]
         return np.array(vectors) if self.collection.models.dense_inside and len(vectors) == len(rows) else None
-
-
-def _outcomes(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """Return the result of each call, or its error: a change is never tried twice."""
-    results = list[T | Exception]()
-    for call in calls:
-        try:
-            results.append(call())
-        except BaseException as error:
-            results.append(as_exception(error))
-    return results
 
 
 def _depth(filter: Filter) -> int:
