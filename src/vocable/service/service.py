@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from vocable.indexes.fusion import MIN_DEPTH
 from vocable.indexes.postings import compile_loops
 from vocable.options import AnswerOptions, Pruning, RerankOptions, check, select
 from vocable.service import ServiceLimits
-from vocable.service.batching import Batcher, Work
+from vocable.service.batching import ARRIVED, Batcher, Work
 from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
 from vocable.service.view import TermPostings, View, term_postings, view
@@ -228,7 +229,9 @@ class Service:
         """Return the view of a query for the page."""
         self.check_filter(request.filter)
         [row] = [None] if request.like is not None else await self._embedded([request.query], Prompt("query"))
-        return await self._call(self._view, request, row)
+        seen: View = await self._call(self._view, request, row)
+        now = time.monotonic()
+        return dataclasses.replace(seen, milliseconds=1000 * (now - ARRIVED.get(now)))
 
     async def postings(self, term: str) -> TermPostings:
         """Return the postings of a term for the page."""

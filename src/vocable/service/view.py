@@ -5,11 +5,9 @@ Letters: v output vocabulary, k results.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -39,7 +37,6 @@ from vocable.indexes.ranking import Ranking
 from vocable.options import Pruning, RerankOptions
 from vocable.service.schemas import ViewRequest
 
-T = TypeVar("T")
 HYBRID, RERANKED, UNPRUNED = "hybrid", "reranked", "unpruned"  # rankings besides the rankings of single spaces
 QUERY_TERMS = 200  # listed terms of a query
 MAX_CHARACTERS = 5000  # shown characters of a document
@@ -82,7 +79,6 @@ class VectorCost:
     """The cost of a search with a query's vector; `postings` is None if the index does not count them."""
 
     terms: int
-    milliseconds: float
     postings: int | None = None
 
 
@@ -90,6 +86,7 @@ class VectorCost:
 class View:
     """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown.
 
+    `milliseconds` passed from the arrival of the request to the answer, in the queue and for the encoding, too.
     `suggestion`, `missing` and `note` are as in `Answer`. `facets` count the values of the fields that have several
     among the best hits of the first ranking.
     """
@@ -104,6 +101,7 @@ class View:
     missing: str | None = None
     note: str | None = None
     facets: list[Facet] = field(default_factory=list)
+    milliseconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -226,12 +224,10 @@ def _rankings(
     rankings: dict[str, Ranking] = {}
     costs = {}
     for name, vector in vectors.items():
-        ranking, seconds = _timed(
-            partial(collection.searcher.rank, vector, depth + (request.like is not None), filter=filter)
-        )
+        ranking = collection.searcher.rank(vector, depth + (request.like is not None), filter=filter)
         rankings[name] = ranking if request.like is None else ranking.without([request.like]).first(depth)
         read = collection.store.count_here(vector.indices)
-        costs[name] = VectorCost(vector.nnz, 1000 * seconds, None if read is None else int(read.sum()))
+        costs[name] = VectorCost(vector.nnz, None if read is None else int(read.sum()))
     others = [space for space in collection.models.query_spaces if space != "sparse"]
     if others and request.like is None:
         rankings |= collection.searcher.rankings([request.query], depth, others, dense=dense, filter=filter)
@@ -239,16 +235,6 @@ def _rankings(
             spaces = dict(zip(weights, aligned([rankings[space] for space in weights]), strict=True))
             rankings[HYBRID] = fused(spaces, weights, "weighted", depth)
     return rankings, costs
-
-
-def _timed(search: Callable[[], T]) -> tuple[T, float]:
-    """Return the result of a search, and the seconds of the fastest of three runs: the machine may be busy."""
-    seconds = []
-    for _ in range(3):
-        started = time.perf_counter()
-        result = search()
-        seconds.append(time.perf_counter() - started)
-    return result, min(seconds)
 
 
 def _stored(
