@@ -1,9 +1,9 @@
 """How much longer a search takes that explains its hits.
 
     python benchmarks/explain.py                       # vocable-mini over the standard library's documentation
-    python benchmarks/explain.py beir:cacm --searches 50
+    python benchmarks/explain.py my-index --searches 50
 
-Each search is made with and without explanations in turn, ten hits each, in one process and over one index in memory.
+Each search is made with and without explanations in turn, ten hits each, in one process and over one open index.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ def milliseconds(index: vocable.Collection, query: str, *, explain: bool) -> tup
 def main() -> None:
     """Print the medians, and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", nargs="?", default="pydocs:", help="documents to search")
-    parser.add_argument("--model", default="vocable-mini")
+    parser.add_argument("index", nargs="?", help="place of an index")
     parser.add_argument("--searches", type=int, default=20, help="searches of each kind")
     options = parser.parse_args()
     print_machine(machine(torch.device("cpu")))
-    index = vocable.index(options.model, options.source)
+    index = vocable.index("vocable-mini", "pydocs:") if options.index is None else vocable.open_index(options.index)
     queries = [QUERIES[number % len(QUERIES)] for number in range(options.searches + 2)]  # the first two load the rest
     times = np.array([[milliseconds(index, query, explain=way) for way in (False, True)] for query in queries])[2:]
     rows = [("search", *np.median(times[:, 0], axis=0)), ("with explanations", *np.median(times[:, 1], axis=0))]
