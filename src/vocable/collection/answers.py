@@ -82,14 +82,13 @@ class Answers(Sequence[Answer]):
         best = merged(ranked, SPARE_HITS if plan.facets else offset + k, documents_of)
         shown = best[offset : offset + k]
         units = self.collection.units.shown([hit.document for hit in shown], lambda: self.vectors[[number]])
-        stored = self.collection.vectors([unit.id for unit in units]) if self.explained else None
+        explanations = self._explanations(number, units) if self.explained else [None] * len(units)
         words = frozenset[str]() if like else frozenset(stemmed([query.text])[0])
         all_parts = score_parts(self.collection, self.candidates, number, [hit.document for hit in shown], query.text)
         hits, firsts = [], self._first_scores(number)
-        for place, (hit, unit, parts) in enumerate(zip(shown, units, all_parts, strict=True)):
+        for place, (hit, unit, why, parts) in enumerate(zip(shown, units, explanations, all_parts, strict=True)):
             document = hit.document
             part = None if unit is document else passage(unit)
-            why = None if stored is None else self._explained(number, unit, stored[[place]])
             cut = self._snippet(document.title, unit.text, words, why, 0 if part is None else part.start)
             rank, first = offset + place + 1, firsts.get(document.id)
             hits.append(Hit(rank, hit.score, document, why, part, cut, first, parts, tuple(hit.copies)))
@@ -99,11 +98,16 @@ class Answers(Sequence[Answer]):
         note = None if like else unknown_note(self.collection, query.text, guessing=guessing)
         return Answer(query, tuple(hits), better, self.candidates.missing, note, facets, dict(plan.weights))
 
-    def _explained(self, number: int, shown: Document, vector: csr_array) -> Explanation:
-        model, query = self.collection.models.loaded, self.queries[number]
+    def _explanations(self, number: int, units: Sequence[Document]) -> list[Explanation]:
+        """Return the explanations of a query's scores of documents or passages."""
+        query, names = self.queries[number], self.collection.models.terms
         [text] = [query.text] if self.plan.like is None else self.collection.texts([query.id])
-        tokens = text_terms(model, text), text_terms(model, shown.full)
-        return explain_vectors(self.vectors[[number]], vector, self.collection.models.terms, *tokens, self.wacky)
+        query_terms, *terms = text_terms(self.collection.models.loaded, [text, *(unit.full for unit in units)])
+        stored, vector = self.collection.vectors([unit.id for unit in units]), self.vectors[[number]]
+        return [
+            explain_vectors(vector, stored[[row]], names, query_terms, unit_terms, self.wacky)
+            for row, unit_terms in enumerate(terms)
+        ]
 
     def _snippet(self, title: str, text: str, words: frozenset[str], why: Explanation | None, start: int) -> Snippet:
         """Return the snippet of a text from `start` of its document on, with `words` or explained terms marked."""

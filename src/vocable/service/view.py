@@ -5,7 +5,6 @@ Letters: v output vocabulary, k results.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -78,7 +77,6 @@ class VectorCost:
     """The cost of a search with a query's vector; `postings` is None if the index does not count them."""
 
     terms: int
-    milliseconds: float
     postings: int | None = None
 
 
@@ -86,6 +84,7 @@ class VectorCost:
 class View:
     """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown.
 
+    `milliseconds` passed from the arrival of the request to the answer, in the queue and for the encoding, too.
     `suggestion`, `missing` and `note` are as in `Answer`. `facets` count the values of the fields that have several
     among the best hits of the first ranking.
     """
@@ -100,6 +99,7 @@ class View:
     missing: str | None = None
     note: str | None = None
     facets: list[Facet] = field(default_factory=list)
+    milliseconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,11 @@ def view(
     places = {name: _places(ranked, stands_for) for name, ranked in hits.items()}
     ids = dict.fromkeys(hit for name in show for hit, (rank, _) in places[name].items() if rank <= request.k)
     [asked] = [request.query] if request.like is None else collection.texts([request.like])
-    tokens, names = text_terms(collection.models.loaded, asked), collection.models.terms
+    names, stored_units = collection.models.terms, [*_stored(collection, list(ids), kept)]
+    texts = [asked, *(shown.full for _, shown, _ in stored_units)]
+    tokens, *terms_of = text_terms(collection.models.loaded, texts)
     documents = []
-    for document, shown, stored in _stored(collection, list(ids), kept):
-        document_terms = text_terms(collection.models.loaded, shown.full)
+    for (document, shown, stored), document_terms in zip(stored_units, terms_of, strict=True):
         explained = explain_vectors(kept, stored, names, tokens, document_terms, wacky)
         title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
         terms_in = partial(term_places, collection.models.loaded)
@@ -223,18 +224,17 @@ def _rankings(
         options[HYBRID] = {**conditions, "weights": usual}
     if RERANKED in request.show and rerank.get("rerank"):
         options[RERANKED] = {**conditions, "weights": usual, **rerank}
-    asked = {name: EncodedQueries.of([request.query], kept, dense) for name in options}
+    pruned = EncodedQueries.of([request.query], kept, dense)
+    asked = dict.fromkeys(options, pruned)
     if kept.nnz < vector.nnz:
         options[UNPRUNED], asked[UNPRUNED] = options["sparse"], EncodedQueries.of([request.query], vector, dense)
     rankings, costs = {}, {}
     for name, of_name in options.items():
-        plan, started = searcher.plan(request.k, of_name, spare=True), time.perf_counter()
-        rankings[name] = searcher.rank(asked[name], plan)
+        rankings[name] = searcher.rank(asked[name], searcher.plan(request.k, of_name, spare=True))
         if name in ("sparse", UNPRUNED):
-            milliseconds = 1000 * (time.perf_counter() - started)
             searched = asked[name].vectors.sparse
             read = collection.store.count_here(searched.indices)
-            costs[name] = VectorCost(searched.nnz, milliseconds, None if read is None else int(read.sum()))
+            costs[name] = VectorCost(searched.nnz, None if read is None else int(read.sum()))
     return rankings, costs
 
 
