@@ -153,12 +153,10 @@ def _standing(
         passes = matches(parsed, document.fields)
     if passes is False:
         options = cast(StandingOptions, {option: value for option, value in options.items() if option != "filter"})
-    encoded, hits = (
-        collection.models.queries(**select(QueryEncoding, options)).encode_both([query]),
-        list[tuple[str, float]](),
-    )
+    depth, hits = min(max(k, MIN_DEPTH), DEEPEST), list[tuple[str, float]]()
+    plan = collection.searcher.plan(depth, select(SearchOptions, options))
+    encoded = collection.searcher.encode(plan, [query])
     vector = encoded.sparse
-    depth = min(max(k, MIN_DEPTH), DEEPEST)
     while len(hits) < depth and not any(identifier == name for identifier, _ in hits):
         plan = collection.searcher.plan(depth, select(SearchOptions, options))
         ranking = collection.searcher.run(plan, [query], encoded)

@@ -21,6 +21,7 @@ from vocable.collection.answers import Answers, score_parts, search
 from vocable.collection.collection import Collection
 from vocable.collection.records import Answer, Changed
 from vocable.collection.rerank import RERANK_BATCH, RERANK_DEPTH, check_reranking
+from vocable.collection.search import ALL_DOCUMENTS
 from vocable.data import Document, Query
 from vocable.encoding.idf import weighed
 from vocable.encoding.protocol import EncodedTexts
@@ -156,6 +157,8 @@ class Service:
             explained = " with explain" if request.explain else ""
             raise ArgumentError(f"{'offset + ' * bool(offset)}k must be at most {limit}{explained}, not {most}")
         self.check_filter(options.get("filter"))
+        if options.get("idf_filter") != ALL_DOCUMENTS:
+            self.check_filter(options.get("idf_filter"))
         liked = options.get("like") is not None
         fused = self.collection.searcher.weighting(options.get("hybrid", False), options.get("weights"), like=liked)
         if liked and (request.query is not None or request.vector is not None):
@@ -338,10 +341,10 @@ class Service:
     def _search(self, items: list[tuple[str, Row]], k: int, explain: bool, key: str) -> list[Answer]:
         texts, rows = zip(*items, strict=True)
         options = json.loads(key)
-        vectors = prune(self._weighed(rows, options.get("query_idf")), **select(Pruning, options))
-        dense = self._dense(rows)
         current = self.collection.current()
         plan = current.searcher.plan(k, options, spare=True)
+        weighed_rows = self._weighed(rows, options.get("query_idf"), plan.idf_filter)
+        vectors, dense = prune(weighed_rows, **select(Pruning, options)), self._dense(rows)
         candidates = current.searcher.candidates(plan, texts, EncodedTexts(vectors, dense))
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         return [*Answers(current, queries, lambda: vectors, plan, candidates, explain, self.wacky)]
@@ -369,7 +372,8 @@ class Service:
 
     def _view(self, request: ViewRequest, row: Row | None) -> View:
         current = self.collection.current()
-        vector = current.like([request.like or ""]) if row is None else self._weighed([row])
+        idf_filter = None if request.filter is None else current.searcher.idf_filter(parse_filter(request.filter))
+        vector = current.like([request.like or ""]) if row is None else self._weighed([row], filter=idf_filter)
         dense = None if row is None else self._dense([row])
         return view(current, request, vector, self.wacky, self.rerank, dense)
 
@@ -379,10 +383,13 @@ class Service:
                 raise ThereAlreadyError(f"duplicate id {stored.id!r}: PUT replaces the document")
         return self.collection.add(documents)
 
-    def _weighed(self, rows: Sequence[Row], query_idf: float | None = None) -> csr_array:
-        """Return rows of queries as csr_array [b, v], times the collection's IDF to a power, by default the model's."""
+    def _weighed(self, rows: Sequence[Row], query_idf: float | None = None, filter: Filter | None = None) -> csr_array:
+        """Return rows of queries as csr_array [b, v], times their terms' IDF to a power, by default the model's.
+
+        The IDF is that of the documents that pass a filter, by default all.
+        """
         power = self._query_idf if query_idf is None else query_idf
-        return weighed(self._matrix(rows), self.collection.counts.idf, power)
+        return weighed(self._matrix(rows), partial(self.collection.store.idf, filter=filter), power)
 
     def _with_idf(self, rows: list[Row]) -> list[Row]:
         """Return rows of queries with the weights of `_weighed`."""

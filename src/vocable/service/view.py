@@ -229,15 +229,23 @@ def _rankings(
             partial(collection.searcher.rank, vector, depth + (request.like is not None), filter=filter)
         )
         rankings[name] = ranking if request.like is None else ranking.without([request.like]).first(depth)
-        read = collection.store.count_here(vector.indices)
-        costs[name] = VectorCost(vector.nnz, 1000 * seconds, None if read is None else int(read.sum()))
+        costs[name] = VectorCost(vector.nnz, 1000 * seconds, _postings_of(collection, vector.indices))
     others = [space for space in collection.models.query_spaces if space != "sparse"]
     if others and request.like is None:
-        rankings |= collection.searcher.rankings([request.query], depth, others, dense=dense, filter=filter)
+        searcher = collection.searcher
+        rankings |= searcher.rankings(
+            [request.query], depth, others, dense=dense, filter=filter, idf_filter=searcher.idf_filter(filter)
+        )
         if len(weights := collection.searcher.weighting(True, None)) > 1:
             spaces = dict(zip(weights, aligned([rankings[space] for space in weights]), strict=True))
             rankings[HYBRID] = fused(spaces, weights, "weighted", depth)
     return rankings, costs
+
+
+def _postings_of(collection: Collection, terms: np.ndarray) -> int | None:
+    """Count the postings of terms; None if a server would have to be asked."""
+    store = collection.store
+    return int(store.count_terms(terms)[0].sum()) if store.about.cheap_reads else None
 
 
 def _timed(search: Callable[[], T]) -> tuple[T, float]:
@@ -273,11 +281,11 @@ def term_postings(collection: Collection, term: str) -> TermPostings | None:
     hits = collection.searcher.rank(vector, collection.searcher.reachable(MAX_POSTINGS)).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
-    counted = collection.store.count_here(column)
+    counted = _postings_of(collection, column)
     heaviest = collection.documents([identifier for identifier, _ in hits[:SHOWN_DOCUMENTS]])
     return TermPostings(
         term,
-        documents=len(hits) if counted is None else int(counted[0]),
+        documents=len(hits) if counted is None else counted,
         of=len(collection),
         more=counted is None and len(hits) == MAX_POSTINGS,
         weighed=len(hits),
