@@ -121,7 +121,7 @@ class Answers(Sequence[Answer]):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the answers as data, without the index."""
         answers = {number: self[number] for number in range(len(self))}
-        plan = replace(self.plan, filter=None)
+        plan = replace(self.plan, filter=None, idf_filter=None)
         return Answers, (None, self.queries, self.encoded, plan, self.candidates, self.explained, None, answers)
 
     def __repr__(self) -> str:

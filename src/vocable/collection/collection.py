@@ -1,7 +1,7 @@
 """A collection: documents that can be searched and, in most engines, changed.
 
-It is composed: `models` encode, `units` are what the store holds of a document, `counts` weigh terms and words,
-`writer` changes the documents, and `searcher` finds them.
+It is composed: `models` encode, `units` are what the store holds of a document, `writer` changes the
+documents, and `searcher` finds them.
 
 Letters: m documents, q queries, v output vocabulary, d dimensions of dense vectors, k results.
 """
@@ -18,7 +18,6 @@ from typing import Self, Unpack
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.collection.counts import DocumentCounts
 from vocable.collection.models import CollectionModels
 from vocable.collection.passages import Passages, Units, WholeDocuments
 from vocable.collection.plan import EncodedQueries, SearchPlan
@@ -53,18 +52,17 @@ class Collection:
         self.place, self.store, self._opened_at = masked(place), store, place
         self.settings = check_settings(store.settings, self.place)  # the settings at the opening
         self.spaces = self.settings.spaces
-        self.counts = DocumentCounts(self.place, store, self.settings)
         self._compose(None, device, allow_changed_model)
 
     def _compose(self, model: str | None, device: str | None, allow_changed: bool) -> None:
         """Make the parts that depend on a model."""
-        place, store, settings, counts = self.place, self.store, self.settings, self.counts
+        place, store, settings = self.place, self.store, self.settings
         options = {"name": model, "device": device, "allow_changed": allow_changed}
-        self.models = CollectionModels(place, settings, counts.idf, **options)  # type: ignore[arg-type]
+        self.models = CollectionModels(place, settings, store.idf, **options)  # type: ignore[arg-type]
         in_passages = settings.limits.long_documents == "passages"
         self.units: Units = Passages(store, self.models) if in_passages else WholeDocuments(store)
-        self.writer = CollectionWriter(place, store, settings, self.models, self.units, counts)
-        self.searcher = CollectionSearch(place, store, self.spaces, self.models, self.units, counts)
+        self.writer = CollectionWriter(place, store, settings, self.models, self.units)
+        self.searcher = CollectionSearch(place, store, self.spaces, self.models, self.units)
 
     def with_model(
         self, name: str | None = None, *, device: str | None = None, allow_changed_model: bool = False
@@ -114,9 +112,8 @@ class Collection:
         if store is self.store:
             return self
         view = copy(self)
-        view.store, view.counts = store, DocumentCounts(self.place, store, self.settings)
-        view.units = self.units.of(store)
-        view.searcher = CollectionSearch(self.place, store, self.spaces, self.models, view.units, view.counts)
+        view.store, view.units = store, self.units.of(store)
+        view.searcher = CollectionSearch(self.place, store, self.spaces, self.models, view.units)
         return view
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -165,7 +162,7 @@ class Collection:
         try:
             return len(self)
         except UnavailableError:
-            if getattr(self.store.opening, "partial", False):
+            if self.store.partial:
                 return None
             raise
 
@@ -173,7 +170,7 @@ class Collection:
         """Raise `ArgumentError` if a search may leave out a part, which would pass for a result of the whole."""
         if not self.store.settings_now().get("whole"):
             raise ArgumentError(f"{verb}: {self.place} is unfinished: repeat the command that began it")
-        if getattr(self.store.opening, "partial", False):
+        if self.store.partial:
             raise ArgumentError(f"{verb}: opened with partial=true, which may leave out documents: open it without")
 
     @property
@@ -258,7 +255,7 @@ def open_index(
     options = engine.parse_options(engine_options, opening=True)
     store = engine.open(address)
     store.opening = engine.about.opening(**options)
-    if not (store.settings.get("whole") or (engine.about.in_folder and len(store))):
+    if not store.searchable:
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
     return Collection(fspath(source), store, allow_changed_model=allow_changed_model, device=device)

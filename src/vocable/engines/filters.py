@@ -127,10 +127,10 @@ def names_of(documents: Iterable[Mapping[str, object]], known: Collection[str] =
     return frozenset(names)
 
 
-def check_fields(filter: Filter, known: Collection[str]) -> None:
+def check_fields(filter: Filter, known: Collection[str], option: str = "filter") -> None:
     """Raise `ArgumentError`, with the nearest of the `known` names, for a field that no document has."""
     for name in _fields_of(filter):
-        check_field(name, known, "filter")
+        check_field(name, known, option)
 
 
 def check_field(name: str, known: Collection[str], option: str) -> None:

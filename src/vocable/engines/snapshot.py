@@ -58,6 +58,10 @@ class LiveSegment:
         rows = self.segment.ids.rows(ids)
         return rows if self.gone is None else np.where((rows >= 0) & self.gone[rows], -1, rows)
 
+    def left_out(self, filter: Filter | None) -> np.ndarray | None:
+        """Return whether each document is gone or does not pass a filter, bool [n]; None if no document is."""
+        return self.gone if filter is None else ~np.asarray(self.allowed(filter))
+
     @cached_property
     def words_count(self) -> int:
         """The number of words of all documents, repeats counted."""
@@ -71,6 +75,14 @@ class LiveSegment:
         """The number of documents with each word of the segment, int64 [words]."""
         assert self.segment.words is not None
         return self.segment.words.postings.frequency(None, self.gone)
+
+
+def _counts_of_words(filter: Filter | None) -> dict[str, int]:
+    return {}
+
+
+def _counts_of_terms(filter: Filter | None) -> dict[int, int]:
+    return {}
 
 
 def _allowed(segment: Segment, gone: np.ndarray | None, filter: Filter | None) -> np.ndarray | None:
@@ -122,8 +134,9 @@ class Snapshot:
     def __init__(self, parts: Sequence[LiveSegment], number: int = 0) -> None:
         self.parts, self.number, self.ids = list(parts), number, SnapshotIds(parts)
         self._weighed: dict[int, WeighedWords] = {}  # by part
-        self._word_counts: dict[str, int] = {}
-        self._term_counts: dict[int, int] = {}
+        # Numbers of documents with a word or a term, by the filter that they pass.
+        self._word_counts = lru_cache(KEPT_FILTERS)(_counts_of_words)
+        self._term_counts = lru_cache(KEPT_FILTERS)(_counts_of_terms)
 
     def __len__(self) -> int:
         return self.length
@@ -202,7 +215,7 @@ class Snapshot:
         q = queries.shape[0]
         numbers = np.unique(queries.indices)
         spelled = {number: words[number] for number in numbers.tolist()}
-        factors = dict(zip(spelled, self.word_idf([*spelled.values()]), strict=True))
+        factors = dict(zip(spelled, idf(self.count_words([*spelled.values()]), max(1, len(self))), strict=True))
         rankings = []
         for number, (part, first) in enumerate(self._with("bm25")):
             held = part.segment.words
@@ -238,23 +251,16 @@ class Snapshot:
         masks = [np.asarray(part.allowed(filter)) for part in self.parts]
         return sum(int(np.count_nonzero(mask)) for mask in masks)
 
-    def frequencies(self, size: int) -> np.ndarray:
-        """Count the documents that have each of `size` terms, int64 [v]."""
-        counts = np.zeros(size, np.int64)
-        for part, _ in self._with("sparse"):
-            assert part.segment.postings is not None
-            counts += part.segment.postings.frequency(None, part.gone)
-        return counts
-
-    def count_terms(self, terms: np.ndarray) -> np.ndarray:
-        """Count the documents that have each of t `terms`, int64 [t]."""
-        new = np.array([term for term in terms.tolist() if term not in self._term_counts], np.int64)
+    def count_terms(self, terms: np.ndarray, filter: Filter | None = None) -> np.ndarray:
+        """Count the documents that have each of t `terms` and pass a filter, int64 [t]."""
+        known = self._term_counts(filter)
+        new = np.array([term for term in terms.tolist() if term not in known], np.int64)
         counts = np.zeros(len(new), np.int64)
         for part, _ in self._with("sparse"):
             assert part.segment.postings is not None
-            counts += part.segment.postings.frequency(new, part.gone)
-        self._term_counts.update(zip(new.tolist(), counts.tolist(), strict=True))
-        return np.array([self._term_counts[term] for term in terms.tolist()], np.int64)
+            counts += part.segment.postings.frequency(new, part.left_out(filter))
+        known.update(zip(new.tolist(), counts.tolist(), strict=True))
+        return np.array([known[term] for term in terms.tolist()], np.int64)
 
     @property
     def with_vectors(self) -> int:
@@ -267,21 +273,18 @@ class Snapshot:
         words = sum(part.words_count for part in self.parts)
         return words / len(self) if words else 1.0
 
-    def count_word(self, word: str) -> int:
-        """Return the number of documents that have a stemmed word."""
-        if (count := self._word_counts.get(word)) is None:
-            count = 0
-            for part, _ in self._with("bm25"):
-                assert part.segment.words is not None
-                if (column := part.segment.words.column(word)) >= 0:
-                    count += int(part.segment.words.postings.frequency(np.array([column]), part.gone)[0])
-            self._word_counts[word] = count
-        return count
-
-    def word_idf(self, words: Sequence[str]) -> np.ndarray:
-        """Return the IDF of words in the documents, float32 [words]."""
-        counts = np.array([self.count_word(word) for word in words], np.int64)
-        return idf(counts, max(1, len(self)))
+    def count_words(self, words: Sequence[str], filter: Filter | None = None) -> np.ndarray:
+        """Count the documents that have each of t stemmed words and pass a filter, int64 [t]."""
+        known = self._word_counts(filter)
+        new = [word for word in words if word not in known]
+        counts = np.zeros(len(new), np.int64)
+        for part, _ in self._with("bm25") if new else ():
+            assert part.segment.words is not None
+            columns = np.array([part.segment.words.column(word) for word in new], np.int64)
+            places = np.flatnonzero(columns >= 0)
+            counts[places] += part.segment.words.postings.frequency(columns[places], part.left_out(filter))
+        known.update(zip(new, counts.tolist(), strict=True))
+        return np.array([known[word] for word in words], np.int64)
 
     def words_like(self, initials: str, shortest: int, longest: int) -> list[tuple[str, int]]:
         """Return words of these lengths that begin with a letter of `initials`, with their document frequencies."""
